@@ -9,6 +9,7 @@ mod code_cache;
 mod cross_modification;
 mod emit;
 mod links;
+pub(crate) mod listing;
 pub(crate) mod recovery;
 pub(crate) mod region;
 mod regions;
@@ -116,7 +117,7 @@ impl Translator {
     /// The host gives no executable memory.
     pub fn new(origin: &Origin) -> io::Result<Self> {
         let mut cache = CodeCache::reserve(origin.cache_bytes)?;
-        let trampolines = Trampolines::write(&mut cache);
+        let trampolines = Trampolines::write(&mut |code| cache.insert(code).start);
         serialise_all();
         Ok(Self {
             cache_range: cache.range(),
@@ -208,7 +209,7 @@ impl Translator {
         let mut work = self.work.lock().expect("no panic while held");
         if work.cache.part().is_ok() && work.cache.is_empty() {
             // The same code at the same addresses: they were the first.
-            Trampolines::write(&mut work.cache);
+            Trampolines::write(&mut |code| work.cache.insert(code).start);
             serialise_all();
         }
         let left = if work.cache.is_parents() { INTERPRETED_FIRST } else { 0 };
@@ -229,7 +230,7 @@ impl Translator {
     }
 
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
-        let Emitted { code, entry, spill, positions, blocks, links, allocation, call_outs } = emit::emit(
+        let Emitted { code, entry, spill, positions, blocks, links, allocation, call_outs, .. } = emit::emit(
             region,
             Surroundings {
                 trampolines: self.trampolines,

@@ -9,8 +9,7 @@ use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::State;
 
 use super::{
-    assembler::{Assembler, Condition},
-    code_cache::CodeCache,
+    assembler::{Assembled, Assembler, Condition},
     emit::control::find_host_code,
     registers::{CANONICAL, GENERAL_HOSTS},
 };
@@ -55,20 +54,20 @@ const CALLEE_SAVED: [Register; 6] =
     [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 impl Trampolines {
-    /// Writes the shared code to the start of `cache`.
-    pub fn write(cache: &mut CodeCache) -> Self {
-        let leave_canonical = append(cache, |a| {
+    /// Writes the shared code by `insert`, which puts code somewhere and says where that is.
+    pub fn write(insert: &mut dyn FnMut(&Assembled) -> u64) -> Self {
+        let leave_canonical = append(insert, |a| {
             for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
                 a.op2(Code::Mov_rm64_r64, general_slot(guest), host);
             }
             leave(a);
         });
-        let leave_indirect = append(cache, |a| {
+        let leave_indirect = append(insert, |a| {
             a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, state) + offset_of!(State, pc)), Register::RDX);
             a.op2(Code::Mov_r32_imm32, Register::EAX, ExitReason::Indirect as i32);
             a.jump_to(leave_canonical);
         });
-        let return_miss = append(cache, |a| {
+        let return_miss = append(insert, |a| {
             a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack_top)));
             let entry = find_host_code(a);
             let found = a.label();
@@ -78,20 +77,20 @@ impl Trampolines {
             a.op1(Code::Jmp_rm64, entry);
         });
         Self {
-            enter: append(cache, enter),
+            enter: append(insert, enter),
             leave_canonical,
-            leave: append(cache, leave),
+            leave: append(insert, leave),
             leave_indirect,
             return_miss,
-            call_out: append(cache, call_out),
+            call_out: append(insert, call_out),
         }
     }
 }
 
-fn append(cache: &mut CodeCache, write: impl FnOnce(&mut Assembler)) -> u64 {
+fn append(insert: &mut dyn FnMut(&Assembled) -> u64, write: impl FnOnce(&mut Assembler)) -> u64 {
     let mut assembler = Assembler::new();
     write(&mut assembler);
-    cache.insert(&assembler.finish()).start
+    insert(&assembler.finish())
 }
 
 fn enter(a: &mut Assembler) {

@@ -20,6 +20,18 @@ enum Count {
     Variable(u8),
 }
 
+/// How a shift's operand is to be extended; its flags may be `wanted`.
+fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, wanted: bool) -> Extension {
+    match mnemonic {
+        Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
+        Mnemonic::Sar => Extension::Sign,
+        // The word forms look at no more.
+        Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
+        Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
+        _ => Extension::Zero,
+    }
+}
+
 impl Lowering<'_> {
     /// Translates an instruction of bits, or says that it is none of this file's.
     pub fn bits(&mut self) -> bool {
@@ -30,27 +42,34 @@ impl Lowering<'_> {
         }
         match i.mnemonic() {
             Shl | Shr | Sar => self.shift(),
-            Rol | Ror => return self.rotate(),
+            Rol | Ror => self.rotate(),
             Shld | Shrd => return self.double_shift(),
             Bt | Bts | Btr | Btc => return self.single_bit(),
             Bsf | Bsr | Tzcnt | Lzcnt => return self.scan(),
             Popcnt => self.population(),
+            Bswap => self.swap_bytes(),
             _ => return false,
         }
         true
     }
 
-    /// The count of a shift, masked; a label behind the instruction if that may be zero.
-    fn count(&mut self, operand: u32, bytes: usize) -> (Count, Option<Label>) {
+    /// The count of a shift, masked.
+    fn count(&mut self, operand: u32, bytes: usize) -> Count {
         let i = self.instruction;
         let mask: u32 = if bytes == 8 { 63 } else { 31 };
         if i.op_kind(operand) == OpKind::Register {
             let t = self.temporary();
             self.assembler.immediate(La::Andi, t, self.at(1), mask as i32);
-            return (Count::Variable(t), None);
+            return Count::Variable(t);
         }
-        let count = i.immediate8() as u32 & mask;
-        (Count::Known(count), None)
+        Count::Known(i.immediate8() as u32 & mask)
+    }
+
+    /// A shift by nothing changes nothing but the upper half of a register of which it takes the lower.
+    fn shift_by_nothing(&mut self, bytes: usize) {
+        if let Some(register) = is_register(&self.instruction, 0).filter(|_| bytes == 4) {
+            self.alias(number(register), number(register), false);
+        }
     }
 
     /// Jumps over the flags of a shift by nothing.
@@ -64,59 +83,25 @@ impl Lowering<'_> {
     fn shift(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let (count, _) = self.count(1, bytes);
+        let count = self.count(1, bytes);
         let wanted = self.live & i.rflags_modified() != 0;
         if let Count::Known(0) = count {
-            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
-                self.alias(number(register), number(register), false);
-            }
-            return;
+            return self.shift_by_nothing(bytes);
         }
-        let arithmetic = i.mnemonic() == Mnemonic::Sar;
-        let left = i.mnemonic() == Mnemonic::Shl;
-        let extension = match i.mnemonic() {
-            Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
-            Mnemonic::Sar => Extension::Sign,
-            // The word forms look at no more.
-            Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
-            Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
-            _ => Extension::Zero,
-        };
-        let (a, place) = self.first(extension);
+        let (a, place) = self.first(extension_of_shifted(i.mnemonic(), bytes, wanted));
         let whole = bytes >= 4 && place.is_none() && !wanted;
         let of_a = self.known.of(a);
         let d = if whole { self.define(number(i.op0_register())) } else { self.temporary() };
         let word = bytes == 4 && !wanted;
-        // A count in a register may be zero: then a word's extension is LoongArch's, by the sign.
-        let mut facts = if word { Facts::WORD } else { Facts::NONE };
-        match count {
-            Count::Known(count) => {
-                if !left && !arithmetic && bytes >= 4 {
-                    let width = of_a.width.min(8 * bytes as u8).saturating_sub(count as u8);
-                    facts = Facts::of_width(width);
-                }
-                let (op, limit) = match (left, arithmetic) {
-                    (true, _) if word => (La::SlliW, 31),
-                    (true, _) => (La::SlliD, 63),
-                    (_, true) if word => (La::SraiW, 31),
-                    (_, true) => (La::SraiD, 63),
-                    _ if word => (La::SrliW, 31),
-                    _ => (La::SrliD, 63),
-                };
-                self.assembler.immediate(op, d, a, count.min(limit) as i32);
+        self.shift_into(d, a, count, word);
+        let facts = match count {
+            Count::Known(count) if i.mnemonic() == Mnemonic::Shr && bytes >= 4 => {
+                Facts::of_width(of_a.width.min(8 * bytes as u8).saturating_sub(count as u8))
             }
-            Count::Variable(t) => {
-                let op = match (left, arithmetic) {
-                    (true, _) if word => La::SllW,
-                    (true, _) => La::SllD,
-                    (_, true) if word => La::SraW,
-                    (_, true) => La::SraD,
-                    _ if word => La::SrlW,
-                    _ => La::SrlD,
-                };
-                self.assembler.three(op, d, a, t);
-            }
-        }
+            // A count in a register may be zero: then a word's extension is LoongArch's, by the sign.
+            _ if word => Facts::WORD,
+            _ => Facts::NONE,
+        };
         if place.is_some() {
             self.write_back(d, place);
         }
@@ -132,6 +117,24 @@ impl Lowering<'_> {
             if bytes == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
         } else if place.is_none() {
             self.write_back(d, place);
+        }
+    }
+
+    /// `d` becomes `a`, shifted as a word or as all of the register.
+    fn shift_into(&mut self, d: u8, a: u8, count: Count, word: bool) {
+        let (known, by_register) = match (self.instruction.mnemonic(), word) {
+            (Mnemonic::Shl, true) => (La::SlliW, La::SllW),
+            (Mnemonic::Shl, false) => (La::SlliD, La::SllD),
+            (Mnemonic::Sar, true) => (La::SraiW, La::SraW),
+            (Mnemonic::Sar, false) => (La::SraiD, La::SraD),
+            (_, true) => (La::SrliW, La::SrlW),
+            (_, false) => (La::SrliD, La::SrlD),
+        };
+        match count {
+            Count::Known(count) => {
+                self.assembler.immediate(known, d, a, count.min(if word { 31 } else { 63 }) as i32);
+            }
+            Count::Variable(t) => self.assembler.three(by_register, d, a, t),
         }
     }
 
@@ -185,17 +188,12 @@ impl Lowering<'_> {
         }
     }
 
-    fn rotate(&mut self) -> bool {
+    fn rotate(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let bits = 8 * bytes as i32;
-        let (count, _) = self.count(1, bytes);
-        let left = i.mnemonic() == Mnemonic::Rol;
+        let count = self.count(1, bytes);
         if let Count::Known(0) = count {
-            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
-                self.alias(number(register), number(register), false);
-            }
-            return true;
+            return self.shift_by_nothing(bytes);
         }
         let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
         let (a, place) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
@@ -204,6 +202,28 @@ impl Lowering<'_> {
             Some(n) => self.define(n),
             None => self.temporary(),
         };
+        self.rotate_into(d, a, count, bytes);
+        if place.is_some() {
+            self.write_back(d, place);
+        }
+        if wanted {
+            let over = self.unless_zero(count);
+            self.rotation_flags(d, 8 * bytes as i32);
+            if let Some(over) = over {
+                self.assembler.place(over);
+            }
+        }
+        match whole {
+            Some(n) if bytes == 8 => self.defined_wide(n, Facts::NONE),
+            Some(n) => self.defined(n, Facts::WORD),
+            None if place.is_none() => self.write_back(d, place),
+            None => {}
+        }
+    }
+
+    /// `d` becomes `a`, rotated.
+    fn rotate_into(&mut self, d: u8, a: u8, count: Count, bytes: usize) {
+        let left = self.instruction.mnemonic() == Mnemonic::Rol;
         // A narrow value is repeated until it fills a word.
         if bytes < 4 {
             self.assembler.copy(d, a);
@@ -214,7 +234,7 @@ impl Lowering<'_> {
             }
         }
         let from = if bytes < 4 { d } else { a };
-        let width = bits.max(32);
+        let width = (8 * bytes as i32).max(32);
         match count {
             Count::Known(count) => {
                 let count = count as i32 % width;
@@ -232,33 +252,20 @@ impl Lowering<'_> {
                 self.assembler.three(if bytes == 8 { La::RotrD } else { La::RotrW }, d, from, right);
             }
         }
-        if place.is_some() {
-            self.write_back(d, place);
+    }
+
+    /// The flags of a rotation whose result is `d`, of so many bits.
+    fn rotation_flags(&mut self, d: u8, bits: i32) {
+        if self.instruction.mnemonic() == Mnemonic::Rol {
+            self.assembler.immediate(La::Andi, CARRY, d, 1);
+            self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+            self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+        } else {
+            self.assembler.field(La::BstrpickD, CARRY, d, bits as u8 - 1, bits as u8 - 1);
+            self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+            self.assembler.immediate(La::SlliD, OVERFLOW, d, 65 - bits);
         }
-        if wanted {
-            let over = self.unless_zero(count);
-            if left {
-                self.assembler.immediate(La::Andi, CARRY, d, 1);
-                self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
-                self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
-                self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
-            } else {
-                self.assembler.field(La::BstrpickD, CARRY, d, bits as u8 - 1, bits as u8 - 1);
-                self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
-                self.assembler.immediate(La::SlliD, OVERFLOW, d, 65 - bits);
-                self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
-            }
-            if let Some(over) = over {
-                self.assembler.place(over);
-            }
-        }
-        match whole {
-            Some(n) if bytes == 8 => self.defined_wide(n, Facts::NONE),
-            Some(n) => self.defined(n, Facts::WORD),
-            None if place.is_none() => self.write_back(d, place),
-            None => {}
-        }
-        true
+        self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
     }
 
     /// SHLD and SHRD of 32 and 64 bits.
@@ -269,12 +276,9 @@ impl Lowering<'_> {
         if bytes == 2 || wanted {
             return false;
         }
-        let left = i.mnemonic() == Mnemonic::Shld;
-        let (count, _) = self.count(2, bytes);
+        let count = self.count(2, bytes);
         if let Count::Known(0) = count {
-            if let Some(register) = is_register(&i, 0).filter(|_| bytes == 4) {
-                self.alias(number(register), number(register), false);
-            }
+            self.shift_by_nothing(bytes);
             return true;
         }
         if let (Count::Known(count), Some(register)) = (count, is_register(&i, 0))
@@ -287,49 +291,53 @@ impl Lowering<'_> {
         let (a, place) = self.first(Extension::Zero);
         let b = self.read(1, Extension::Zero);
         let d = self.temporary();
-        let bits = 8 * bytes as i32;
+        let left = i.mnemonic() == Mnemonic::Shld;
         if bytes == 4 {
-            // Both in one register, from which 32 bits are taken.
-            if left {
-                self.assembler.immediate(La::SlliD, d, a, 32);
-                self.assembler.three(La::Or, d, d, b);
-            } else {
-                self.assembler.immediate(La::SlliD, d, b, 32);
-                self.assembler.three(La::Or, d, d, a);
-            }
-            match count {
-                Count::Known(count) => {
-                    let op = if left { La::SlliD } else { La::SrliD };
-                    self.assembler.immediate(op, d, d, count as i32);
-                }
-                Count::Variable(t) => {
-                    self.assembler.three(if left { La::SllD } else { La::SrlD }, d, d, t);
-                }
-            }
-            if left {
-                self.assembler.immediate(La::SrliD, d, d, 32);
-            }
+            self.double_shift_words(left, d, (a, b), count);
         } else {
-            let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
-            match count {
-                Count::Known(count) => {
-                    let (near, far) = if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
-                    self.assembler.immediate(far, SCRATCH, b, bits - count as i32);
-                    self.assembler.immediate(near, d, a, count as i32);
-                }
-                Count::Variable(t) => {
-                    // The other way by one and by the rest, so that a count of zero leaves nothing of it.
-                    let once = if left { La::SrliD } else { La::SlliD };
-                    self.assembler.immediate(once, SCRATCH, b, 1);
-                    self.assembler.immediate(La::Xori, d, t, 63);
-                    self.assembler.three(far, SCRATCH, SCRATCH, d);
-                    self.assembler.three(near, d, a, t);
-                }
-            }
-            self.assembler.three(La::Or, d, d, SCRATCH);
+            self.double_shift_wide(left, d, (a, b), count);
         }
         self.write_back(d, place);
         true
+    }
+
+    /// Both words are put into one register, from which 32 bits are taken.
+    fn double_shift_words(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
+        let (high, low) = if left { (a, b) } else { (b, a) };
+        self.assembler.immediate(La::SlliD, d, high, 32);
+        self.assembler.three(La::Or, d, d, low);
+        match count {
+            Count::Known(count) => {
+                let op = if left { La::SlliD } else { La::SrliD };
+                self.assembler.immediate(op, d, d, count as i32);
+            }
+            Count::Variable(t) => {
+                self.assembler.three(if left { La::SllD } else { La::SrlD }, d, d, t);
+            }
+        }
+        if left {
+            self.assembler.immediate(La::SrliD, d, d, 32);
+        }
+    }
+
+    fn double_shift_wide(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
+        match count {
+            Count::Known(count) => {
+                let (near, far) = if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
+                self.assembler.immediate(far, SCRATCH, b, 64 - count as i32);
+                self.assembler.immediate(near, d, a, count as i32);
+            }
+            Count::Variable(t) => {
+                let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
+                // The other way by one and by the rest, so that a count of zero leaves nothing of it.
+                let once = if left { La::SrliD } else { La::SlliD };
+                self.assembler.immediate(once, SCRATCH, b, 1);
+                self.assembler.immediate(La::Xori, d, t, 63);
+                self.assembler.three(far, SCRATCH, SCRATCH, d);
+                self.assembler.three(near, d, a, t);
+            }
+        }
+        self.assembler.three(La::Or, d, d, SCRATCH);
     }
 
     /// SHLD and SHRD of registers by a number: of a register and itself, that rotates.
@@ -481,6 +489,27 @@ impl Lowering<'_> {
         let d = self.define(n);
         self.assembler.three(La::Or, d, t, SCRATCH);
         true
+    }
+
+    /// BSWAP.
+    fn swap_bytes(&mut self) {
+        let register = self.instruction.op0_register();
+        let n = number(register);
+        match register.size() {
+            8 => {
+                let a = self.wide(n);
+                let d = self.define(n);
+                self.assembler.two(La::RevbD, d, a);
+            }
+            4 => {
+                let a = self.at(n);
+                let d = self.define(n);
+                self.assembler.two(La::Revb2w, d, a);
+                self.defined(n, Facts::NONE);
+            }
+            // The manual leaves it open; processors give zero.
+            _ => self.write_register(register, 0),
+        }
     }
 
     fn population(&mut self) {

@@ -83,6 +83,18 @@ fn is_zeroing(i: &Instruction) -> bool {
         && matches!((is_register(i, 0), is_register(i, 1)), (Some(a), Some(b)) if a == b)
 }
 
+/// Whether an instruction is a TEST of a register with itself.
+fn tests_itself(i: &Instruction) -> bool {
+    i.mnemonic() == Mnemonic::Test
+        && matches!((is_register(i, 0), is_register(i, 1)), (Some(a), Some(b)) if a == b)
+}
+
+/// Whether a result of so many bytes is as its sign's extension makes it, or as good as that for whoever asks `by_equality` with zero.
+fn is_extended(facts: Facts, bytes: usize, by_equality: bool) -> bool {
+    let bits = 8 * bytes as u8;
+    facts.width < bits || bytes == 4 && facts.sign || by_equality && facts.width <= bits
+}
+
 impl Lowering<'_> {
     /// Writes the first operand's register, or what `near` has found if that is in memory.
     pub fn write(&mut self, value: u8) {
@@ -245,14 +257,7 @@ impl Lowering<'_> {
             Lea => self.load_address(),
             Push => return self.push(),
             Pop => return self.pop(),
-            Leave => {
-                let frame = self.wide(number(Register::RBP));
-                self.assembler.immediate(La::LdD, SCRATCH, frame, 0);
-                let stack = self.define(RSP);
-                self.assembler.immediate(La::AddiD, stack, frame, 8);
-                let d = self.define(number(Register::RBP));
-                self.assembler.copy(d, SCRATCH);
-            }
+            Leave => self.leave_frame(),
             Add | Sub | And | Or | Xor | Inc | Dec | Neg | Cmp | Test => {
                 self.arithmetic(None);
             }
@@ -264,54 +269,12 @@ impl Lowering<'_> {
             }
             Adc | Sbb => self.with_carry(),
             Xchg if i.op0_kind() == OpKind::Register && i.op1_kind() == OpKind::Register => {
-                let a = self.read(0, Extension::Any);
-                let b = self.read(1, Extension::Any);
-                self.assembler.copy(SCRATCH, a);
-                self.write_register(i.op0_register(), b);
-                self.write_register(i.op1_register(), SCRATCH);
+                self.exchange_registers()
             }
-            Cbw => self.convert(Register::AX, La::ExtWB),
-            Cwde => self.convert(Register::EAX, La::ExtWH),
-            Cdqe => self.sign_extend(0, 0),
-            Cwd => {
-                self.assembler.two(La::ExtWH, SCRATCH, self.at(0));
-                self.assembler.immediate(La::SraiD, SCRATCH, SCRATCH, 15);
-                self.write_register(Register::DX, SCRATCH);
-            }
-            Cdq => {
-                let a = self.at(0);
-                let d = self.define(2);
-                self.assembler.immediate(La::SraiW, d, a, 31);
-                self.defined(2, Facts::WORD);
-            }
-            Cqo => {
-                let a = self.wide(0);
-                let d = self.define(2);
-                self.assembler.immediate(La::SraiD, d, a, 63);
-                self.defined_wide(2, Facts::WORD);
-            }
+            Cbw | Cwde | Cdqe | Cwd | Cdq | Cqo => self.extend_accumulator(),
             Imul if i.op_count() > 1 => self.product(),
             Imul | Mul => self.wide_product(),
             Div | Idiv => return self.division(),
-            Bswap => {
-                let register = i.op0_register();
-                let n = number(register);
-                match register.size() {
-                    8 => {
-                        let a = self.wide(n);
-                        let d = self.define(n);
-                        self.assembler.two(La::RevbD, d, a);
-                    }
-                    4 => {
-                        let a = self.at(n);
-                        let d = self.define(n);
-                        self.assembler.two(La::Revb2w, d, a);
-                        self.defined(n, Facts::NONE);
-                    }
-                    // The manual leaves it open; processors give zero.
-                    _ => self.write_register(register, 0),
-                }
-            }
             Nop => self.mark(&i),
             Endbr64 | Endbr32 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta | Prefetchw | Clflush
             | Clflushopt | Clwb | Rdsspd | Rdsspq | Pause => {}
@@ -440,6 +403,32 @@ impl Lowering<'_> {
         (is_run && starts && value >= 4096).then_some(((first + ones - 1) as u8, first as u8))
     }
 
+    /// Arithmetic that needs none, or little: what is zero by itself, steps of the stack, TEST of a register with itself. Gives what
+    /// [`Self::arithmetic`] does.
+    fn easy_arithmetic(
+        &mut self,
+        kind: Arithmetic,
+        reader: Option<ConditionCode>,
+        wanted: u32,
+        bytes: usize,
+    ) -> Option<u8> {
+        let i = self.instruction;
+        if is_zeroing(&i) {
+            self.clear_first();
+            return Some(0);
+        }
+        let is_of_stack = i.mnemonic() != Mnemonic::Cmp && is_register(&i, 0) == Some(Register::RSP);
+        if is_of_stack
+            && wanted == 0
+            && reader.is_none()
+            && let Some(step) = stack_step(&i, kind)
+        {
+            self.move_stack(step);
+            return Some(STACK_POINTER);
+        }
+        tests_itself(&i).then(|| self.test_itself(reader, wanted, bytes))
+    }
+
     /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Gives the register with the result; for `reader` or if flags are wanted, it is
     /// extended so that they follow from it.
     pub fn arithmetic(&mut self, reader: Option<ConditionCode>) -> u8 {
@@ -447,31 +436,16 @@ impl Lowering<'_> {
         let bytes = self.bytes_of(0);
         let mnemonic = i.mnemonic();
         let wanted = self.live & i.rflags_modified();
-        if is_zeroing(&i) {
-            self.clear_first();
-            return 0;
+        let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
+        if let Some(done) = self.easy_arithmetic(kind, reader, wanted, bytes) {
+            return done;
         }
         let is_negation = mnemonic == Mnemonic::Neg;
-        let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
         let discards = matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test);
         let destination = is_register(&i, 0).filter(|_| !discards);
-        if destination == Some(Register::RSP)
-            && wanted == 0
-            && reader.is_none()
-            && let Some(step) = stack_step(&i, kind)
-        {
-            self.move_stack(step);
-            return STACK_POINTER;
-        }
         let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
         // Whether the result has to be as an extension from its size makes it.
         let extends = wanted != 0 || reader.is_some();
-        let itself = mnemonic == Mnemonic::Test
-            && is_register(&i, 0).is_some()
-            && is_register(&i, 0) == is_register(&i, 1);
-        if itself {
-            return self.test_itself(reader, wanted, bytes);
-        }
         let extension = if beyond { Extension::Sign } else { Extension::Any };
         let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
         let field = self.field_of(kind, bytes, reader).filter(|_| wanted == 0);
@@ -497,15 +471,10 @@ impl Lowering<'_> {
             self.combine(kind, d, a, b, bytes);
             kind.facts(bytes, facts_a, facts_b)
         };
-        if extends && bytes < 8 {
-            let bits = 8 * bytes as u8;
-            let clean = facts.width < bits
-                || bytes == 4 && facts.sign
-                || wanted == 0 && reader.is_some_and(is_equality) && facts.width <= bits;
-            if !clean {
-                self.extend(d, d, bytes, Extension::Sign);
-                facts = Facts::WORD;
-            }
+        let by_equality = wanted == 0 && reader.is_some_and(is_equality);
+        if extends && bytes < 8 && !is_extended(facts, bytes, by_equality) {
+            self.extend(d, d, bytes, Extension::Sign);
+            facts = Facts::WORD;
         }
         if place.is_some() {
             self.write_back(d, place);

@@ -15,7 +15,7 @@ use super::registers::*;
 const LOOKAHEAD: usize = 12;
 
 impl Lowering<'_> {
-    pub(super) fn convert(&mut self, register: Register, op: La) {
+    fn convert(&mut self, register: Register, op: La) {
         let n = number(register);
         let a = self.at(n);
         if register.size() == 4 {
@@ -29,6 +29,52 @@ impl Lowering<'_> {
     }
 
     /// MOVSXD of registers.
+    /// CBW, CWDE and CDQE, within RAX; CWD, CDQ and CQO, whose sign fills RDX.
+    pub(super) fn extend_accumulator(&mut self) {
+        match self.instruction.mnemonic() {
+            Mnemonic::Cbw => self.convert(Register::AX, La::ExtWB),
+            Mnemonic::Cwde => self.convert(Register::EAX, La::ExtWH),
+            Mnemonic::Cdqe => self.sign_extend(0, 0),
+            Mnemonic::Cwd => {
+                self.assembler.two(La::ExtWH, SCRATCH, self.at(0));
+                self.assembler.immediate(La::SraiD, SCRATCH, SCRATCH, 15);
+                self.write_register(Register::DX, SCRATCH);
+            }
+            Mnemonic::Cdq => {
+                let a = self.at(0);
+                let d = self.define(2);
+                self.assembler.immediate(La::SraiW, d, a, 31);
+                self.defined(2, Facts::WORD);
+            }
+            _ => {
+                let a = self.wide(0);
+                let d = self.define(2);
+                self.assembler.immediate(La::SraiD, d, a, 63);
+                self.defined_wide(2, Facts::WORD);
+            }
+        }
+    }
+
+    /// XCHG of two registers.
+    pub(super) fn exchange_registers(&mut self) {
+        let i = self.instruction;
+        let a = self.read(0, Extension::Any);
+        let b = self.read(1, Extension::Any);
+        self.assembler.copy(SCRATCH, a);
+        self.write_register(i.op0_register(), b);
+        self.write_register(i.op1_register(), SCRATCH);
+    }
+
+    /// LEAVE.
+    pub(super) fn leave_frame(&mut self) {
+        let frame = self.wide(number(Register::RBP));
+        self.assembler.immediate(La::LdD, SCRATCH, frame, 0);
+        let stack = self.define(RSP);
+        self.assembler.immediate(La::AddiD, stack, frame, 8);
+        let d = self.define(number(Register::RBP));
+        self.assembler.copy(d, SCRATCH);
+    }
+
     pub(super) fn sign_extend(&mut self, n: usize, from: usize) {
         if self.known.value(from).sign && from != RSP && n != RSP {
             self.alias(n, from, true);
@@ -134,55 +180,11 @@ impl Lowering<'_> {
             return false;
         }
         match (is_register(&i, 0), i.op1_kind()) {
-            (Some(register), OpKind::Memory) if register.size() >= 4 => {
-                let n = number(register);
-                let t = self.temporary();
-                let place = self.place(t);
-                let zero = register.size() == 8 || self.prefers_zero(n);
-                let d = self.define(n);
-                if zero {
-                    self.load_to(d, place, register.size(), Extension::Zero);
-                } else {
-                    self.load_to(d, place, 4, Extension::Sign);
-                }
-                match (register.size(), zero) {
-                    (8, _) => self.defined_wide(n, Facts::NONE),
-                    (_, true) => self.defined(n, Facts::ZERO_EXTENDED),
-                    _ => self.defined(n, Facts::WORD),
-                }
-            }
+            (Some(register), OpKind::Memory) if register.size() >= 4 => self.load_register(register),
             (Some(register), OpKind::Immediate64 | OpKind::Immediate32to64 | OpKind::Immediate32) => {
-                let n = number(register);
-                let wide = register.size() == 8;
-                let value = if wide { i.immediate(1) as i64 } else { i64::from(i.immediate32()) };
-                if n == RSP {
-                    let d = self.define(n);
-                    self.assembler.constant(d, value);
-                } else if value == 0 {
-                    self.clear(n);
-                } else {
-                    let value = if wide || self.prefers_zero(n) { value } else { i64::from(value as i32) };
-                    let d = self.define(n);
-                    self.assembler.constant(d, value);
-                    let facts = Facts {
-                        width: (64 - value.leading_zeros()) as u8,
-                        sign: i64::from(value as i32) == value,
-                    };
-                    if wide { self.defined_wide(n, facts) } else { self.defined(n, facts) }
-                }
+                self.load_constant(register);
             }
-            (Some(register), OpKind::Register) if register.size() >= 4 => {
-                let (n, from, wide) = (number(register), number(i.op1_register()), register.size() == 8);
-                if from == RSP && wide && n != RSP {
-                    let d = self.define(n);
-                    self.add_constant(d, STACK_POINTER, self.known.stack.into());
-                } else if n == RSP || from == RSP {
-                    let value = self.read(1, Extension::Any);
-                    self.write_register(register, value);
-                } else {
-                    self.alias(n, from, wide);
-                }
-            }
+            (Some(register), OpKind::Register) if register.size() >= 4 => self.copy_register(register),
             (Some(register), _) => {
                 let value = self.read(1, Extension::Any);
                 self.write_register(register, value);
@@ -193,6 +195,61 @@ impl Lowering<'_> {
             }
         }
         true
+    }
+
+    /// A register of 32 or 64 bits becomes what memory has.
+    fn load_register(&mut self, register: Register) {
+        let n = number(register);
+        let t = self.temporary();
+        let place = self.place(t);
+        let zero = register.size() == 8 || self.prefers_zero(n);
+        let d = self.define(n);
+        if zero {
+            self.load_to(d, place, register.size(), Extension::Zero);
+        } else {
+            self.load_to(d, place, 4, Extension::Sign);
+        }
+        match (register.size(), zero) {
+            (8, _) => self.defined_wide(n, Facts::NONE),
+            (_, true) => self.defined(n, Facts::ZERO_EXTENDED),
+            _ => self.defined(n, Facts::WORD),
+        }
+    }
+
+    /// A register of 32 or 64 bits becomes the instruction's number.
+    fn load_constant(&mut self, register: Register) {
+        let i = self.instruction;
+        let n = number(register);
+        let wide = register.size() == 8;
+        let value = if wide { i.immediate(1) as i64 } else { i64::from(i.immediate32()) };
+        if n == RSP {
+            let d = self.define(n);
+            self.assembler.constant(d, value);
+        } else if value == 0 {
+            self.clear(n);
+        } else {
+            let value = if wide || self.prefers_zero(n) { value } else { i64::from(value as i32) };
+            let d = self.define(n);
+            self.assembler.constant(d, value);
+            let facts =
+                Facts { width: (64 - value.leading_zeros()) as u8, sign: i64::from(value as i32) == value };
+            if wide { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+        }
+    }
+
+    /// A register of 32 or 64 bits becomes another.
+    fn copy_register(&mut self, register: Register) {
+        let i = self.instruction;
+        let (n, from, wide) = (number(register), number(i.op1_register()), register.size() == 8);
+        if from == RSP && wide && n != RSP {
+            let d = self.define(n);
+            self.add_constant(d, STACK_POINTER, self.known.stack.into());
+        } else if n == RSP || from == RSP {
+            let value = self.read(1, Extension::Any);
+            self.write_register(register, value);
+        } else {
+            self.alias(n, from, wide);
+        }
     }
 
     pub(super) fn load_address(&mut self) {

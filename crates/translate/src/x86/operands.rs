@@ -113,17 +113,18 @@ impl Lowering<'_> {
         } else {
             t
         };
+        self.sum_place(t, base, (index, shift), displacement)
+    }
+
+    /// The place at the sum of `base` (0 if there is none), `index` shifted, and a displacement; `t` is a register for it.
+    fn sum_place(&mut self, t: u8, base: u8, (index, shift): (u8, u32), displacement: i64) -> Place {
+        let scaled = |k: u8| Code { d: t, j: index, k, imm: shift as i32, ..Code::new(La::AlslD) };
+        let is_near = (-2048..2048).contains(&displacement);
+        let low = displacement << 52 >> 52;
         // A table at a constant address.
-        if shift != 0 && base == 0 && !(-2048..2048).contains(&displacement) {
-            let low = displacement << 52 >> 52;
+        if shift != 0 && base == 0 && !is_near {
             self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
-            self.assembler.push(Code {
-                d: t,
-                j: index,
-                k: SCRATCH,
-                imm: shift as i32,
-                ..Code::new(La::AlslD)
-            });
+            self.assembler.push(scaled(SCRATCH));
             return Place::Near(t, low as i32);
         }
         match (shift, base) {
@@ -131,18 +132,11 @@ impl Lowering<'_> {
             (0, _) if displacement == 0 => return Place::Sum(base, index),
             (0, _) => self.assembler.three(La::AddD, t, base, index),
             (_, 0) => self.assembler.immediate(La::SlliD, t, index, shift as i32),
-            _ => self.assembler.push(Code {
-                d: t,
-                j: index,
-                k: base,
-                imm: shift as i32,
-                ..Code::new(La::AlslD)
-            }),
+            _ => self.assembler.push(scaled(base)),
         }
-        if (-2048..2048).contains(&displacement) {
+        if is_near {
             return Place::Near(t, displacement as i32);
         }
-        let low = displacement << 52 >> 52;
         self.assembler.constant(SCRATCH, displacement - low);
         self.assembler.three(La::AddD, t, t, SCRATCH);
         Place::Near(t, low as i32)

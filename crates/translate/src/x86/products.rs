@@ -3,14 +3,29 @@
 //! Source: Intel SDM, volume 2 (MUL, IMUL, DIV, IDIV); LoongArch Reference Manual, volume 1.
 
 use iced_x86::{Mnemonic, Register, RflagsBits};
-use longma_loongarch::Op as La;
+use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::forms::number;
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::Extension;
 use super::registers::*;
-use crate::assembler::Goal;
+use crate::assembler::{Goal, Label};
+
+/// DIV or IDIV.
+#[derive(Clone, Copy)]
+struct Division {
+    /// What is divided by, in a register.
+    by: u8,
+    signed: bool,
+    /// The upper half of what is divided is zero.
+    nothing_above: bool,
+    /// Registers for the quotient and the rest.
+    quotient: u8,
+    rest: u8,
+    /// Where the engine executes it.
+    rare: Label,
+}
 
 impl Lowering<'_> {
     /// IMUL of two or three operands.
@@ -136,46 +151,13 @@ impl Lowering<'_> {
         let back = self.assembler.label();
         let rare = self.rare(back);
         let b = self.read(0, if signed { Extension::Sign } else { Extension::Zero });
-        let unless = |lowering: &mut Self, op: La, j: u8, d: u8| {
-            let branch = longma_loongarch::Instruction { j, d, ..longma_loongarch::Instruction::new(op) };
-            lowering.assembler.jump(branch, Goal::Label(rare));
-        };
-        unless(self, La::Beqz, b, 0);
+        self.unless(rare, La::Beqz, b, 0);
         let (quotient, rest) = (self.temporary(), self.temporary());
+        let division = Division { by: b, signed, nothing_above, quotient, rest, rare };
         if bytes == 8 {
-            if signed {
-                self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
-                unless(self, La::Bne, SCRATCH, RDX);
-                // The smallest number by -1 does not fit.
-                self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
-                unless(self, La::Beqz, SCRATCH, 0);
-            } else if !nothing_above {
-                unless(self, La::Bnez, RDX, 0);
-            }
-            self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, RAX, b);
-            self.assembler.three(if signed { La::DivD } else { La::DivDu }, RAX, RAX, b);
-            self.assembler.copy(RDX, rest);
-        } else if !signed && nothing_above {
-            let dividend = self.unsigned(0);
-            self.assembler.three(La::ModDu, rest, dividend, b);
-            self.assembler.three(La::DivDu, RAX, dividend, b);
-            self.assembler.copy(RDX, rest);
+            self.divide_wide(division)
         } else {
-            let dividend = self.temporary();
-            self.assembler.immediate(La::SlliD, dividend, RDX, 32);
-            self.assembler.field(La::BstrpickD, SCRATCH, RAX, 31, 0);
-            self.assembler.three(La::Or, dividend, dividend, SCRATCH);
-            self.assembler.three(if signed { La::DivD } else { La::DivDu }, quotient, dividend, b);
-            if signed {
-                self.assembler.immediate(La::SlliW, SCRATCH, quotient, 0);
-                unless(self, La::Bne, SCRATCH, quotient);
-            } else {
-                self.assembler.immediate(La::SrliD, SCRATCH, quotient, 32);
-                unless(self, La::Bnez, SCRATCH, 0);
-            }
-            self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, dividend, b);
-            self.assembler.field(La::BstrpickD, RAX, quotient, 31, 0);
-            self.assembler.field(La::BstrpickD, RDX, rest, 31, 0);
+            self.divide_words(division)
         }
         self.assembler.place(back);
         for n in [0, 2] {
@@ -187,5 +169,54 @@ impl Lowering<'_> {
             }
         }
         true
+    }
+
+    /// Jumps to `rare` if `op` says so of `j` and, if it compares two, `d`.
+    fn unless(&mut self, rare: Label, op: La, j: u8, d: u8) {
+        self.assembler.jump(Code { j, d, ..Code::new(op) }, Goal::Label(rare));
+    }
+
+    /// RAX and RDX become the quotient and the rest of RDX:RAX, if RDX only extends RAX.
+    fn divide_wide(&mut self, division: Division) {
+        let Division { by: b, signed, nothing_above, rest, rare, .. } = division;
+        if signed {
+            self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
+            self.unless(rare, La::Bne, SCRATCH, RDX);
+            // The smallest number by -1 does not fit.
+            self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
+            self.unless(rare, La::Beqz, SCRATCH, 0);
+        } else if !nothing_above {
+            self.unless(rare, La::Bnez, RDX, 0);
+        }
+        self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, RAX, b);
+        self.assembler.three(if signed { La::DivD } else { La::DivDu }, RAX, RAX, b);
+        self.assembler.copy(RDX, rest);
+    }
+
+    /// EAX and EDX become the quotient and the rest of EDX:EAX.
+    fn divide_words(&mut self, division: Division) {
+        let Division { by: b, signed, nothing_above, quotient, rest, rare } = division;
+        if !signed && nothing_above {
+            let dividend = self.unsigned(0);
+            self.assembler.three(La::ModDu, rest, dividend, b);
+            self.assembler.three(La::DivDu, RAX, dividend, b);
+            self.assembler.copy(RDX, rest);
+            return;
+        }
+        let dividend = self.temporary();
+        self.assembler.immediate(La::SlliD, dividend, RDX, 32);
+        self.assembler.field(La::BstrpickD, SCRATCH, RAX, 31, 0);
+        self.assembler.three(La::Or, dividend, dividend, SCRATCH);
+        self.assembler.three(if signed { La::DivD } else { La::DivDu }, quotient, dividend, b);
+        if signed {
+            self.assembler.immediate(La::SlliW, SCRATCH, quotient, 0);
+            self.unless(rare, La::Bne, SCRATCH, quotient);
+        } else {
+            self.assembler.immediate(La::SrliD, SCRATCH, quotient, 32);
+            self.unless(rare, La::Bnez, SCRATCH, 0);
+        }
+        self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, dividend, b);
+        self.assembler.field(La::BstrpickD, RAX, quotient, 31, 0);
+        self.assembler.field(La::BstrpickD, RDX, rest, 31, 0);
     }
 }

@@ -89,6 +89,46 @@ impl Machine<'_> {
                 self.read_clock();
                 Ok(())
             }
+            Pushfq | Pushf | Popfq | Popf | Lahf | Sahf => self.move_flags(),
+            Pop => self.pop_operand(),
+            Push => {
+                let value = self.read(0)?;
+                self.push(value, -i.stack_pointer_increment() as usize)
+            }
+            Rcl | Rcr => self.rotate_through_carry(),
+            Shld | Shrd => self.double_shift(),
+            Bsf | Bsr | Tzcnt | Lzcnt => self.scan(),
+            Cmpxchg if i.op0_kind() == OpKind::Register => self.compare_exchange(),
+            Xlatb => {
+                let address = self.address();
+                let value = self.load(address, 1)?;
+                self.set_register(Register::AL, value);
+                Ok(())
+            }
+            Enter => self.enter(),
+            Mov => self.move_special(),
+            Movsb | Movsw | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Scasb
+            | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsq => self.string(),
+            Movsd | Cmpsd if i.is_string_instruction() => self.string(),
+            Ldmxcsr | Stmxcsr | Fxsave | Fxsave64 | Fxrstor | Fxrstor64 => self.move_control(),
+            Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
+            Crc32 => self.checksum(),
+            Int3 => Err(Trap::Break(BREAKPOINT)),
+            Hlt | In | Out | Cli | Sti => Err(Trap::Memory(Fault {
+                // As of an address that cannot be.
+                address: 1 << 63,
+                access: Access::Read,
+                cause: FaultCause::Unmapped,
+            })),
+            _ if x87::is_known(&i) => x87::execute(self),
+            _ => Err(Trap::IllegalInstruction),
+        }
+    }
+
+    /// PUSHF, POPF, LAHF and SAHF.
+    fn move_flags(&mut self) -> Done {
+        use Mnemonic::*;
+        match self.instruction.mnemonic() {
             Pushfq => {
                 let value = flags_of(self.state) | x87::kept_flags(self.state);
                 self.push(value, 8)
@@ -96,26 +136,6 @@ impl Machine<'_> {
             Pushf => {
                 let value = flags_of(self.state);
                 self.push(value, 2)
-            }
-            Popfq | Popf => {
-                let value = self.pop(if i.mnemonic() == Popf { 2 } else { 8 })?;
-                set_flags_of(self.state, value & CHANGEABLE);
-                x87::keep_flags(self.state, value);
-                Ok(())
-            }
-            Pop => {
-                let bytes = i.memory_size().size().max(2);
-                let value = self.pop(bytes)?;
-                // An address by the stack pointer is computed with the new one.
-                let stored = self.write(0, value);
-                if stored.is_err() {
-                    self.add(STACK_POINTER, -(bytes as i64));
-                }
-                stored
-            }
-            Push => {
-                let value = self.read(0)?;
-                self.push(value, -i.stack_pointer_increment() as usize)
             }
             Lahf => {
                 let flags = flags_of(self.state) & 0xff;
@@ -128,33 +148,46 @@ impl Machine<'_> {
                 set_flags_of(self.state, flags);
                 Ok(())
             }
-            Rcl | Rcr => self.rotate_through_carry(),
-            Shld | Shrd => self.double_shift(),
-            Bsf | Bsr | Tzcnt | Lzcnt => self.scan(),
-            Cmpxchg if i.op0_kind() == OpKind::Register => {
-                let bytes = i.op0_register().size();
-                let registers = [Register::AL, Register::AX, Register::EAX, Register::RAX];
-                let own = registers[bytes.trailing_zeros() as usize];
-                let (expected, found) = (self.register(own), self.register(i.op0_register()));
-                self.compare(expected, found, bytes);
-                if expected == found {
-                    self.write(0, self.register(i.op1_register()))
-                } else {
-                    self.set_register(own, found);
-                    Ok(())
-                }
-            }
-            Xlatb => {
-                let address = self.address();
-                let value = self.load(address, 1)?;
-                self.set_register(Register::AL, value);
+            mnemonic => {
+                let value = self.pop(if mnemonic == Popf { 2 } else { 8 })?;
+                set_flags_of(self.state, value & CHANGEABLE);
+                x87::keep_flags(self.state, value);
                 Ok(())
             }
-            Enter => self.enter(),
-            Mov => self.move_special(),
-            Movsb | Movsw | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Scasb
-            | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsq => self.string(),
-            Movsd | Cmpsd if i.is_string_instruction() => self.string(),
+        }
+    }
+
+    fn pop_operand(&mut self) -> Done {
+        let bytes = self.instruction.memory_size().size().max(2);
+        let value = self.pop(bytes)?;
+        // An address by the stack pointer is computed with the new one.
+        let stored = self.write(0, value);
+        if stored.is_err() {
+            self.add(STACK_POINTER, -(bytes as i64));
+        }
+        stored
+    }
+
+    /// CMPXCHG of registers.
+    fn compare_exchange(&mut self) -> Done {
+        let i = self.instruction;
+        let bytes = i.op0_register().size();
+        let registers = [Register::AL, Register::AX, Register::EAX, Register::RAX];
+        let own = registers[bytes.trailing_zeros() as usize];
+        let (expected, found) = (self.register(own), self.register(i.op0_register()));
+        self.compare(expected, found, bytes);
+        if expected == found {
+            self.write(0, self.register(i.op1_register()))
+        } else {
+            self.set_register(own, found);
+            Ok(())
+        }
+    }
+
+    /// MXCSR, and all of the floating-point state, from and to memory.
+    fn move_control(&mut self) -> Done {
+        use Mnemonic::*;
+        match self.instruction.mnemonic() {
             Ldmxcsr => {
                 let value = self.read(0)?;
                 set_control(self.state, value as u32 & 0xffff);
@@ -169,24 +202,13 @@ impl Machine<'_> {
                 let address = self.address();
                 self.store_bytes(address, &bytes)
             }
-            Fxrstor | Fxrstor64 => {
+            _ => {
                 let address = self.address();
                 let mut bytes = [0; frame::FLOAT_BYTES];
                 self.load_bytes(address, &mut bytes)?;
                 frame::restore_floats(self.state, &bytes);
                 Ok(())
             }
-            Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
-            Crc32 => self.checksum(),
-            Int3 => Err(Trap::Break(BREAKPOINT)),
-            Hlt | In | Out | Cli | Sti => Err(Trap::Memory(Fault {
-                // As of an address that cannot be.
-                address: 1 << 63,
-                access: Access::Read,
-                cause: FaultCause::Unmapped,
-            })),
-            _ if x87::is_known(&i) => x87::execute(self),
-            _ => Err(Trap::IllegalInstruction),
         }
     }
 

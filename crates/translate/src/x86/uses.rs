@@ -87,38 +87,14 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
             OpAccess::ReadCondWrite => (true, true, false),
         };
         if register.is_gpr() {
-            let bit = 1u16 << (register.full_register().number() & 15);
-            let bytes = register.size();
-            if reads {
-                found.reads.any |= bit;
-                if bytes == 8 {
-                    found.reads.wide |= bit;
-                }
-            }
-            if writes {
-                found.written |= bit;
-                if kills && bytes >= 4 {
-                    found.killed |= bit;
-                }
-            }
+            found.note_general(register, (reads, writes, kills));
         } else if register.is_vector_register() {
-            let bit = 1u16 << (register.number() & 15);
-            if reads && !ignores {
-                found.reads.vectors |= bit;
-                if !scalar {
-                    found.reads.whole |= bit;
-                }
-            }
-            if writes {
-                found.vectors_written |= bit;
-                let loads = !scalar
-                    || matches!(i.mnemonic(), Mnemonic::Movsd | Mnemonic::Movss)
-                        && i.op1_kind() == OpKind::Memory
-                    || matches!(i.mnemonic(), Mnemonic::Movd | Mnemonic::Movq);
-                if ignores || kills && !reads && loads {
-                    found.vectors_killed |= bit;
-                }
-            }
+            let loads = !scalar
+                || matches!(i.mnemonic(), Mnemonic::Movsd | Mnemonic::Movss)
+                    && i.op1_kind() == OpKind::Memory
+                || matches!(i.mnemonic(), Mnemonic::Movd | Mnemonic::Movq);
+            let kills = ignores || kills && !reads && loads;
+            found.note_vector(register, scalar, (reads && !ignores, writes, kills));
         }
     }
     if has_number(i) {
@@ -132,6 +108,41 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
 }
 
 impl Uses {
+    /// Notes whether a general register is read, written, and written whole.
+    fn note_general(&mut self, register: Register, (reads, writes, kills): (bool, bool, bool)) {
+        let bit = 1u16 << (register.full_register().number() & 15);
+        let bytes = register.size();
+        if reads {
+            self.reads.any |= bit;
+            if bytes == 8 {
+                self.reads.wide |= bit;
+            }
+        }
+        if writes {
+            self.written |= bit;
+            if kills && bytes >= 4 {
+                self.killed |= bit;
+            }
+        }
+    }
+
+    /// Notes the same of a vector register, by an instruction that may read its lowest part alone.
+    fn note_vector(&mut self, register: Register, scalar: bool, (reads, writes, kills): (bool, bool, bool)) {
+        let bit = 1u16 << (register.number() & 15);
+        if reads {
+            self.reads.vectors |= bit;
+            if !scalar {
+                self.reads.whole |= bit;
+            }
+        }
+        if writes {
+            self.vectors_written |= bit;
+            if kills {
+                self.vectors_killed |= bit;
+            }
+        }
+    }
+
     /// What is read before the instruction, if `behind` is read behind it.
     pub fn before(&self, behind: Live) -> Live {
         Live {

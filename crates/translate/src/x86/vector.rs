@@ -13,6 +13,40 @@ use super::registers::*;
 use super::scalar::has_mmx;
 use super::table::{self, Order};
 
+/// Instructions that combine neighbours: what picks the even elements, the odd ones, and what is done with both.
+fn neighbours(mnemonic: Mnemonic) -> Option<(La, La, La)> {
+    use Mnemonic::*;
+    Some(match mnemonic {
+        Phaddw => (La::VpickevH, La::VpickodH, La::VaddH),
+        Phaddd => (La::VpickevW, La::VpickodW, La::VaddW),
+        Phaddsw => (La::VpickevH, La::VpickodH, La::VsaddH),
+        Phsubw => (La::VpickevH, La::VpickodH, La::VsubH),
+        Phsubd => (La::VpickevW, La::VpickodW, La::VsubW),
+        Phsubsw => (La::VpickevH, La::VpickodH, La::VssubH),
+        Haddps => (La::VpickevW, La::VpickodW, La::VfaddS),
+        Hsubps => (La::VpickevW, La::VpickodW, La::VfsubS),
+        Haddpd => (La::VpickevD, La::VpickodD, La::VfaddD),
+        Hsubpd => (La::VpickevD, La::VpickodD, La::VfsubD),
+        _ => return None,
+    })
+}
+
+/// ROUNDPS and ROUNDPD by their immediate.
+fn rounding(how: u8, double: bool) -> La {
+    match (how & 7, double) {
+        (0, true) => La::VfrintrneD,
+        (1, true) => La::VfrintrmD,
+        (2, true) => La::VfrintrpD,
+        (3, true) => La::VfrintrzD,
+        (_, true) => La::VfrintD,
+        (0, false) => La::VfrintrneS,
+        (1, false) => La::VfrintrmS,
+        (2, false) => La::VfrintrpS,
+        (3, false) => La::VfrintrzS,
+        (_, false) => La::VfrintS,
+    }
+}
+
 impl Lowering<'_> {
     /// A whole vector operand.
     pub fn whole(&mut self, operand: u32) -> u8 {
@@ -75,21 +109,7 @@ impl Lowering<'_> {
         let i = self.instruction;
         match i.mnemonic() {
             Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu | Lddqu | Movntps | Movntpd | Movntdq
-            | Movntdqa => match is_register(&i, 0) {
-                Some(d) => match is_register(&i, 1) {
-                    Some(s) => self.copy_vector(vector(d), vector(s)),
-                    None => {
-                        let t = self.temporary();
-                        let place = self.place(t);
-                        self.access(La::Vld, La::Vldx, vector(d), place);
-                    }
-                },
-                None => {
-                    let t = self.temporary();
-                    let place = self.place(t);
-                    self.access(La::Vst, La::Vstx, vector(i.op1_register()), place);
-                }
-            },
+            | Movntdqa => self.move_vector(),
             Movlps | Movlpd => match is_register(&i, 0) {
                 Some(d) => {
                     let s = self.float(1, true);
@@ -118,43 +138,62 @@ impl Lowering<'_> {
                 let (d, s) = (vector(i.op0_register()), vector(i.op1_register()));
                 self.assembler.three(La::VilvlD, d, s, d);
             }
-            Pinsrb | Pinsrw | Pinsrd | Pinsrq => {
-                let d = vector(i.op0_register());
-                let s = self.read(1, Extension::Any);
-                let (op, mask) = match i.mnemonic() {
-                    Pinsrb => (La::Vinsgr2vrB, 15),
-                    Pinsrw => (La::Vinsgr2vrH, 7),
-                    Pinsrd => (La::Vinsgr2vrW, 3),
-                    _ => (La::Vinsgr2vrD, 1),
-                };
-                self.field_move(op, d, s, i32::from(i.immediate8()) & mask);
-            }
-            Pextrb | Pextrw | Pextrd | Pextrq | Extractps => {
-                let s = vector(i.op1_register());
-                let (op, mask) = match i.mnemonic() {
-                    Pextrb => (La::Vpickve2grBu, 15),
-                    Pextrw => (La::Vpickve2grHu, 7),
-                    Pextrd | Extractps => (La::Vpickve2grWu, 3),
-                    _ => (La::Vpickve2grD, 1),
-                };
-                let which = i32::from(i.immediate8()) & mask;
-                match is_register(&i, 0) {
-                    Some(d) => {
-                        let (n, wide) = (number(d), i.mnemonic() == Pextrq);
-                        let d = self.define(n);
-                        self.field_move(op, d, s, which);
-                        self.defined_wide(n, if wide { Facts::NONE } else { Facts::ZERO_EXTENDED });
-                    }
-                    None => {
-                        let t = self.temporary();
-                        self.field_move(op, t, s, which);
-                        self.write(t);
-                    }
-                }
-            }
+            Pinsrb | Pinsrw | Pinsrd | Pinsrq => self.insert_element(),
+            Pextrb | Pextrw | Pextrd | Pextrq | Extractps => self.extract_element(),
             _ => return false,
         }
         true
+    }
+
+    fn move_vector(&mut self) {
+        let i = self.instruction;
+        if let (Some(d), Some(s)) = (is_register(&i, 0), is_register(&i, 1)) {
+            return self.copy_vector(vector(d), vector(s));
+        }
+        let t = self.temporary();
+        let place = self.place(t);
+        match is_register(&i, 0) {
+            Some(d) => self.access(La::Vld, La::Vldx, vector(d), place),
+            None => self.access(La::Vst, La::Vstx, vector(i.op1_register()), place),
+        }
+    }
+
+    fn insert_element(&mut self) {
+        let i = self.instruction;
+        let d = vector(i.op0_register());
+        let s = self.read(1, Extension::Any);
+        let (op, mask) = match i.mnemonic() {
+            Mnemonic::Pinsrb => (La::Vinsgr2vrB, 15),
+            Mnemonic::Pinsrw => (La::Vinsgr2vrH, 7),
+            Mnemonic::Pinsrd => (La::Vinsgr2vrW, 3),
+            _ => (La::Vinsgr2vrD, 1),
+        };
+        self.field_move(op, d, s, i32::from(i.immediate8()) & mask);
+    }
+
+    fn extract_element(&mut self) {
+        let i = self.instruction;
+        let s = vector(i.op1_register());
+        let (op, mask) = match i.mnemonic() {
+            Mnemonic::Pextrb => (La::Vpickve2grBu, 15),
+            Mnemonic::Pextrw => (La::Vpickve2grHu, 7),
+            Mnemonic::Pextrd | Mnemonic::Extractps => (La::Vpickve2grWu, 3),
+            _ => (La::Vpickve2grD, 1),
+        };
+        let which = i32::from(i.immediate8()) & mask;
+        match is_register(&i, 0) {
+            Some(d) => {
+                let (n, wide) = (number(d), i.mnemonic() == Mnemonic::Pextrq);
+                let d = self.define(n);
+                self.field_move(op, d, s, which);
+                self.defined_wide(n, if wide { Facts::NONE } else { Facts::ZERO_EXTENDED });
+            }
+            None => {
+                let t = self.temporary();
+                self.field_move(op, t, s, which);
+                self.write(t);
+            }
+        }
     }
 
     fn shuffles(&mut self) -> bool {
@@ -182,19 +221,7 @@ impl Lowering<'_> {
                 self.field_move(La::VpermiW, v, d, order);
                 self.copy_vector(d, v);
             }
-            Shufpd => {
-                let s = self.whole(1);
-                match order & 3 {
-                    0 => self.assembler.three(La::VilvlD, d, s, d),
-                    3 => self.assembler.three(La::VilvhD, d, s, d),
-                    2 => self.field_move(La::VextrinsD, d, s, 0x11),
-                    _ => {
-                        let v = self.vector_temporary();
-                        self.field_move(La::VbsrlV, v, d, 8);
-                        self.assembler.three(La::VilvlD, d, s, v);
-                    }
-                }
-            }
+            Shufpd => self.shuffle_doubles(order),
             Movddup => {
                 let s = self.whole(1);
                 self.field_move(La::VreplveiD, d, s, 0);
@@ -204,23 +231,7 @@ impl Lowering<'_> {
                 let op = if i.mnemonic() == Movshdup { La::VpackodW } else { La::VpackevW };
                 self.assembler.three(op, d, s, s);
             }
-            Palignr => {
-                let s = self.whole(1);
-                let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                match order {
-                    0..16 => {
-                        self.field_move(La::VbsrlV, v, s, order);
-                        if order == 0 {
-                            self.copy_vector(d, v);
-                            return true;
-                        }
-                        self.field_move(La::VbsllV, w, d, 16 - order);
-                        self.assembler.three(La::VorV, d, v, w);
-                    }
-                    16..32 => self.field_move(La::VbsrlV, d, d, order - 16),
-                    _ => self.copy_vector(d, ZERO_VECTOR),
-                }
-            }
+            Palignr => self.align(order),
             Pshufb => {
                 let s = self.whole(1);
                 let (v, w) = (self.vector_temporary(), self.vector_temporary());
@@ -234,6 +245,41 @@ impl Lowering<'_> {
         true
     }
 
+    /// SHUFPD.
+    fn shuffle_doubles(&mut self, order: i32) {
+        let d = vector(self.instruction.op0_register());
+        let s = self.whole(1);
+        match order & 3 {
+            0 => self.assembler.three(La::VilvlD, d, s, d),
+            3 => self.assembler.three(La::VilvhD, d, s, d),
+            2 => self.field_move(La::VextrinsD, d, s, 0x11),
+            _ => {
+                let v = self.vector_temporary();
+                self.field_move(La::VbsrlV, v, d, 8);
+                self.assembler.three(La::VilvlD, d, s, v);
+            }
+        }
+    }
+
+    /// PALIGNR: 16 bytes from `first` on, of the second operand and the first above it.
+    fn align(&mut self, first: i32) {
+        let d = vector(self.instruction.op0_register());
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        match first {
+            0..16 => {
+                self.field_move(La::VbsrlV, v, s, first);
+                if first == 0 {
+                    return self.copy_vector(d, v);
+                }
+                self.field_move(La::VbsllV, w, d, 16 - first);
+                self.assembler.three(La::VorV, d, v, w);
+            }
+            16..32 => self.field_move(La::VbsrlV, d, d, first - 16),
+            _ => self.copy_vector(d, ZERO_VECTOR),
+        }
+    }
+
     fn packs(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
@@ -242,7 +288,7 @@ impl Lowering<'_> {
             Packuswb => La::VssraniBuH,
             Packssdw => La::VssraniHW,
             Packusdw => La::VssraniHuW,
-            _ => return self.sums(),
+            _ => return self.pairs() || self.sums(),
         };
         let d = vector(i.op0_register());
         let s = self.whole(1);
@@ -253,33 +299,24 @@ impl Lowering<'_> {
         true
     }
 
-    /// Products and sums of neighbours.
+    /// Sums and differences of neighbours.
+    fn pairs(&mut self) -> bool {
+        let i = self.instruction;
+        let Some((even, odd, op)) = neighbours(i.mnemonic()) else { return false };
+        let d = vector(i.op0_register());
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        self.assembler.three(even, v, s, d);
+        self.assembler.three(odd, w, s, d);
+        self.assembler.three(op, d, v, w);
+        true
+    }
+
+    /// Products, sums of products and of differences, signs.
     fn sums(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        let neighbours = |even: La, odd: La, op: La| Some((even, odd, op));
-        let pairs = match i.mnemonic() {
-            Phaddw => neighbours(La::VpickevH, La::VpickodH, La::VaddH),
-            Phaddd => neighbours(La::VpickevW, La::VpickodW, La::VaddW),
-            Phaddsw => neighbours(La::VpickevH, La::VpickodH, La::VsaddH),
-            Phsubw => neighbours(La::VpickevH, La::VpickodH, La::VsubH),
-            Phsubd => neighbours(La::VpickevW, La::VpickodW, La::VsubW),
-            Phsubsw => neighbours(La::VpickevH, La::VpickodH, La::VssubH),
-            Haddps => neighbours(La::VpickevW, La::VpickodW, La::VfaddS),
-            Hsubps => neighbours(La::VpickevW, La::VpickodW, La::VfsubS),
-            Haddpd => neighbours(La::VpickevD, La::VpickodD, La::VfaddD),
-            Hsubpd => neighbours(La::VpickevD, La::VpickodD, La::VfsubD),
-            _ => None,
-        };
         let d = vector(i.op0_register());
-        if let Some((even, odd, op)) = pairs {
-            let s = self.whole(1);
-            let (v, w) = (self.vector_temporary(), self.vector_temporary());
-            self.assembler.three(even, v, s, d);
-            self.assembler.three(odd, w, s, d);
-            self.assembler.three(op, d, v, w);
-            return true;
-        }
         match i.mnemonic() {
             Pmaddwd => {
                 let s = self.whole(1);
@@ -315,18 +352,13 @@ impl Lowering<'_> {
             Pabsb | Pabsw | Pabsd => {
                 let s = self.whole(1);
                 let v = self.vector_temporary();
-                let subtract = match i.mnemonic() {
-                    Pabsb => La::VsubB,
-                    Pabsw => La::VsubH,
-                    _ => La::VsubW,
+                let (subtract, greater) = match i.mnemonic() {
+                    Pabsb => (La::VsubB, La::VmaxB),
+                    Pabsw => (La::VsubH, La::VmaxH),
+                    _ => (La::VsubW, La::VmaxW),
                 };
                 self.assembler.three(subtract, v, ZERO_VECTOR, s);
-                let signed = match i.mnemonic() {
-                    Pabsb => La::VmaxB,
-                    Pabsw => La::VmaxH,
-                    _ => La::VmaxW,
-                };
-                self.assembler.three(signed, d, s, v);
+                self.assembler.three(greater, d, s, v);
             }
             Psignb | Psignw | Psignd => {
                 let s = self.whole(1);
@@ -337,25 +369,29 @@ impl Lowering<'_> {
                 };
                 self.assembler.three(op, d, s, d);
             }
-            Addsubps | Addsubpd => {
-                let s = self.whole(1);
-                let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                let double = i.mnemonic() == Addsubpd;
-                let (add, subtract) =
-                    if double { (La::VfaddD, La::VfsubD) } else { (La::VfaddS, La::VfsubS) };
-                self.assembler.three(subtract, v, d, s);
-                self.assembler.three(add, w, d, s);
-                if double {
-                    self.field_move(La::VextrinsD, v, w, 0x11);
-                } else {
-                    self.field_move(La::VextrinsW, v, w, 0x11);
-                    self.field_move(La::VextrinsW, v, w, 0x33);
-                }
-                self.copy_vector(d, v);
-            }
+            Addsubps | Addsubpd => self.subtract_and_add(),
             _ => return false,
         }
         true
+    }
+
+    /// ADDSUBPS and ADDSUBPD: differences of the even elements, sums of the odd ones.
+    fn subtract_and_add(&mut self) {
+        let i = self.instruction;
+        let d = vector(i.op0_register());
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        let double = i.mnemonic() == Mnemonic::Addsubpd;
+        let (add, subtract) = if double { (La::VfaddD, La::VfsubD) } else { (La::VfaddS, La::VfsubS) };
+        self.assembler.three(subtract, v, d, s);
+        self.assembler.three(add, w, d, s);
+        if double {
+            self.field_move(La::VextrinsD, v, w, 0x11);
+        } else {
+            self.field_move(La::VextrinsW, v, w, 0x11);
+            self.field_move(La::VextrinsW, v, w, 0x33);
+        }
+        self.copy_vector(d, v);
     }
 
     fn shifts(&mut self) -> bool {
@@ -448,49 +484,46 @@ impl Lowering<'_> {
                 let s = self.whole(1);
                 self.assembler.two(La::VffintlDW, d, s);
             }
-            Cvttps2dq | Cvtps2dq => {
-                let s = self.whole(1);
-                let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                // What is not below 2^31 becomes the smallest number; what is too small LoongArch makes that by itself.
-                self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
-                self.assembler.two(La::Vreplgr2vrW, w, SCRATCH);
-                self.assembler.three(La::VfcmpCuleS, w, w, s);
-                let op = if i.mnemonic() == Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
-                self.assembler.two(op, v, s);
-                self.smallest(d, v, w);
-            }
-            Cvttpd2dq | Cvtpd2dq => {
-                let s = self.whole(1);
-                let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                let op = if i.mnemonic() == Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
-                self.assembler.three(op, v, ZERO_VECTOR, s);
-                // The largest number stands for what is too large as well: it is told by comparing.
-                let t = self.temporary();
-                self.assembler.constant(t, 0x41df_ffff_ffe0_0000);
-                self.assembler.two(La::Vreplgr2vrD, w, t);
-                self.assembler.three(La::VfcmpCuleD, w, w, s);
-                self.assembler.three(La::VpickevW, w, ZERO_VECTOR, w);
-                self.smallest(d, v, w);
-            }
+            Cvttps2dq | Cvtps2dq => self.integers_of_singles(),
+            Cvttpd2dq | Cvtpd2dq => self.integers_of_doubles(),
             Roundps | Roundpd => {
                 let s = self.whole(1);
-                let op = match (i.immediate8() & 7, i.mnemonic() == Roundpd) {
-                    (0, true) => La::VfrintrneD,
-                    (1, true) => La::VfrintrmD,
-                    (2, true) => La::VfrintrpD,
-                    (3, true) => La::VfrintrzD,
-                    (_, true) => La::VfrintD,
-                    (0, false) => La::VfrintrneS,
-                    (1, false) => La::VfrintrmS,
-                    (2, false) => La::VfrintrpS,
-                    (3, false) => La::VfrintrzS,
-                    (_, false) => La::VfrintS,
-                };
+                let op = rounding(i.immediate8(), i.mnemonic() == Roundpd);
                 self.assembler.two(op, d, s);
             }
             _ => return false,
         }
         true
+    }
+
+    /// CVTPS2DQ and CVTTPS2DQ.
+    fn integers_of_singles(&mut self) {
+        let i = self.instruction;
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        // What is not below 2^31 becomes the smallest number; what is too small LoongArch makes that by itself.
+        self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
+        self.assembler.two(La::Vreplgr2vrW, w, SCRATCH);
+        self.assembler.three(La::VfcmpCuleS, w, w, s);
+        let op = if i.mnemonic() == Mnemonic::Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
+        self.assembler.two(op, v, s);
+        self.smallest(vector(i.op0_register()), v, w);
+    }
+
+    /// CVTPD2DQ and CVTTPD2DQ.
+    fn integers_of_doubles(&mut self) {
+        let i = self.instruction;
+        let s = self.whole(1);
+        let (v, w) = (self.vector_temporary(), self.vector_temporary());
+        let op = if i.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
+        self.assembler.three(op, v, ZERO_VECTOR, s);
+        // The largest number stands for what is too large as well: it is told by comparing.
+        let t = self.temporary();
+        self.assembler.constant(t, 0x41df_ffff_ffe0_0000);
+        self.assembler.two(La::Vreplgr2vrD, w, t);
+        self.assembler.three(La::VfcmpCuleD, w, w, s);
+        self.assembler.three(La::VpickevW, w, ZERO_VECTOR, w);
+        self.smallest(vector(i.op0_register()), v, w);
     }
 
     /// `d` becomes `v`, but the smallest word where `w` is all ones.
@@ -501,40 +534,43 @@ impl Lowering<'_> {
         self.assembler.push(Code { d, j: v, k: x, a: w, ..Code::new(La::VbitselV) });
     }
 
+    /// PTEST: only flags come of it.
+    fn test_bits(&mut self) {
+        let d = vector(self.instruction.op0_register());
+        let s = self.whole(1);
+        let v = self.vector_temporary();
+        let live = self.live;
+        for (flag, op, register) in
+            [(RflagsBits::ZF, La::VandV, NOT_ZERO), (RflagsBits::CF, La::VandnV, CARRY)]
+        {
+            if live & flag != 0 {
+                self.assembler.three(op, v, d, s);
+                self.field_move(La::Vpickve2grD, register, v, 0);
+                self.field_move(La::Vpickve2grD, SCRATCH, v, 1);
+                self.assembler.three(La::Or, register, register, SCRATCH);
+            }
+        }
+        if live & RflagsBits::CF != 0 {
+            self.assembler.immediate(La::Sltui, CARRY, CARRY, 1);
+        }
+        if live & RflagsBits::PF != 0 {
+            self.assembler.immediate(La::Ori, PARITY, 0, 1);
+        }
+        for (flag, register) in [(RflagsBits::OF, OVERFLOW), (RflagsBits::SF, SIGN), (RflagsBits::AF, ADJUST)]
+        {
+            if live & flag != 0 {
+                self.assembler.copy(register, 0);
+            }
+        }
+    }
+
     /// SSE4.
     fn newer(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
         let d = vector(i.op0_register());
         match i.mnemonic() {
-            Ptest => {
-                let s = self.whole(1);
-                let v = self.vector_temporary();
-                let live = self.live;
-                for (flag, op, register) in
-                    [(RflagsBits::ZF, La::VandV, NOT_ZERO), (RflagsBits::CF, La::VandnV, CARRY)]
-                {
-                    if live & flag != 0 {
-                        self.assembler.three(op, v, d, s);
-                        self.field_move(La::Vpickve2grD, register, v, 0);
-                        self.field_move(La::Vpickve2grD, SCRATCH, v, 1);
-                        self.assembler.three(La::Or, register, register, SCRATCH);
-                    }
-                }
-                if live & RflagsBits::CF != 0 {
-                    self.assembler.immediate(La::Sltui, CARRY, CARRY, 1);
-                }
-                if live & RflagsBits::PF != 0 {
-                    self.assembler.immediate(La::Ori, PARITY, 0, 1);
-                }
-                for (flag, register) in
-                    [(RflagsBits::OF, OVERFLOW), (RflagsBits::SF, SIGN), (RflagsBits::AF, ADJUST)]
-                {
-                    if live & flag != 0 {
-                        self.assembler.copy(register, 0);
-                    }
-                }
-            }
+            Ptest => self.test_bits(),
             Pblendvb | Blendvps | Blendvpd => {
                 let s = self.whole(1);
                 let v = self.vector_temporary();

@@ -302,19 +302,7 @@ impl Stack<'_, '_> {
                     self.pop();
                 }
             }
-            "FIST" | "FISTP" | "FISTTP" => {
-                let round = if name == "FISTTP" { Round::TowardZero } else { self.round() };
-                let bytes = i.memory_size().size();
-                let value = self.get(0);
-                let result = value.to_i128_r(8 * bytes, round, &mut false);
-                let is_bad = result.status.contains(rustc_apfloat::Status::INVALID_OP) || value.is_nan();
-                let smallest = 1u64 << (8 * bytes - 1);
-                let bits = if is_bad { smallest } else { result.value as u64 };
-                self.m.store(self.m.address(), bits, bytes)?;
-                if name != "FIST" {
-                    self.pop();
-                }
-            }
+            "FIST" | "FISTP" | "FISTTP" => self.store_integer(name)?,
             "FXCH" => {
                 let number = self.number(if i.op_count() > 1 { 1 } else { 0 });
                 let (a, b) = (self.get(0), self.get(number));
@@ -328,26 +316,48 @@ impl Stack<'_, '_> {
             "FLDL2T" => self.push(from_bits((0xd49a_784b_cd1b_8afe, 0x4000))),
             "FLDLG2" => self.push(from_bits((0x9a20_9a84_fbcf_f799, 0x3ffd))),
             "FLDLN2" => self.push(from_bits((0xb172_17f7_d1cf_79ac, 0x3ffe))),
-            "FCMOVB" | "FCMOVE" | "FCMOVBE" | "FCMOVU" | "FCMOVNB" | "FCMOVNE" | "FCMOVNBE" | "FCMOVNU" => {
-                let flags = flags_of(self.m.state);
-                let (negated, rest) = match name.trim_start_matches("FCMOV").strip_prefix('N') {
-                    Some(rest) => (true, rest),
-                    None => (false, name.trim_start_matches("FCMOV")),
-                };
-                let holds = match rest {
-                    "B" => flags & CF != 0,
-                    "E" => flags & ZF != 0,
-                    "BE" => flags & (CF | ZF) != 0,
-                    _ => flags & PF != 0,
-                };
-                if holds != negated {
-                    let value = self.get(self.number(1));
-                    self.set(0, value);
-                }
-            }
-            _ => return Ok(false),
+            _ => match name.strip_prefix("FCMOV") {
+                Some(condition) => return Ok(self.conditional_move(condition)),
+                None => return Ok(false),
+            },
         }
         Ok(true)
+    }
+
+    fn store_integer(&mut self, name: &str) -> Done {
+        let round = if name == "FISTTP" { Round::TowardZero } else { self.round() };
+        let bytes = self.m.instruction.memory_size().size();
+        let value = self.get(0);
+        let result = value.to_i128_r(8 * bytes, round, &mut false);
+        let is_bad = result.status.contains(rustc_apfloat::Status::INVALID_OP) || value.is_nan();
+        let smallest = 1u64 << (8 * bytes - 1);
+        let bits = if is_bad { smallest } else { result.value as u64 };
+        self.m.store(self.m.address(), bits, bytes)?;
+        if name != "FIST" {
+            self.pop();
+        }
+        Ok(())
+    }
+
+    /// FCMOVcc; false if there is no such condition.
+    fn conditional_move(&mut self, condition: &str) -> bool {
+        let flags = flags_of(self.m.state);
+        let (negated, condition) = match condition.strip_prefix('N') {
+            Some(rest) => (true, rest),
+            None => (false, condition),
+        };
+        let holds = match condition {
+            "B" => flags & CF != 0,
+            "E" => flags & ZF != 0,
+            "BE" => flags & (CF | ZF) != 0,
+            "U" => flags & PF != 0,
+            _ => return false,
+        };
+        if holds != negated {
+            let value = self.get(self.number(1));
+            self.set(0, value);
+        }
+        true
     }
 
     fn store_float(&mut self, value: Extended) -> Done {
@@ -484,6 +494,16 @@ impl Stack<'_, '_> {
         Ok(true)
     }
 
+    /// FPREM, which truncates, and FPREM1, which rounds to the nearest.
+    fn remainder(&mut self, truncates: bool, x: Extended, y: Extended) {
+        let rest = if truncates { x.c_fmod(y).value } else { x.ieee_rem(y).value };
+        let to = if truncates { Round::TowardZero } else { Round::NearestTiesToEven };
+        let quotient = ((x - rest).value / y).value.round_to_integral(to).value;
+        let low = quotient.c_fmod(double(8.0)).value.to_i128(32).value.unsigned_abs() as u64;
+        self.set(0, rest);
+        self.conditions((low >> 2 & 1) | (low & 1) << 1 | (low >> 1 & 1) << 3);
+    }
+
     fn functions(&mut self, name: &str) -> bool {
         let (x, y) = (self.get(0), self.get(1));
         let round = self.round();
@@ -501,12 +521,7 @@ impl Stack<'_, '_> {
                 x.scalbn_r(by.clamp(-100_000, 100_000) as i32, round)
             }
             "FPREM" | "FPREM1" => {
-                let rest = if name == "FPREM" { x.c_fmod(y).value } else { x.ieee_rem(y).value };
-                let to = if name == "FPREM" { Round::TowardZero } else { Round::NearestTiesToEven };
-                let quotient = ((x - rest).value / y).value.round_to_integral(to).value;
-                let low = quotient.c_fmod(double(8.0)).value.to_i128(32).value.unsigned_abs() as u64;
-                self.set(0, rest);
-                self.conditions((low >> 2 & 1) | (low & 1) << 1 | (low >> 1 & 1) << 3);
+                self.remainder(name == "FPREM", x, y);
                 return true;
             }
             "FXTRACT" => {

@@ -8,3 +8,4 @@ mod instructions;
 mod machine;
 mod random;
 mod sequences;
+mod x87;

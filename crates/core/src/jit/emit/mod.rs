@@ -56,6 +56,8 @@ pub(crate) struct Emitted {
     pub entry: usize,
     /// Position of the code that writes every register to memory and leaves; EAX has the reason.
     pub spill: usize,
+    /// Position of the code that has the interpreter execute one instruction.
+    pub call_out: usize,
     /// `(position, guest address)` of every instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
     /// Positions of block entries that other code may ask for: `(guest address, position)`.
@@ -181,10 +183,12 @@ impl Emitter<'_> {
             .iter()
             .filter_map(|(pc, label)| Some((*pc, self.a.position_of(*label)?)))
             .collect();
-        let spill = self.a.position_of(self.spill).expect("shared_exits places it");
+        let shared = |label| self.a.position_of(label).expect("shared_exits places it");
+        let (spill, call_out) = (shared(self.spill), shared(self.call_out));
         Emitted {
             entry,
             spill,
+            call_out,
             positions: self.positions,
             blocks,
             links: self.links,

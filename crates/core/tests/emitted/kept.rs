@@ -1,0 +1,74 @@
+//! Texts that are kept in files, compared or renewed.
+//! Not what they say: the translator of `longma-core` and the front ends of `longma-translate` each have theirs.
+
+use std::{cell::RefCell, collections::BTreeSet, fs, path::PathBuf};
+
+/// A folder of texts.
+pub struct Kept {
+    folder: PathBuf,
+    renews: bool,
+    names: RefCell<BTreeSet<String>>,
+    wrong: RefCell<Vec<String>>,
+}
+
+impl Kept {
+    /// The texts in folder `name` beside the tests.
+    pub fn new(name: &str) -> Self {
+        let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
+        let renews = std::env::var_os("LONGMA_UPDATE").is_some();
+        if renews {
+            fs::create_dir_all(&folder).expect("the folder of texts");
+        }
+        Self { folder, renews, names: RefCell::default(), wrong: RefCell::default() }
+    }
+
+    /// The text `name` is to be `text`.
+    pub fn is(&self, name: &str, text: &str) {
+        let file = format!("{name}.txt");
+        let path = self.folder.join(&file);
+        if self.renews {
+            fs::write(&path, text).expect("the text is written");
+        } else if let Some(difference) = difference(&fs::read_to_string(&path).unwrap_or_default(), text) {
+            self.wrong.borrow_mut().push(format!("{}, {difference}", path.display()));
+        }
+        self.names.borrow_mut().insert(file);
+    }
+
+    /// Every text has been given: there are no other files, and none was wrong.
+    pub fn finish(self) {
+        let names = self.names.into_inner();
+        let mut wrong = self.wrong.into_inner();
+        for entry in fs::read_dir(&self.folder).expect("the folder of texts") {
+            let name = entry.expect("an entry of the folder").file_name().to_string_lossy().into_owned();
+            if !names.contains(&name) && self.renews {
+                fs::remove_file(self.folder.join(name)).expect("the file is removed");
+            } else if !names.contains(&name) {
+                wrong.push(format!("{name} is nobody's"));
+            }
+        }
+        assert!(
+            wrong.is_empty(),
+            "{}\n\nIf that is as it should be, LONGMA_UPDATE=1 renews the files.",
+            wrong.join("\n")
+        );
+    }
+}
+
+/// Where a text is first another one.
+fn difference(kept: &str, is: &str) -> Option<String> {
+    if kept == is {
+        return None;
+    }
+    let (mut kept, mut is) = (kept.lines(), is.lines());
+    for number in 1.. {
+        match (kept.next(), is.next()) {
+            (None, None) => break,
+            (kept, is) if kept == is => {}
+            (kept, is) => {
+                let shown = |line: Option<&str>| line.unwrap_or("(the end)").to_string();
+                return Some(format!("line {number}:\n  was {}\n  is  {}", shown(kept), shown(is)));
+            }
+        }
+    }
+    Some("the last end of line".into())
+}

@@ -1,0 +1,255 @@
+//! Regions as programs have them: loops, calls, jumps, with all that is around their instructions.
+//! Not single instructions (see `instructions.rs`).
+
+use std::fmt::Write;
+
+use longma_core::{Extras, HostCode};
+use longma_loongarch::{Instruction, Op, decode, encode};
+
+use crate::text::{Text, target};
+
+const PC: u64 = 0x1000;
+
+/// Code of a region, and how it is translated.
+struct Sequence {
+    name: &'static str,
+    what: &'static str,
+    code: Vec<Instruction>,
+    extras: Extras,
+}
+
+/// The text of each sequence.
+pub fn texts() -> Vec<(&'static str, String)> {
+    let mut texts: Vec<_> = sequences().iter().map(|sequence| (sequence.name, text(sequence))).collect();
+    let shared = HostCode::shared();
+    let mut text = Text::of(&shared);
+    let code = text.range(shared.start, u64::MAX);
+    text.add_labels(&code);
+    let lines = text.lines(&code);
+    texts.push(("shared", format!("# The code that all regions share.\n\nshared: {}\n{lines}", code.len())));
+    texts
+}
+
+fn text(sequence: &Sequence) -> String {
+    let words: Vec<u32> =
+        sequence.code.iter().map(|i| encode(i).unwrap_or_else(|error| panic!("{i}: {error}"))).collect();
+    let host = HostCode::of(PC, &words, sequence.extras).expect("an instruction");
+    let mut text = Text::of(&host);
+    let end = text.end_of_blocks();
+    let exits = text.named("leave_region");
+    let hidden = if SHOW_EXITS.contains(&sequence.name) { u64::MAX } else { exits };
+    let shown = text.range(host.start, hidden);
+    let targets: Vec<u64> = shown.iter().filter_map(target).collect();
+    for (at, pc) in text.pieces.iter().filter(|(at, pc)| *pc != 0 && targets.contains(at)) {
+        text.names.insert(*at, format!("to_{pc:x}"));
+    }
+    text.add_labels(&shown);
+    let mut out = format!("# {}; renewed as tests/emitted/main.rs says.\n\n", sequence.what);
+    let mut piece = |heading: &str, from: u64, to: u64| {
+        let code = text.range(from, to);
+        let shown: Vec<_> = code.iter().filter(|i| i.ip() < hidden).copied().collect();
+        if !code.is_empty() || heading.starts_with("0x") {
+            write!(out, "{heading}: {}\n{}", code.len(), text.lines(&shown)).expect("memory");
+        }
+    };
+    piece("entry", host.start, text.pieces[0].0);
+    for pair in text.pieces.windows(2) {
+        let [(from, pc), (to, next)] = *pair else { continue };
+        // Two pieces of one address: a check at the block's beginning, or the way back from a call, then the instruction.
+        let heading = if next == pc { format!("{pc:#x} before") } else { guest(&words, pc, next) };
+        piece(&heading, from, to);
+    }
+    piece("out of line", end, exits);
+    piece("exits", exits, u64::MAX);
+    writeln!(out, "\nin all: {}", text.range(host.start, u64::MAX).len()).expect("memory");
+    out
+}
+
+/// Regions whose exits are shown: they depend on nothing but on which registers are where, and the first of these has what most have.
+const SHOW_EXITS: [&str; 3] = ["counted_loop", "busy_registers", "many_vectors"];
+
+/// The instructions at `pc`: one, or two that are translated as one if what comes then, at `next`, stands behind both.
+fn guest(words: &[u32], pc: u64, next: u64) -> String {
+    let at = |pc: u64| {
+        let word = words[((pc - PC) / 4) as usize];
+        decode(word).expect("it was encoded").at(pc).to_string()
+    };
+    let second = if next == pc + 8 { format!("; {}", at(pc + 4)) } else { String::new() };
+    format!("{pc:#x} {}{second}", at(pc))
+}
+
+fn three(op: Op, d: u8, j: u8, k: u8) -> Instruction {
+    Instruction { d, j, k, ..Instruction::new(op) }
+}
+
+fn two(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
+    Instruction { d, j, imm, ..Instruction::new(op) }
+}
+
+/// A conditional branch on `j` and, if it compares two, `d`.
+fn branch(op: Op, j: u8, d: u8, offset: i32) -> Instruction {
+    Instruction { d, j, imm: offset, ..Instruction::new(op) }
+}
+
+/// `b` or `bl`.
+fn go(op: Op, offset: i32) -> Instruction {
+    Instruction { imm: offset, ..Instruction::new(op) }
+}
+
+/// `jirl`.
+fn jump(d: u8, j: u8) -> Instruction {
+    Instruction { d, j, ..Instruction::new(Op::Jirl) }
+}
+
+fn back() -> Instruction {
+    jump(0, 1)
+}
+
+fn counted_loop() -> Vec<Instruction> {
+    vec![three(Op::AddD, 4, 4, 5), two(Op::AddiD, 6, 6, -1), branch(Op::Bnez, 6, 0, -8), back()]
+}
+
+fn memory_loop() -> Vec<Instruction> {
+    vec![
+        two(Op::LdW, 12, 4, 0),
+        two(Op::LdW, 13, 4, 4),
+        three(Op::AddW, 12, 12, 13),
+        two(Op::StW, 12, 5, 0),
+        two(Op::AddiD, 4, 4, 8),
+        two(Op::AddiD, 5, 5, 4),
+        branch(Op::Bne, 4, 6, -24),
+        back(),
+    ]
+}
+
+/// An exclusive access tried again until it succeeds.
+fn exclusive() -> Vec<Instruction> {
+    vec![
+        two(Op::LlD, 12, 4, 0),
+        three(Op::AddD, 13, 12, 5),
+        two(Op::ScD, 13, 4, 0),
+        branch(Op::Beqz, 13, 0, -12),
+        back(),
+    ]
+}
+
+fn vector_loop() -> Vec<Instruction> {
+    vec![
+        two(Op::Vld, 0, 4, 0),
+        two(Op::Vld, 1, 5, 0),
+        Instruction { a: 2, ..three(Op::VfmaddD, 2, 0, 1) },
+        three(Op::VaddW, 3, 3, 0),
+        two(Op::AddiD, 4, 4, 16),
+        two(Op::AddiD, 5, 5, 16),
+        two(Op::AddiD, 6, 6, -1),
+        branch(Op::Bnez, 6, 0, -28),
+        back(),
+    ]
+}
+
+/// More vector registers than the host has.
+fn many_vectors() -> Vec<Instruction> {
+    let mut code: Vec<Instruction> = (0..16).map(|n| three(Op::VaddD, n, n, (n + 1) % 16)).collect();
+    code.extend([16, 17].map(|n| three(Op::XvxorV, n, n, n + 1)));
+    code.push(back());
+    code
+}
+
+/// Registers that are not among the usual ones, used so much that they are in host registers.
+fn busy_registers() -> Vec<Instruction> {
+    let mut code = vec![three(Op::Xor, 25, 25, 26); 3];
+    code.extend([two(Op::AddiD, 27, 27, -1), branch(Op::Bnez, 27, 0, -16)]);
+    code.extend([go(Op::Bl, 0x100), back()]);
+    code
+}
+
+fn constants() -> Vec<Instruction> {
+    vec![
+        two(Op::Lu12iW, 4, 0, 0x12345),
+        two(Op::Ori, 4, 4, 0x678),
+        two(Op::Lu32iD, 4, 0, 0x2bcde),
+        two(Op::Lu52iD, 4, 4, 0x7ab - 0x800),
+        two(Op::Pcalau12i, 5, 0, 4),
+        two(Op::AddiD, 5, 5, 0x20),
+        two(Op::LdD, 6, 5, 0),
+        two(Op::AddiW, 7, 0, -1),
+        back(),
+    ]
+}
+
+fn plain(name: &'static str, what: &'static str, code: Vec<Instruction>) -> Sequence {
+    Sequence { name, what, code, extras: Extras::default() }
+}
+
+fn sequences() -> Vec<Sequence> {
+    [loops(), ways(), others()].into_iter().flatten().collect()
+}
+
+fn loops() -> Vec<Sequence> {
+    let none = Extras::default();
+    let with = |name, what, code, extras| Sequence { name, what, code, extras };
+    let counting = Extras { counting: true, ..none };
+    let tracing = Extras { tracing: true, ..none };
+    let based = Extras { based: true, ..none };
+    let memory = "Loads and stores in a loop: one check of range a base register and round";
+    let based_memory = "Loads and stores in a loop, where guest address 0 is not host address 0";
+    vec![
+        plain("counted_loop", "A counted loop", counted_loop()),
+        with("counted_loop_counting", "A counted loop whose blocks are counted", counted_loop(), counting),
+        with("counted_loop_tracing", "A counted loop that is traced", counted_loop(), tracing),
+        plain("memory_loop", memory, memory_loop()),
+        with("memory_loop_based", based_memory, memory_loop(), based),
+        with("memory_loop_tracing", "Loads and stores in a loop that is traced", memory_loop(), tracing),
+        plain("exclusive", "Load-linked and store-conditional in a loop", exclusive()),
+        plain("vector_loop", "A loop of LSX", vector_loop()),
+        plain(
+            "busy_registers",
+            "A loop of registers that are in memory elsewhere, and a call behind it",
+            busy_registers(),
+        ),
+    ]
+}
+
+/// Calls, jumps and branches.
+fn ways() -> Vec<Sequence> {
+    let add = || three(Op::AddD, 4, 4, 5);
+    let choice = vec![
+        branch(Op::Bgeu, 4, 5, 12),
+        three(Op::SubD, 4, 5, 4),
+        go(Op::B, 8),
+        three(Op::SubD, 4, 4, 5),
+        back(),
+    ];
+    let comparisons = vec![
+        three(Op::FcmpCltD, 0, 1, 2),
+        branch(Op::Bcnez, 0, 0, 12),
+        three(Op::FcmpCeqD, 0, 1, 2),
+        branch(Op::Bceqz, 0, 0, 8),
+        three(Op::FaddD, 0, 0, 1),
+        back(),
+    ];
+    let out = vec![branch(Op::Blt, 4, 5, 0x200), go(Op::B, 0x100)];
+    let from_table = vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)];
+    let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()];
+    vec![
+        plain("call", "A call of a place outside, and the way back", vec![go(Op::Bl, 0x100), add(), back()]),
+        plain("indirect_call", "A call of an address in a register", vec![jump(1, 12), add(), back()]),
+        plain("indirect_jump", "A jump to an address from a table", from_table),
+        plain("jump_out", "Two ways out of a region", out),
+        plain("branches", "A choice between two blocks that meet again", choice),
+        plain("float_branch", "A comparison of numbers and the branch on it, as one and as two", comparisons),
+        plain("system_call", "A system call", system_call),
+    ]
+}
+
+fn others() -> Vec<Sequence> {
+    let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
+    let call_out =
+        vec![three(Op::AddD, 4, 4, 5), three(Op::VabsdB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
+    vec![
+        plain("load", "A load that may fault, and what it loads is used", load),
+        plain("call_out", "An instruction that the interpreter executes, between others", call_out),
+        plain("constants", "Constants of several instructions", constants()),
+        plain("many_vectors", "More vector registers than the host has, of both widths", many_vectors()),
+    ]
+}

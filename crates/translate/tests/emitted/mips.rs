@@ -1,0 +1,91 @@
+//! Each instruction of MIPS64 by itself, and sequences as programs have them.
+//! Not x86-64.
+
+use std::collections::BTreeMap;
+
+use longma_translate::mips::Mips64;
+use longma_translate::mips::instruction::{decode, patterns};
+
+use crate::text::{OUTSIDE, Single, Source, sequence, single};
+
+const HEAD: &str = "\
+# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
+# Behind \"later\" is what the block's end does for it. `engine`: the engine executes it. Branches have a `nop` in their slot.
+
+";
+
+/// Operands: rs a0, rt a1, rd a5, the amount 7; as a number, the lowest 16 bits are 18904.
+const OPERANDS: u32 = 4 << 21 | 5 << 16 | 9 << 11 | 7 << 6 | 0x18;
+const NOP: u32 = 0;
+/// `j` to what is outside.
+const JUMP: u32 = 2 << 26 | (OUTSIDE / 4) as u32;
+
+/// The text of each group of instructions.
+pub fn texts() -> BTreeMap<&'static str, String> {
+    let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
+    for (matched, mask) in patterns() {
+        let word = matched | OPERANDS & !mask;
+        let instruction = decode(word).unwrap_or_else(|| panic!("{word:#x} is in the table"));
+        let opcode = word >> 26;
+        let group = match opcode {
+            _ if instruction.has_delay_slot() => "jumps",
+            0x11 | 0x13 => "floats",
+            0x1a | 0x1b | 0x20.. => "memory",
+            _ => "integers",
+        };
+        let slot: &[u32] = if instruction.has_delay_slot() { &[NOP] } else { &[] };
+        let code = [&[word], slot, &[JUMP, NOP]].concat();
+        texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&shown(&bytes(&code)));
+    }
+    texts
+}
+
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn shown(code: &[u8]) -> String {
+    let Single { source, count, text } = single::<Mips64>(&Source { code, outside: &[] });
+    format!("{source}: {count}\n{text}")
+}
+
+/// What it is, and its words.
+const SEQUENCES: &[(&str, &[u32])] = &[
+    // addu v0, v0, a0; addiu a1, a1, -1; bnez a1, back; nop; jr ra; nop
+    ("A counted loop", &[0x0044_1021, 0x24a5_ffff, 0x14a0_fffd, 0, 0x03e0_0008, 0]),
+    // lw t0, 0(a0); daddiu a0, a0, 4; bne a0, a1, back; addu v0, v0, t0 in the slot; jr ra; nop
+    (
+        "A loop over memory, with work in the slot",
+        &[0x8c8c_0000, 0x6484_0004, 0x1485_fffd, 0x004c_1021, 0x03e0_0008, 0],
+    ),
+    // jal 0x1018; nop; jr ra; nop; nop; nop; daddu v0, a0, a1; jr ra; nop
+    (
+        "A call of a function, and its return",
+        &[0x0c00_0406, 0, 0x0040_f809, 0, 0x03e0_0008, 0, 0x0085_102d, 0x03e0_0008, 0],
+    ),
+    // jalr t9; nop; jr v0; nop
+    ("A call and a jump of addresses in registers", &[0x0320_f809, 0, 0x0040_0008, 0]),
+    // dmult a0, a1; mflo v0; mfhi v1; ddiv zero, a0, a1; mflo a2; jr ra; nop
+    (
+        "Products and quotients that are read",
+        &[0x0085_001c, 0x0000_1012, 0x0000_1810, 0x0085_001e, 0x0000_3012, 0x03e0_0008, 0],
+    ),
+    // ll t0, 0(a0); addiu t0, t0, 1; sc t0, 0(a0); beqz t0, back; nop; jr ra; nop
+    (
+        "Load-linked and store-conditional in a loop",
+        &[0xc08c_0000, 0x258c_0001, 0xe08c_0000, 0x1180_fffc, 0, 0x03e0_0008, 0],
+    ),
+    // c.lt.d f0, f2; bc1t over; nop; add.d f0, f0, f2; over: jr ra; nop
+    ("A comparison of numbers and a branch", &[0x4622_003c, 0x4501_0002, 0, 0x4622_0000, 0x03e0_0008, 0]),
+    // li v0, 5001; syscall; jr ra; nop
+    ("A system call", &[0x2402_1389, 0x0000_000c, 0x03e0_0008, 0]),
+];
+
+/// All of them.
+pub fn sequences() -> String {
+    let head = "# MIPS64 and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n";
+    let texts = SEQUENCES
+        .iter()
+        .map(|(what, words)| sequence::<Mips64>(what, &Source { code: &bytes(words), outside: &[] }));
+    head.to_string() + &texts.collect::<String>()
+}

@@ -1,0 +1,161 @@
+//! Units as text: LoongArch code below the instructions that became it; places are labels.
+//! Not which code is shown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use longma_loongarch::{Op, decode};
+use longma_translate::front_end::{Exit, FrontEnd, Unit};
+
+/// Where the source's code stands.
+pub const SOURCE: u64 = 0x1000;
+/// Where code goes on that is not shown: there is code already. In the page of the rest, as no other is looked at for the flags it reads.
+pub const OUTSIDE: u64 = 0x1800;
+
+/// The source's code, as what translates it reads it.
+pub struct Source<'a> {
+    /// At [`SOURCE`].
+    pub code: &'a [u8],
+    /// At [`OUTSIDE`].
+    pub outside: &'a [u8],
+}
+
+impl Source<'_> {
+    fn fetch(&self, address: u64) -> Option<u32> {
+        let (part, start) = if address < OUTSIDE { (self.code, SOURCE) } else { (self.outside, OUTSIDE) };
+        let at = usize::try_from(address.checked_sub(start)?).ok()?;
+        let bytes = part.get(at..)?;
+        // What follows the last byte is there to be read, and ends nothing.
+        (!bytes.is_empty()).then(|| {
+            u32::from_le_bytes(std::array::from_fn(|byte| bytes.get(byte).copied().unwrap_or_default()))
+        })
+    }
+}
+
+/// A piece of a unit: an instruction, and the words that it became.
+pub struct Piece {
+    pub pc: u64,
+    pub source: String,
+    pub words: Vec<String>,
+}
+
+/// Translates what begins at [`SOURCE`], and gives its pieces in order. The words for exits to elsewhere, which become jumps when there is code,
+/// are left out: they are at the end.
+pub fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
+    let fetch = |address| source.fetch(address);
+    let unit = F::translate(SOURCE, &fetch, &|pc| pc >= OUTSIDE);
+    let labels = labels(&unit);
+    let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
+    let last = last.unwrap_or(unit.words.len() as u32);
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut positions = unit.positions.iter().filter(|position| position.offset < last).peekable();
+    // One offset more than there are: instructions at the end that became nothing.
+    for offset in 0..=last {
+        while let Some(position) = positions.next_if(|position| position.offset <= offset) {
+            if pieces.last().is_none_or(|piece| piece.pc != position.pc) {
+                let source = F::describe(position.pc, &fetch).1;
+                pieces.push(Piece { pc: position.pc, source, words: Vec::new() });
+            }
+        }
+        let Some(piece) = pieces.last_mut().filter(|_| offset < last) else { continue };
+        if let Some(label) = labels.get(&offset) {
+            piece.words.push(format!("  {label}:"));
+        }
+        piece.words.push(format!("    {}", word_text(&unit, offset, &labels)));
+    }
+    pieces
+}
+
+/// Names of the places that words jump to.
+fn labels<S, P>(unit: &Unit<S, P>) -> BTreeMap<u32, String> {
+    let exits: BTreeMap<u32, u64> = unit
+        .exits
+        .iter()
+        .filter_map(|(offset, exit)| if let Exit::To(pc) = exit { Some((*offset, *pc)) } else { None })
+        .collect();
+    let mut labels = BTreeMap::new();
+    for (offset, word) in (0u32..).zip(&unit.words) {
+        if let Some(to) = decode(*word).and_then(|i| i.branch_target(4 * u64::from(offset))) {
+            labels.insert((to / 4) as u32, String::new());
+        }
+    }
+    let mut number = 0;
+    for (offset, label) in &mut labels {
+        *label = match exits.get(offset) {
+            Some(pc) => format!("to_{pc:x}"),
+            None => {
+                number += 1;
+                format!(".{number}")
+            }
+        };
+    }
+    labels
+}
+
+fn word_text<S, P>(unit: &Unit<S, P>, offset: u32, labels: &BTreeMap<u32, String>) -> String {
+    let word = unit.words[offset as usize];
+    if let Some((_, exit)) = unit.exits.iter().find(|exit| exit.0 == offset) {
+        return match exit {
+            Exit::To(pc) | Exit::Leave(pc) => format!("engine: go on at {pc:#x}"),
+            Exit::Service(_) => "engine: execute it".into(),
+            Exit::Illegal => "engine: illegal".into(),
+        };
+    }
+    let Some(instruction) = decode(word) else { return format!("{word:#010x}") };
+    let text = instruction.to_string();
+    let target = instruction.branch_target(4 * u64::from(offset)).map(|to| (to / 4) as u32);
+    match target.and_then(|to| labels.get(&to)) {
+        // The offset is the last operand.
+        Some(label) if instruction.op != Op::Jirl => {
+            let kept = text.rfind(' ').map_or(0, |at| at + 1);
+            format!("{}{label}", &text[..kept])
+        }
+        _ => text,
+    }
+}
+
+/// The number of instructions among lines that have labels too.
+pub fn count(words: &[String]) -> usize {
+    words.iter().filter(|line| line.starts_with("    ")).count()
+}
+
+/// The text of the first instruction of a source whose last one jumps [`OUTSIDE`]: the instruction, the number of its words, and they,
+/// with what the end of the block does for it.
+pub fn single<F: FrontEnd>(source: &Source) -> Single {
+    let mut pieces = pieces::<F>(source).into_iter();
+    let own = pieces.next().expect("an instruction");
+    if own.words == ["    engine: execute it"] {
+        return Single { source: own.source, count: "engine".into(), text: String::new() };
+    }
+    let leaves = format!("    b to_{OUTSIDE:x}");
+    let later: Vec<String> = pieces.flat_map(|piece| piece.words).filter(|word| *word != leaves).collect();
+    let (mut words, mut number) = (own.words, String::new());
+    write!(number, "{}", count(&words)).expect("memory");
+    if count(&later) > 0 {
+        write!(number, " and {}", count(&later)).expect("memory");
+        words.push("  later".into());
+    }
+    words.extend(later);
+    Single { source: own.source, count: number, text: words.join("\n") + "\n" }
+}
+
+/// What [`single`] gives.
+#[derive(PartialEq, Eq)]
+pub struct Single {
+    pub source: String,
+    pub count: String,
+    pub text: String,
+}
+
+/// The pieces of a sequence, one after another.
+pub fn sequence<F: FrontEnd>(what: &str, source: &Source) -> String {
+    let pieces = pieces::<F>(source);
+    let all: usize = pieces.iter().map(|piece| count(&piece.words)).sum();
+    let mut text = format!("== {what}: {all}\n\n");
+    for Piece { pc, source, words } in pieces {
+        writeln!(text, "{pc:#x} {source}: {}", count(&words)).expect("memory");
+        words.iter().for_each(|word| writeln!(text, "{word}").expect("memory"));
+    }
+    text.push('\n');
+    text
+}

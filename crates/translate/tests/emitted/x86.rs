@@ -1,0 +1,101 @@
+//! Each instruction of x86-64 by itself.
+//! Not what stands around it (see `x86_sequences.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use iced_x86::{Code, CpuidFeature, FlowControl, Instruction, Mnemonic};
+use longma_translate::x86::X86_64;
+
+use crate::operands::{Form, encoded};
+use crate::text::{OUTSIDE, SOURCE, Single, Source, single};
+
+const HEAD: &str = "\
+# The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
+# First no flag is read behind it, then, where that is something else, all are. Behind \"later\" is what the block's end does for it.
+# rax s0, rcx s1, rdx s2, rbx s3, rsp sp, rbp s5, rsi s6, rdi s7, r8 a2 to r11 a5, r12 t5 to r15 t8; xmm0 vr16 and so on.
+# CF a6, not ZF a7, SF t0, OF t1, PF t2, AF t3. `engine`: the engine executes it.
+
+";
+
+/// `add r15d, r15d`, behind which no flag of before is known, and `ret`.
+const NO_FLAGS: &[u8] = &[0x45, 0x01, 0xff, 0xc3];
+
+/// The text of each group of instructions.
+pub fn texts() -> BTreeMap<&'static str, String> {
+    let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
+    // Most instructions have several encodings.
+    let mut seen = BTreeSet::new();
+    for code in Code::values() {
+        let Some(group) = group(code) else { continue };
+        for form in [Form::Register, Form::Memory, Form::Locked, Form::Repeated] {
+            let Some((instruction, bytes)) = encoded(code, form) else { continue };
+            let shown = shown(&instruction, bytes);
+            if !instruction.is_privileged() && seen.insert(shown.clone()) {
+                texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&shown);
+            }
+        }
+    }
+    texts
+}
+
+/// The text of an instruction that is followed by a jump to what is outside.
+fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
+    let behind = SOURCE + code.len() as u64 + 5;
+    code.push(0xe9);
+    code.extend(((OUTSIDE - behind) as u32).to_le_bytes());
+    let Single { source, count, text } = single::<X86_64>(&Source { code: &code, outside: NO_FLAGS });
+    let mut shown = format!("{source}: {count}\n{text}");
+    // With LOCK the flags are computed as without.
+    if instruction.rflags_modified() != 0 && !instruction.has_lock_prefix() {
+        let with = single::<X86_64>(&Source { code: &code, outside: &[] });
+        if with.text != text {
+            write!(shown, "  with flags: {}\n{}", with.count, with.text).expect("memory");
+        }
+    }
+    shown
+}
+
+/// The file that an instruction's code is in.
+fn group(code: Code) -> Option<&'static str> {
+    use CpuidFeature::*;
+    let op_code = code.op_code();
+    if !op_code.mode64() {
+        return None;
+    }
+    let features = code.cpuid_features();
+    let mut groups = features.iter().map(|feature| match feature {
+        INTEL8086 | INTEL186 | INTEL286 | INTEL386 | INTEL486 | X64 | CMOV | POPCNT | CX8 | CMPXCHG16B => {
+            Some(kind(code))
+        }
+        FPU | FPU287 | FPU387 => Some("x87"),
+        SSE => Some("sse"),
+        SSE2 => Some("sse2"),
+        SSE3 | SSSE3 | SSE4_1 | SSE4_2 => Some("sse3_and_4"),
+        _ => None,
+    });
+    let first = groups.next()??;
+    groups.all(|group| group.is_some()).then_some(first)
+}
+
+/// The group of an integer instruction.
+fn kind(code: Code) -> &'static str {
+    use Mnemonic::*;
+    match code.mnemonic() {
+        Add | Adc | Sub | Sbb | Cmp | Neg | Inc | Dec | Xadd | Cmpxchg | Cmpxchg8b | Cmpxchg16b => "sums",
+        Mul | Imul | Div | Idiv => "products",
+        And | Or | Xor | Not | Test => "logic",
+        Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd => "shifts",
+        Bt | Bts | Btr | Btc | Bsf | Bsr | Popcnt | Bswap => "bits",
+        mnemonic => {
+            let name = format!("{mnemonic:?}");
+            if name.starts_with("Set") || name.starts_with("Cmov") {
+                "conditions"
+            } else if code.flow_control() != FlowControl::Next {
+                "jumps"
+            } else {
+                "moves"
+            }
+        }
+    }
+}

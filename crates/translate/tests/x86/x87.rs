@@ -1,0 +1,107 @@
+//! x87, which the engine executes: arithmetic, comparisons and moves between values on its stack.
+//! Not the functions of angles and powers, which are those of double precision by design.
+
+use crate::host::Buffer;
+use crate::machine::{DATA_BYTES, translated};
+use crate::random::Random;
+
+/// C0, C1, C2 and C3 of the status word.
+const CONDITIONS: u64 = 0x4700;
+
+/// An instruction's name and bytes, and what of the status word it defines.
+const INSTRUCTIONS: &[(&str, &[u8], u64)] = &[
+    ("fcmovb st0, st1", &[0xda, 0xc1], 0),
+    ("fcmove st0, st1", &[0xda, 0xc9], 0),
+    ("fcmovbe st0, st1", &[0xda, 0xd1], 0),
+    ("fcmovu st0, st1", &[0xda, 0xd9], 0),
+    ("fcmovnb st0, st1", &[0xdb, 0xc1], 0),
+    ("fcmovne st0, st1", &[0xdb, 0xc9], 0),
+    ("fcmovnbe st0, st1", &[0xdb, 0xd1], 0),
+    ("fcmovnu st0, st1", &[0xdb, 0xd9], 0),
+    ("fistp word [rdi+80]", &[0xdf, 0x5f, 0x50], 0),
+    ("fistp dword [rdi+80]", &[0xdb, 0x5f, 0x50], 0),
+    ("fistp qword [rdi+80]", &[0xdf, 0x7f, 0x50], 0),
+    ("fist word [rdi+80]", &[0xdf, 0x57, 0x50], 0),
+    ("fist dword [rdi+80]", &[0xdb, 0x57, 0x50], 0),
+    ("fisttp word [rdi+80]", &[0xdf, 0x4f, 0x50], 0),
+    ("fisttp dword [rdi+80]", &[0xdb, 0x4f, 0x50], 0),
+    ("fisttp qword [rdi+80]", &[0xdd, 0x4f, 0x50], 0),
+    ("fstp dword [rdi+80]", &[0xd9, 0x5f, 0x50], 0),
+    ("fst qword [rdi+80]", &[0xdd, 0x57, 0x50], 0),
+    ("fild dword [rdi]", &[0xdb, 0x07], 0),
+    ("fxch st1", &[0xd9, 0xc9], 0),
+    ("fld st1", &[0xd9, 0xc1], 0),
+    ("fldpi", &[0xd9, 0xeb], 0),
+    ("fprem", &[0xd9, 0xf8], CONDITIONS),
+    ("fprem1", &[0xd9, 0xf5], CONDITIONS),
+    ("fsqrt", &[0xd9, 0xfa], 0),
+    ("frndint", &[0xd9, 0xfc], 0),
+    ("fchs", &[0xd9, 0xe0], 0),
+    ("fabs", &[0xd9, 0xe1], 0),
+    ("fadd st0, st1", &[0xd8, 0xc1], 0),
+    ("fmul st0, st1", &[0xd8, 0xc9], 0),
+    ("fsubr st0, st1", &[0xd8, 0xe9], 0),
+    ("fdivp st1, st0", &[0xde, 0xf9], 0),
+    ("fcom st1", &[0xd8, 0xd1], 0x4500),
+    ("fcomi st0, st1", &[0xdb, 0xf1], 0),
+];
+
+/// The instruction after `cmp ecx, edx` on a stack of three, and what it leaves there.
+fn program(instruction: &[u8]) -> Vec<u8> {
+    let mut code = vec![0x39, 0xd1];
+    // fninit; fld qword [rdi], [rdi+8] and [rdi+16].
+    code.extend([0xdb, 0xe3, 0xdd, 0x07, 0xdd, 0x47, 0x08, 0xdd, 0x47, 0x10]);
+    code.extend(instruction);
+    // fnstsw ax; fstp tbyte [rdi+32]; fstp tbyte [rdi+48]; fninit.
+    code.extend([0xdf, 0xe0, 0xdb, 0x7f, 0x20, 0xdb, 0x7f, 0x30, 0xdb, 0xe3]);
+    code
+}
+
+/// Numbers whose quotients are not so large that a remainder needs several steps.
+fn number(random: &mut Random) -> f64 {
+    let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
+    match random.below(4) {
+        0 => sign * random.below(1 << 40) as f64,
+        1 => sign * (random.below(1000) as f64 / 8.0),
+        2 => sign * (random.below(1 << 52) as f64 / 65536.0),
+        _ => sign * [1.0, 0.5, 2.5, 32767.5, 2_147_483_647.5, 3e9, 1e-3][random.below(7) as usize],
+    }
+}
+
+#[test]
+fn x87_instructions_do_what_the_processor_does() {
+    let (buffer, mut random) = (Buffer::new(), Random(0x9e37_79b9_7f4a_7c15));
+    let mut wrong = Vec::new();
+    for (name, instruction, conditions) in INSTRUCTIONS {
+        let code = program(instruction);
+        for _ in 0..60 {
+            let mut before = random.registers(false);
+            if random.below(3) == 0 {
+                before.general[2] = before.general[1];
+            }
+            let numbers = [number(&mut random), number(&mut random), number(&mut random)];
+            let mut data = vec![0u8; DATA_BYTES];
+            for (at, value) in numbers.iter().enumerate() {
+                data[8 * at..][..8].copy_from_slice(&value.to_le_bytes());
+            }
+            let data_at = data.as_ptr() as u64;
+            before.general[4] = 0;
+            before.general[7] = data_at;
+            let (mut native, mut ours) = (before, before);
+            let mut our_data = data.clone();
+            let outcome = translated(&code, &mut ours, data_at, &mut our_data, None);
+            buffer.run(&code, &mut native);
+            let status = |registers: &crate::host::Registers| registers.general[0] & conditions;
+            let flags = |registers: &crate::host::Registers| registers.flags & 0x45;
+            if outcome.is_err()
+                || our_data != data
+                || status(&native) != status(&ours)
+                || flags(&native) != flags(&ours)
+            {
+                let (of_ours, of_natives) = (&our_data[32..96], &data[32..96]);
+                wrong.push(format!("{name} of {numbers:?}: {outcome:?} {of_ours:x?}, not {of_natives:x?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong, such as {}", wrong.len(), wrong[..wrong.len().min(8)].join("\n"));
+}
