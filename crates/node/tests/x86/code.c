@@ -31,6 +31,21 @@ static long by_table(long which) {
     return found;
 }
 
+// The flags of what stands before the jump are read behind it: compilers put there what all cases begin with.
+static long behind_table(long which, long tested) {
+    long found;
+    __asm__ volatile("cmp $5, %2\n\tjmp *9f(,%1,8)\n\t"
+                     ".pushsection .rodata\n\t.balign 8\n\t9: .quad 1f, 2f, 3f, 4f\n\t.popsection\n"
+                     "1: mov $0, %0\n\tje 8f\n\tmov $1, %0\n\tjmp 8f\n"
+                     "2: mov $0, %0\n\tjl 8f\n\tmov $2, %0\n\tjmp 8f\n"
+                     "3: mov $0, %0\n\tja 8f\n\tmov $3, %0\n\tjmp 8f\n"
+                     "4: mov $0, %0\n\tjp 8f\n\tmov $4, %0\n8:"
+                     : "=&r"(found)
+                     : "r"(which), "r"(tested)
+                     : "cc");
+    return found;
+}
+
 // An instruction of which the last bytes are on a page that comes later.
 static uint8_t *later;
 static int brought, wrong;
@@ -56,6 +71,10 @@ static void across(void) {
 
 int main(void) {
     printf("by table: %ld\n", by_table(0) + 10 * by_table(1) + 100 * by_table(2));
+    printf("behind the table:");
+    for (long tested = -1; tested <= 7; tested += 2)
+        for (long which = 0; which < 4; which++) printf(" %ld", behind_table(which, tested));
+    puts("");
     across();
     const int all = PROT_READ | PROT_WRITE | PROT_EXEC;
     uint8_t *code = mmap(NULL, 65536, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -143,6 +143,12 @@ fn live_before(instruction: &Instruction, behind: u32) -> u32 {
     (behind & !written | instruction.rflags_read()) & ARITHMETIC
 }
 
+/// The flags that may be read where an indirect jump leads to. Compilers put a test before the jump of a switch and the branches behind
+/// it; only a jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
+fn live_behind_jump(jump: &Instruction) -> u32 {
+    if jump.is_ip_rel_memory_operand() { 0 } else { ARITHMETIC }
+}
+
 /// Whether an instruction ends a block.
 fn ends(instruction: &Instruction) -> bool {
     !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
@@ -259,7 +265,8 @@ impl Reach {
                     i.next_ip()
                 }
                 // As inside of a unit.
-                FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch => return read,
+                FlowControl::IndirectBranch => return read | asked & live_behind_jump(&i),
+                FlowControl::Return | FlowControl::IndirectCall => return read,
                 FlowControl::Call if is_call => i.next_ip(),
                 FlowControl::Call => return read,
                 _ => return read | asked,
@@ -302,7 +309,8 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
             FlowControl::Return => self.returned,
-            FlowControl::IndirectCall | FlowControl::IndirectBranch => 0,
+            FlowControl::IndirectBranch => live_behind_jump(last),
+            FlowControl::IndirectCall => 0,
             _ => ARITHMETIC,
         }
     }
