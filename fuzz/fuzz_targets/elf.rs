@@ -6,7 +6,8 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 
 use libfuzzer_sys::fuzz_target;
-use longma_linux::{Process, ProcessConfig, elf::Image};
+use longma_guest::elf::Image;
+use longma_linux::{Process, ProcessConfig};
 
 const LIMIT: u64 = 1 << 46;
 

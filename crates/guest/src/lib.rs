@@ -1,7 +1,8 @@
-//! What a guest program needs of this host, whatever kernel it thinks it has: memory, faults, signals, calls that lose none, locks that
-//! survive a fork.
+//! What a guest program needs of this host, whatever kernel it thinks it has: memory and the ELF files that come into it, faults, signals,
+//! calls that lose none, locks that survive a fork.
 //! Not a process and not its system calls: those are `longma-linux`'s. Nor what executes it.
 
+pub mod elf;
 mod errno;
 pub mod host;
 mod memory;

@@ -15,11 +15,11 @@ use longma_guest::host::descriptors::{self, Limit, Room};
 use longma_guest::host::host_call;
 
 use crate::arguments::{Arguments, Returned};
-use crate::elf::{Architecture, ElfError, Image};
 use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
 use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
 use crate::process::KeptLimit;
 use crate::{Process, Thread};
+use longma_guest::elf::{Architecture, ElfError, Image};
 
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;

@@ -2,8 +2,8 @@
 //! Not its mapping.
 //! Source: getauxval(3), Linux fs/binfmt_elf.c (order); LoongArch arch/loongarch/include/uapi/asm/{auxvec,hwcap}.h.
 
-use crate::elf::Architecture;
 use longma_guest::GuestMemory;
+use longma_guest::elf::Architecture;
 use longma_loongarch::Fault;
 
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.

@@ -13,10 +13,10 @@ use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
-use crate::elf::Architecture;
 use crate::simulated::{Simulation, ThreadNumber, lock};
 use crate::surroundings::Surroundings;
 use crate::{Process, open_files};
+use longma_guest::elf::Architecture;
 
 /// SHA-256 of a file, hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {
@@ -58,6 +58,7 @@ fn mapping_image(range: Range<u64>, mapping: &Mapping) -> Result<MappingImage, I
         origin: (origin.name.clone(), origin.device, origin.inode, origin.is_file),
         offset: mapping.offset,
         wiped_in_children: mapping.wiped_in_children,
+        left_out_of_children: mapping.left_out_of_children,
     })
 }
 

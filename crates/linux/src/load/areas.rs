@@ -6,7 +6,7 @@ use longma_guest::{AddressSpace, Errno, MapRequest, PAGE_BYTES, Placement, Prote
 
 use super::special;
 use crate::Areas;
-use crate::elf::Architecture;
+use longma_guest::elf::Architecture;
 
 /// As far as a jump reaches, so that every piece of code reaches every other.
 const CODE_BYTES: u64 = 120 << 20;

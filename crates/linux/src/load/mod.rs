@@ -21,7 +21,6 @@ use longma_guest::host::masks;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
-use crate::elf::{self, Architecture, ElfError, Image, Source};
 use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
@@ -29,6 +28,7 @@ use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::{self, ProgramFacts, Texts};
 use crate::surroundings::{Surroundings, USER};
 use crate::{Areas, Process, ProcessConfig, Thread};
+use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 
 /// sp.
 const STACK_POINTER: u8 = 3;
@@ -173,7 +173,8 @@ impl Process {
             areas: mapped.areas,
         };
         let process = Self::assemble(config, root, simulation, parts);
-        let thread = Thread::new(process.clone(), ThreadNumber(0), masks::current());
+        let mut thread = Thread::new(process.clone(), ThreadNumber(0), masks::current());
+        thread.name = Some(process.short_name().into_bytes());
         Ok((process, thread, state))
     }
 }

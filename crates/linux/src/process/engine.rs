@@ -8,7 +8,7 @@ use std::ops::Range;
 use longma_loongarch::State;
 
 use super::Thread;
-use crate::elf::Architecture;
+use longma_guest::elf::Architecture;
 
 /// Executes guest threads.
 pub trait Engine: Send + Sync {

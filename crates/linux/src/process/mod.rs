@@ -22,13 +22,12 @@ use std::sync::{Arc, OnceLock, PoisonError};
 pub(crate) use borrow::{Borrowed, Waiting};
 pub use engine::{Areas, Engine, Outcome};
 pub use limits::KeptLimit;
-pub(crate) use limits::{Limits, is_never_the_hosts};
+pub(crate) use limits::{Limits, is_never_the_hosts, soft_of};
 pub use thread::Thread;
 pub(crate) use thread::{Birth, Completion, Interrupted, host_id, is_own_task};
 pub use thread_signals::Arrivals;
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
-use crate::elf::Architecture;
 use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
@@ -36,6 +35,7 @@ use crate::stack::StackContents;
 use crate::surroundings::Surroundings;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
+use longma_guest::elf::Architecture;
 use longma_guest::host::locks::Mutex;
 use longma_guest::{AddressSpace, GuestMemory, Window};
 use socket_names::SocketNames;
@@ -157,6 +157,8 @@ impl Process {
         parts: Parts,
     ) -> Arc<Self> {
         let limits = Limits::inherited(&config.limits);
+        let soft = |resource| soft_of(&limits.lock(), resource);
+        parts.space.set_quota(soft(libc::RLIMIT_AS), soft(libc::RLIMIT_DATA));
         Arc::new(Self {
             space: parts.space,
             root,
@@ -197,6 +199,12 @@ impl Process {
 
     pub(crate) fn signal_return_address(&self) -> u64 {
         self.signal_return.load(Ordering::Relaxed)
+    }
+
+    /// What the program is called, as the kernel shortens it.
+    pub(crate) fn short_name(&self) -> String {
+        let name = self.executable.file_name().map(|name| name.to_string_lossy().into_owned());
+        name.unwrap_or_default().chars().take(15).collect()
     }
 
     /// What the process has in simulated time; `None` if it runs in the host's, as a forked child does.

@@ -8,13 +8,13 @@ use longma_guest::host::reception::SignalInfo;
 use longma_guest::words::i32_at;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
-use crate::elf::Architecture;
 use crate::process::dispositions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
 use crate::surroundings::USER;
 use crate::{Outcome, Thread};
+use longma_guest::elf::Architecture;
 
 // include/uapi/asm-generic/siginfo.h
 const SI_KERNEL: i32 = 0x80;

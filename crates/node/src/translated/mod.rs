@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use longma_core::{Core, Executed};
+use longma_guest::elf::Architecture;
 use longma_guest::host::locks::{Mutex, MutexGuard};
-use longma_linux::elf::Architecture;
 use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::engine::{Engine, Layout, Refusal};

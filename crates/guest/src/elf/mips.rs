@@ -2,7 +2,7 @@
 //! Not their translation.
 //! Source: MIPS ELF psABI supplement, "ELF header"; Linux arch/mips/include/asm/elf.h (e_flags).
 
-use longma_guest::words::{u16_at, u32_at};
+use crate::words::{u16_at, u32_at};
 
 use super::MACHINE_MIPS;
 

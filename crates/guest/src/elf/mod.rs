@@ -7,11 +7,11 @@ mod mips;
 mod vdso;
 mod x86;
 
-pub(crate) use load::{Loaded, load};
-pub(crate) use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
+pub use load::{Loaded, load};
+pub use vdso::{SIGNAL_RETURN_OFFSET, vdso_image};
 
-use longma_guest::words::{u16_at, u32_at, u64_at, words_of};
-use longma_guest::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
+use crate::words::{u16_at, u32_at, u64_at, words_of};
+use crate::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
 
 /// EM_LOONGARCH.
 const MACHINE: u16 = 258;
@@ -218,7 +218,7 @@ impl Architecture {
     }
 
     /// The ELF header's machine (e_machine).
-    pub(crate) fn machine(self) -> u16 {
+    pub fn machine(self) -> u16 {
         match self {
             Self::LoongArch64 => MACHINE,
             Self::Mips64 => MACHINE_MIPS,
@@ -227,17 +227,17 @@ impl Architecture {
     }
 
     /// The length of the instruction that makes a system call.
-    pub(crate) fn syscall_bytes(self) -> u64 {
+    pub fn syscall_bytes(self) -> u64 {
         if self == Self::X86_64 { 2 } else { 4 }
     }
 
     /// What a function may use below the stack pointer without saying so.
-    pub(crate) fn red_zone_bytes(self) -> u64 {
+    pub fn red_zone_bytes(self) -> u64 {
         if self == Self::X86_64 { 128 } else { 0 }
     }
 
     /// AT_PLATFORM.
-    pub(crate) fn platform(self) -> &'static [u8] {
+    pub fn platform(self) -> &'static [u8] {
         if self == Self::X86_64 { b"x86_64" } else { b"loongarch" }
     }
 
@@ -457,7 +457,7 @@ impl Image {
     }
 
     /// The addresses from the first to after the last segment, in whole pages, before the load bias.
-    pub(crate) fn span(&self) -> std::ops::Range<u64> {
+    pub fn span(&self) -> std::ops::Range<u64> {
         let end = self.segments.last().map_or(0, |last| last.address + last.memory_bytes);
         self.page_down(self.segments[0].address)..self.page_up(end).unwrap_or(end)
     }

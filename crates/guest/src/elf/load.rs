@@ -7,14 +7,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use longma_guest::Errno;
-use longma_guest::{AddressSpace, Backing, MapRequest, Origin, Placement, Protection};
+use crate::Errno;
+use crate::{AddressSpace, Backing, MapRequest, Origin, Placement, Protection};
 
 use super::{Image, Segment};
 
 /// Where an image came to lie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Loaded {
+pub struct Loaded {
     /// Added to every address of the file.
     pub bias: u64,
     /// The first instruction.
@@ -27,7 +27,7 @@ pub(crate) struct Loaded {
 
 /// Maps `image`, whose file the guest calls `name`. A relocatable one goes to `preferred` if that is given and free, and anywhere
 /// else otherwise.
-pub(crate) fn load(
+pub fn load(
     space: &AddressSpace,
     image: &Image,
     file: &File,

@@ -2,7 +2,7 @@
 //! Not their translation.
 //! Source: System V ABI, AMD64 supplement, "ELF header".
 
-use longma_guest::words::u16_at;
+use crate::words::u16_at;
 
 /// EM_X86_64.
 pub(super) const MACHINE_X86_64: u16 = 62;

@@ -3,7 +3,7 @@
 //! Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version LINUX_5.10); ELF gABI chapter 5 (hash table).
 
 /// Where `__vdso_rt_sigreturn` is in the image.
-pub(crate) const SIGNAL_RETURN_OFFSET: u64 = TEXT as u64;
+pub const SIGNAL_RETURN_OFFSET: u64 = TEXT as u64;
 
 const TEXT: usize = 0x400;
 /// The ELF header and two program headers.
@@ -53,7 +53,7 @@ fn elf_hash(name: &str) -> u32 {
 }
 
 /// The image's bytes; it fits into one guest page and has no relocations.
-pub(crate) fn vdso_image() -> Vec<u8> {
+pub fn vdso_image() -> Vec<u8> {
     let strings = Strings::new();
     // The headers come last, when all places are known.
     let mut image = Writer { bytes: vec![0; HEADERS_BYTES] };
