@@ -9,7 +9,7 @@ use std::{
 
 use longma_guest::{GuestMemory, Window, host::shake::shake};
 use longma_loongarch::{
-    Access, Class, Environment, Fault, FaultCause, Instruction, State, Trap, decode, semantics,
+    Access, Class, Environment, Fault, FaultCause, Instruction, Op, State, Trap, decode, semantics,
 };
 
 use crate::{
@@ -384,6 +384,9 @@ impl Core {
     fn execute(&mut self, instruction: &Instruction) -> Result<(), Stop> {
         let cpu = &mut *self.cpu;
         semantics::execute(&mut cpu.state, instruction, &cpu.guest)?;
+        if instruction.op == Op::Ibar {
+            self.code.watch.barrier();
+        }
         let magic = if self.code.interest.magic { Magic::of(instruction, &cpu.state) } else { None };
         magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
     }
@@ -407,10 +410,15 @@ impl Core {
         if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
             counters.count(counter);
         }
-        match &mut self.recorder {
+        let is_barrier = found.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
+        let done = match &mut self.recorder {
             Some(recorder) => found.record(&mut self.cpu, recorder),
             None => found.interpret(&mut self.cpu, self.clock_is_fresh),
+        };
+        if is_barrier && is_executed(&done) {
+            self.code.watch.barrier();
         }
+        done
     }
 
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {

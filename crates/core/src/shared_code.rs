@@ -71,6 +71,9 @@ pub trait Watch: Send + Sync {
     /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
     /// [`SharedCode::invalidate`] be called.
     fn watch(&self, address: u64);
+
+    /// A core makes the stores of others to code seen: whoever finds such that nobody noticed makes [`SharedCode::invalidate`] be called.
+    fn barrier(&self) {}
 }
 
 impl SharedCode {

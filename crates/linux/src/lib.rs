@@ -1,10 +1,9 @@
-//! A LoongArch64 Linux process on the host: ELF loading, address space, system calls, signals, threads.
+//! A LoongArch64 Linux process on the host: its programs and their stacks, system calls, signals, threads.
 //! Not an executor of instructions: that is an [`Engine`], which other crates provide.
 //! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
 
 mod arguments;
 mod devices;
-pub mod elf;
 mod events;
 mod execve;
 mod files;

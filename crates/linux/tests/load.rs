@@ -5,7 +5,8 @@
 mod guest;
 
 use guest::{Load, elf, smallest};
-use longma_linux::{LoadError, Process, ProcessConfig, elf::Image};
+use longma_guest::elf::Image;
+use longma_linux::{LoadError, Process, ProcessConfig};
 use proptest::prelude::*;
 
 const LIMIT: u64 = 1 << 46;

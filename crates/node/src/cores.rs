@@ -120,4 +120,10 @@ impl Watch for CodePages {
             process.address_space().protect_code(address);
         }
     }
+
+    fn barrier(&self) {
+        if let Some(process) = self.0.upgrade() {
+            process.memory().forget_foreign_changes();
+        }
+    }
 }

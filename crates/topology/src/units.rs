@@ -201,6 +201,10 @@ pub enum Latency {
 }
 
 impl Latency {
+    /// A hundred times what any part of a machine takes, be it flash; models look at every cycle of some.
+    const MOST_CYCLES: u64 = 1_000_000;
+    const MOST_PS: u64 = 1_000_000_000_000;
+
     /// The latency in picoseconds, rounded to the nearest, for a part that runs at `clock`.
     pub fn ps(self, clock: Frequency) -> u64 {
         match self {
@@ -239,10 +243,17 @@ impl Default for Latency {
 impl std::str::FromStr for Latency {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
+        let too_long = |most: &str| UnitError {
+            message: format!("a latency of {text} is more than can be modelled"),
+            help: format!("give at most {most}"),
+        };
         if text.ends_with('s') && text.contains("cycle") {
-            return text.parse().map(Latency::Cycles);
+            let cycles: Cycles = text.parse()?;
+            let is_short = cycles.count() <= Self::MOST_CYCLES;
+            return if is_short { Ok(Latency::Cycles(cycles)) } else { Err(too_long("1000000 cycles")) };
         }
-        match text.parse() {
+        match text.parse::<Time>() {
+            Ok(time) if time.ps() > Self::MOST_PS => Err(too_long("1 s")),
             Ok(time) => Ok(Latency::Time(time)),
             Err(UnitError { message, help }) if help.starts_with("write a number") => {
                 let message =
@@ -326,6 +337,15 @@ impl Serialize for Bandwidth {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_latency_that_no_model_could_pass_is_refused() {
+        for text in ["99999999999 cycles", "1000001 cycles", "2 s"] {
+            let error = text.parse::<Latency>().unwrap_err();
+            assert!(error.message.contains("more than can be modelled"), "{text}: {}", error.message);
+        }
+        assert!("1000000 cycles".parse::<Latency>().is_ok() && "1 s".parse::<Latency>().is_ok());
+    }
 
     #[test]
     fn a_quantity_reads_as_its_data_sheet_prints_it() {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use super::HOST_PAGE_BYTES;
 use super::guest_memory::GuestMemory;
 use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
+use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
 use super::room::Room;
 use crate::Errno;
@@ -29,6 +30,7 @@ pub struct AddressSpace {
     /// What the guest may not map otherwise, see [`AddressSpace::keep`].
     pub(super) kept: Vec<Range<u64>>,
     pub(super) room: Room,
+    pub(super) quota: Quota,
 }
 
 /// The program break.
@@ -58,7 +60,14 @@ impl AddressSpace {
     /// An empty address space over `memory`.
     pub fn new(memory: GuestMemory) -> Self {
         let top = memory.limit() - memory.page_bytes();
-        Self { memory, top, heap: Mutex::default(), kept: Vec::new(), room: Room::default() }
+        Self {
+            memory,
+            top,
+            heap: Mutex::default(),
+            kept: Vec::new(),
+            room: Room::default(),
+            quota: Quota::default(),
+        }
     }
 
     /// The size of the program's pages.
@@ -188,6 +197,7 @@ impl AddressSpace {
         let range = self.place(&map, request.placement, request.length)?;
         self.check_room(&map)?;
         let length = (range.end - range.start) as usize;
+        self.check_quota(&map, range.clone(), length as u64, !request.shared && request.protection.write)?;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
         let (kind, descriptor, offset) = match &request.backing {
             Backing::Anonymous(_)
@@ -241,6 +251,7 @@ impl AddressSpace {
             origin,
             offset,
             wiped_in_children: false,
+            left_out_of_children: false,
         };
         let shows = mapping.clone();
         let gone = map.insert(range.clone(), mapping);
@@ -501,6 +512,9 @@ impl AddressSpace {
     ) -> Result<(), Errno> {
         self.check_room(map)?;
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
+        let moved = if keep { 0 } else { old_length };
+        let added = new_length.saturating_sub(moved);
+        self.check_quota(map, new.clone(), added, !mapping.shared && mapping.protection.write)?;
         // Of length 0 it is a second view, of what is from there on. Nobody would notice writes to code there until it is read again.
         let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
         self.forget_code(map, &shown);
@@ -620,12 +634,23 @@ impl AddressSpace {
     /// of other mappings of the same memory, so that the first write is noticed. True if anything is protected after the call; false
     /// if the guest cannot write there anyway.
     ///
-    /// Call it before the page is read for translation.
+    /// Call it before the page is read for translation. What other processes can write to is kept too, since nothing of theirs is noticed:
+    /// [`GuestMemory::forget_foreign_changes`] compares.
     pub fn protect_code(&self, address: u64) -> bool {
         shake();
         let map = self.read();
         let Some((_, mapping)) = map.at(address) else { return false };
         let start = address & !(HOST_PAGE_BYTES - 1);
+        let is_foreign = mapping.shared && mapping.protection.execute;
+        let is_protected = self.protect_views(&map, mapping, start);
+        drop(map);
+        if is_foreign {
+            self.memory.keep_foreign_code(start);
+        }
+        is_protected
+    }
+
+    fn protect_views(&self, map: &Mappings, mapping: &Mapping, start: u64) -> bool {
         let others = map.other_views(&(start..start + HOST_PAGE_BYTES)).into_iter();
         let others = others.filter(|(_, view)| view.shared && view.protection.write);
         let others: Vec<u64> = others.map(|(range, _)| range.start).collect();

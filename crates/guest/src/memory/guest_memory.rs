@@ -12,6 +12,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Scalar};
 
 use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
+use super::foreign::ForeignCode;
 use super::mappings::{Mappings, Protection, Window};
 use super::writes::Writes;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES};
@@ -72,6 +73,8 @@ pub(super) struct Reservation {
     pub code_lock: SpinLock,
     /// What a process that borrows its parent's memory writes.
     pub writes: Writes,
+    /// Code that other processes can change.
+    pub foreign: ForeignCode,
     /// Told of ranges whose code may have changed.
     pub code_changed: OnceLock<Box<dyn Fn(Range<u64>) + Send + Sync>>,
 }
@@ -156,6 +159,7 @@ impl GuestMemory {
                 watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
                 writes: Writes::default(),
+                foreign: ForeignCode::default(),
                 code_changed: OnceLock::new(),
             })));
         }

@@ -88,6 +88,8 @@ pub struct Mapping {
     pub offset: u64,
     /// A forked child finds zeros there (MADV_WIPEONFORK).
     pub wiped_in_children: bool,
+    /// A forked child has no such mapping (MADV_DONTFORK).
+    pub left_out_of_children: bool,
 }
 
 impl Mapping {
@@ -476,7 +478,14 @@ mod tests {
     fn mapping(write: bool, file: bool, offset: u64) -> Mapping {
         let origin = Origin { is_file: file, ..Origin::default() };
         let protection = Protection { read: true, write, execute: false };
-        Mapping { protection, shared: false, origin: Arc::new(origin), offset, wiped_in_children: false }
+        Mapping {
+            protection,
+            shared: false,
+            origin: Arc::new(origin),
+            offset,
+            wiped_in_children: false,
+            left_out_of_children: false,
+        }
     }
 
     proptest! {

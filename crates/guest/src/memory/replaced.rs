@@ -36,12 +36,20 @@ impl AddressSpace {
             return Err(Errno(libc::ENOMEM));
         }
         let is_whole = range.end == end && self.read().covers(range.clone());
+        let replaces = matches!(
+            advice,
+            libc::MADV_FREE | libc::MADV_REMOVE | libc::MADV_WIPEONFORK | libc::MADV_DONTFORK
+        );
+        if replaces && self.read().within(range.clone()).iter().any(|(_, mapping)| is_kernel_code(mapping)) {
+            return Err(Errno(libc::EINVAL));
+        }
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,
             libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
                 self.check_room_for_cut()?;
                 self.advise_children(range, advice)?;
             }
+            libc::MADV_DONTFORK | libc::MADV_DOFORK => self.leave_out(range, advice == libc::MADV_DONTFORK),
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
                 if KEPT_WITH_MAPPINGS.iter().any(|kept| kept.contains(&advice)) {
@@ -63,14 +71,16 @@ impl AddressSpace {
     /// Contents go. Code in them is forgotten before, and read again by nobody until they are gone: the map is locked.
     fn replace(&self, range: Range<u64>, advice: i32) -> Result<(), Errno> {
         let map = self.read();
-        let pieces = map.within(range.clone());
+        let mut pieces = map.within(range.clone());
+        pieces.retain(|(_, mapping)| !is_kernel_code(mapping));
         let has_code = pieces.iter().any(|(piece, _)| !map.views_of_code(piece).is_empty());
         drop(map);
         if !has_code {
             return pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice));
         }
         let map = self.write();
-        for (piece, mapping) in map.within(range) {
+        for (piece, mapping) in map.within(range).into_iter().filter(|(_, mapping)| !is_kernel_code(mapping))
+        {
             self.notify_all(map.views_of_code(&piece));
             // Pages that the host takes at some later time could not be told of.
             let at_once = advice == libc::MADV_FREE && is_private_memory(&mapping);
@@ -86,6 +96,26 @@ impl AddressSpace {
             map.insert(piece, Mapping { wiped_in_children: advice == libc::MADV_WIPEONFORK, ..mapping });
         }
         Ok(())
+    }
+
+    /// The host is not told: what it left out would be a hole in the child's reservation, where anything could come to lie.
+    fn leave_out(&self, range: Range<u64>, is_left_out: bool) {
+        let mut map = self.write();
+        for (piece, mapping) in map.within(range) {
+            map.insert(piece, Mapping { left_out_of_children: is_left_out, ..mapping });
+        }
+    }
+
+    /// In a forked child that has its own memory: unmaps what its parent has left out.
+    pub fn unmap_left_out(&self) {
+        let map = self.read();
+        let left_out: Vec<_> =
+            map.iter().filter(|(_, mapping)| mapping.left_out_of_children).map(|(range, _)| range).collect();
+        drop(map);
+        for range in left_out {
+            // It can fail for want of mappings only; then the child sees more than it should.
+            let _ = self.unmap(range.start, range.end - range.start);
+        }
     }
 
     /// As writing to every page, for which those that hold code must be writable.
@@ -161,6 +191,11 @@ fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
     // SAFETY: the structure is there to be filled.
     let found = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
     found.then_some((status.st_dev, status.st_ino))
+}
+
+/// Whether it is the kernel's code for programs, which the kernel would show again, and nobody here.
+fn is_kernel_code(mapping: &Mapping) -> bool {
+    mapping.origin.name == "[vdso]"
 }
 
 fn is_private_memory(mapping: &Mapping) -> bool {

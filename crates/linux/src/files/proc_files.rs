@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
+use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
 use super::handed::Handed;
 use super::{Follow, Place, told};
@@ -76,6 +77,8 @@ pub(crate) enum ProcFile {
     Statistics,
     /// /proc/self/status
     Status,
+    /// /proc/self/statm
+    Sizes,
     /// /proc/cpuinfo
     Processors,
     /// One of the machine as it is modelled.
@@ -132,6 +135,7 @@ impl ProcFile {
             b"environ" => Self::Environment,
             b"stat" if !is_thread => Self::Statistics,
             b"status" if !is_thread => Self::Status,
+            b"statm" => Self::Sizes,
             _ if MEMORY.contains(&name) => Self::Refused,
             _ => return None,
         })
@@ -198,6 +202,7 @@ impl ProcFile {
             Self::Arguments => strings(process.arguments.iter().map(Vec::as_slice)),
             Self::Environment => strings(process.config.environment.iter().map(|text| text.as_bytes())),
             Self::Statistics => statistics(process)?,
+            Self::Sizes => sizes(process)?,
             Self::Status => status(process)?,
             Self::Processors => processors(cores_of(process)).into_bytes(),
             Self::Modelled(file) => {
@@ -312,18 +317,18 @@ fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
             *text = value.to_string();
         }
     }
-    Ok(format!("{id} ({}) {}\n", short_name(process), fields.join(" ")).into_bytes())
+    Ok(format!("{id} ({}) {}\n", process.short_name(), fields.join(" ")).into_bytes())
 }
 
 fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
     if let Some(simulation) = process.simulation() {
-        return Ok(told::status(process, simulation, &short_name(process), size).into_bytes());
+        return Ok(told::status(process, simulation, &process.short_name(), size).into_bytes());
     }
     let host = std::fs::read_to_string("/proc/self/status")?;
     let ids = process.surroundings.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
     let lines = host.lines().map(|line| match line.split(':').next() {
-        Some("Name") => format!("Name:\t{}\n", short_name(process)),
+        Some("Name") => format!("Name:\t{}\n", process.short_name()),
         Some(name @ ("Uid" | "Gid")) if ids.is_some() => {
             format!("{name}:{}\n", ids.as_deref().unwrap_or_default())
         }
@@ -333,10 +338,25 @@ fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     Ok(lines.collect::<String>().into_bytes())
 }
 
-/// The name of the thread that asks, as the kernel shortens it.
-fn short_name(process: &Process) -> String {
-    let name = process.executable.file_name().map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_default().chars().take(15).collect()
+/// Sizes in pages: all, resident, shared, code, libraries (none since Linux 2.6), data and stack, and what is not used.
+fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
+    let page_bytes = process.space.page_bytes();
+    // In simulated time nothing depends on what the host has in memory.
+    let host = match process.simulation() {
+        Some(_) => String::new(),
+        None => std::fs::read_to_string("/proc/self/statm")?,
+    };
+    let on_host = |field: usize| {
+        let pages = host.split_whitespace().nth(field).and_then(|pages| pages.parse::<u64>().ok());
+        pages.unwrap_or(0) * HOST_PAGE_BYTES / page_bytes
+    };
+    let all = mapped_bytes(process) / page_bytes;
+    let code = (process.program_range.end - process.program_range.start).div_ceil(page_bytes);
+    let is_data = |mapping: &Mapping| !mapping.shared && mapping.protection.write;
+    let data = process.space.mappings().into_iter().filter(|(_, mapping)| is_data(mapping));
+    let data: u64 = data.map(|(range, _)| (range.end - range.start) / page_bytes).sum();
+    let resident = on_host(1).min(all);
+    Ok(format!("{all} {resident} {} {code} 0 {data} 0\n", on_host(2).min(resident)).into_bytes())
 }
 
 /// As many cores as the model has, or the host gives us.

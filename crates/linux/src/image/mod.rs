@@ -89,6 +89,9 @@ pub struct MappingImage {
     pub offset: u64,
     /// Forked children find zeros there.
     pub wiped_in_children: bool,
+    /// Forked children have no such mapping.
+    #[serde(default)]
+    pub left_out_of_children: bool,
 }
 
 /// Why a process cannot be saved or brought back.

@@ -228,9 +228,13 @@ fn space(
         space
             .map(&mapping.request())
             .map_err(|error| ImageError::host(format!("map memory at {:#x}", mapping.start), error))?;
-        if mapping.wiped_in_children {
+        let kept_from_children = [
+            (mapping.wiped_in_children, libc::MADV_WIPEONFORK),
+            (mapping.left_out_of_children, libc::MADV_DONTFORK),
+        ];
+        for (_, advice) in kept_from_children.into_iter().filter(|(is_kept, _)| *is_kept) {
             space
-                .advise(mapping.start, mapping.length(), libc::MADV_WIPEONFORK)
+                .advise(mapping.start, mapping.length(), advice)
                 .map_err(|error| ImageError::host("keep memory from children", error))?;
         }
     }

@@ -29,6 +29,11 @@ impl Limits {
     }
 }
 
+/// The soft limit of a resource; none if nobody has set one.
+pub(crate) fn soft_of(limits: &BTreeMap<u32, (u64, u64)>, resource: u32) -> u64 {
+    limits.get(&resource).map_or(libc::RLIM_INFINITY, |(soft, _)| *soft)
+}
+
 /// A limit that a program has set and the host does not know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptLimit {

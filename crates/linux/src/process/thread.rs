@@ -50,7 +50,7 @@ pub struct Thread {
     pub(crate) leaves_signals: bool,
     /// When the wait ends that the thread, brought back, makes again with its first call.
     pub(crate) resumes_until: Option<Time>,
-    /// What the thread, brought back, was called.
+    /// What it is to be called, once it begins.
     pub(crate) name: Option<Vec<u8>>,
     /// What must happen before it does anything.
     pub(crate) birth: Option<Arc<Birth>>,

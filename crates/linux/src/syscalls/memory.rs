@@ -29,7 +29,8 @@ pub(super) fn mmap(
     let (flags, descriptor) = (flags as i32, descriptor as i32);
     let shared = match flags & MAP_TYPE {
         libc::MAP_PRIVATE => false,
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => true,
+        libc::MAP_SHARED => true,
+        libc::MAP_SHARED_VALIDATE if flags & libc::MAP_ANONYMOUS == 0 => true,
         _ => return Err(INVALID),
     };
     if !offset.is_multiple_of(thread.process.space.page_bytes()) || length == 0 {
@@ -116,8 +117,6 @@ pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Argume
     let advice = advice as i32;
     match advice {
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno(libc::EPERM)),
-        // A range missing in the child would be a hole in its reservation; the guest only loses a saving.
-        libc::MADV_DONTFORK | libc::MADV_DOFORK => Ok(0),
         0..=23 | 25 => thread.process.space.advise(address, length, advice),
         _ => Err(INVALID),
     }
@@ -159,7 +158,8 @@ fn lock(
 pub(super) fn mlockall(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     // The host's call would take the emulator's own memory and the whole reservation for the guest's. That pages may be swapped
     // out all the same cannot be seen by the guest.
-    if flags == 0 || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
+    const ONFAULT: u64 = libc::MCL_ONFAULT as u64;
+    if flags == 0 || flags == ONFAULT || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
 }
 
 pub(super) fn munlockall(_: &mut Thread, _: Arguments) -> Returned {

@@ -13,7 +13,7 @@ use longma_guest::words::{bytes_of, words_of};
 use crate::Thread;
 use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
 use crate::load;
-use crate::process::is_own_task;
+use crate::process::{is_own_task, soft_of};
 use crate::surroundings::{SYSTEM, USER};
 
 /// A field of `struct new_utsname`.
@@ -225,6 +225,10 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
             return Err(Errno(libc::EPERM));
         }
         limits.insert(resource, wanted);
+        thread
+            .process
+            .space
+            .set_quota(soft_of(&limits, libc::RLIMIT_AS), soft_of(&limits, libc::RLIMIT_DATA));
     }
     memory.write_optional(old, &bytes_of::<16>(&[now.0, now.1]))?;
     Ok(0)

@@ -41,6 +41,9 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
             engine.after_fork_child();
         }
         thread.process.space.forget_wiped();
+        if !request.shares_memory() {
+            thread.process.space.unmap_left_out();
+        }
         thread.become_child(state, request);
         thread.borrowed = borrowed;
         return Ok(0);

@@ -29,11 +29,20 @@ impl<F: FrontEnd> Translated<F> {
     fn stopped(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, stop: Stop) -> Outcome {
         let pc = core.cpu().state.pc;
         match stop {
-            Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => self.call(cores, core, thread),
+            Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => {
+                let outcome = self.call(cores, core, thread);
+                cores.process().memory().forget_foreign_changes();
+                outcome
+            }
             Stop::Trap(Trap::Break(code))
                 if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
             {
-                self.come_out(cores, &mut core.cpu().state, thread, code)
+                let outcome = self.come_out(cores, &mut core.cpu().state, thread, code);
+                if code as i32 == SERVICE {
+                    // Instructions that make others' stores to code seen, such as CPUID, are among these.
+                    cores.process().memory().forget_foreign_changes();
+                }
+                outcome
             }
             Stop::Trap(trap) => self.trapped(cores, &mut core.cpu().state, thread, trap),
             Stop::Attention => self.attend(cores, core, thread),
