@@ -16,6 +16,7 @@ mod recovery;
 mod replaced;
 mod request;
 mod room;
+mod watched;
 mod writes;
 
 pub use address_space::AddressSpace;
