@@ -16,7 +16,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import house
 
 # Tests may look up here: the conformance suite and the C programs run on the modelled NIC too, and the map is compared with others.
-TESTS_LOOK_UP = {("via", "via-myrinet"), ("vipl", "vipl-myrinet"), ("zoned", "zoned-lab")}
+# The front ends of translation are tested together, for they share what a test needs.
+TESTS_LOOK_UP = {
+    ("via", "via-myrinet"),
+    ("vipl", "vipl-myrinet"),
+    ("zoned", "zoned-lab"),
+    ("translate", "translate-mips"),
+    ("translate", "translate-x86"),
+}
 # Whoever wants to know a crate, or a file, reads it: no more than this.
 MOST_LINES_OF_A_CRATE = 15_000
 MOST_LINES_OF_A_FILE = 700

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use longma_translate::mips::{instruction::decode, unit::translate};
+use longma_translate_mips::{instruction::decode, unit::translate};
 
 const START: u64 = 0x1_0000;
 

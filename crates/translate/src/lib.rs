@@ -1,9 +1,7 @@
-//! Programs of other architectures as LoongArch code: MIPS64 (n64, little endian) and x86-64.
-//! Not their execution: LoongArch code runs on a `longma-core` as any other does; `longma-node` puts the two together.
+//! Programs of other architectures as LoongArch code: the engine, which knows no source architecture, and what it asks of one.
+//! Not the architectures, which are crates of their own, nor the execution: LoongArch code runs on a `longma-core` as any other does; `longma-node` puts the two together.
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022; the front ends name their own.
 
 pub mod assembler;
 pub mod engine;
 pub mod front_end;
-pub mod mips;
-pub mod x86;

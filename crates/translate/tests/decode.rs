@@ -1,6 +1,6 @@
 //! The decoder and the printer of MIPS64 instructions.
 
-use longma_translate::mips::instruction::{Op, decode};
+use longma_translate_mips::instruction::{Op, decode};
 use proptest::prelude::*;
 
 fn text(word: u32) -> String {

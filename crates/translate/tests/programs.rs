@@ -9,9 +9,9 @@ use longma_loongarch::{
 };
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, Memory, Served};
-use longma_translate::mips::instruction::{Instruction, Op, decode, patterns};
-use longma_translate::mips::registers::TABLE;
-use longma_translate::mips::{Mips64, serve};
+use longma_translate_mips::instruction::{Instruction, Op, decode, patterns};
+use longma_translate_mips::registers::TABLE;
+use longma_translate_mips::{Mips64, serve};
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 16 << 20;

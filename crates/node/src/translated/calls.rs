@@ -1,5 +1,5 @@
 //! The system calls of a translated program, and what its new threads begin with.
-//! Not what calls become (the front ends of `longma_translate`), nor what they do.
+//! Not what calls become (the front ends, `longma_translate_x86` and its kin), nor what they do.
 
 use std::cell::Cell;
 

@@ -17,8 +17,8 @@ use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::engine::{Engine, Layout, Refusal};
 use longma_translate::front_end::{FrontEnd, Memory, Structures};
-use longma_translate::mips::Mips64;
-use longma_translate::x86::X86_64;
+use longma_translate_mips::Mips64;
+use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
 use listing::ListedUnit;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use longma_translate::mips::Mips64;
-use longma_translate::mips::instruction::{decode, patterns};
+use longma_translate_mips::Mips64;
+use longma_translate_mips::instruction::{decode, patterns};
 
 use crate::text::{OUTSIDE, Single, Source, sequence, single};
 

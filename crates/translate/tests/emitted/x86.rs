@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use iced_x86::{Code, CpuidFeature, FlowControl, Instruction, Mnemonic};
-use longma_translate::x86::X86_64;
+use longma_translate_x86::X86_64;
 
 use crate::operands::{Form, encoded};
 use crate::text::{OUTSIDE, SOURCE, Single, Source, single};

@@ -1,7 +1,7 @@
 //! x86-64 as programs have it: loops, calls, comparisons and the branches on them.
 //! Not single instructions (see `x86.rs`).
 
-use longma_translate::x86::X86_64;
+use longma_translate_x86::X86_64;
 
 use crate::text::{Source, sequence};
 

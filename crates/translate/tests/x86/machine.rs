@@ -8,8 +8,8 @@ use longma_loongarch::{
 };
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, FrontEnd, Memory, Served, Structures};
-use longma_translate::x86::X86_64;
-use longma_translate::x86::registers::{GENERAL, TABLE, flags_of, set_flags_of};
+use longma_translate_x86::X86_64;
+use longma_translate_x86::registers::{GENERAL, TABLE, flags_of, set_flags_of};
 
 use crate::host::Registers;
 use crate::random::Random;

@@ -1,0 +1,162 @@
+//! MIPS64 release 2, n64, little endian.
+//! Not the engine, which knows no source architecture.
+//! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
+
+pub mod code;
+mod float;
+pub mod frame;
+pub mod instruction;
+mod lower;
+pub mod numbers;
+mod plain;
+pub mod registers;
+mod service;
+pub mod system;
+pub mod unit;
+
+use std::ops::Range;
+
+use longma_loongarch::{Instruction as Word, Op as La, State};
+
+use code::{Pending, Unit};
+use instruction::Instruction;
+use longma_translate::front_end::{CallResult, FrontEnd, Served, Step, Structures};
+use lower::SPARE_SOURCE;
+use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
+pub use service::serve;
+use system::After;
+
+/// The arguments of a call.
+const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
+/// v0: the number, and the result.
+const RESULT: u8 = general(2);
+/// v1: the second result of pipe(2).
+const SECOND: u8 = general(3);
+/// a3: whether it failed.
+const FAILED: u8 = general(7);
+/// Errors are the negative numbers from -1 to this.
+const LAST_ERROR: u64 = -4095i64 as u64;
+
+/// MIPS64 as the engine sees it.
+#[derive(Debug)]
+pub struct Mips64;
+
+fn source_register(state: &State, number: u8) -> u64 {
+    if number == SPARE_SOURCE { state.lbt.scratch[usize::from(SPARE)] } else { state.r(general(number)) }
+}
+
+impl FrontEnd for Mips64 {
+    type Service = Instruction;
+    type Pending = Pending;
+    type After = After;
+
+    const NAME: &'static str = "MIPS64";
+    const ENTRY_SHIFT: u32 = 0;
+    const ALIGNMENT: u64 = 4;
+    const THREAD_POINTER: u8 = 0;
+    const TABLE: u8 = TABLE;
+    const SYSCALL_BYTES: u64 = 4;
+    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+
+    fn prepare_process() {
+        let _ = (system::name(0), instruction::decode(0));
+    }
+
+    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+        unit::translate(start, fetch, known)
+    }
+
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
+        match fetch(pc).and_then(instruction::decode) {
+            Some(instruction) => (instruction.mnemonic().into(), instruction.text(pc).to_string()),
+            None => ("none".into(), "(none)".into()),
+        }
+    }
+
+    fn begin(state: &mut State, pc: u64) {
+        let register = 25;
+        state.set_r(register, pc);
+        state.set_r(SCRATCH, (-4 * i64::from(register)) as u64);
+    }
+
+    fn settle(pending: Pending, state: &mut State) {
+        pending.settle(state);
+    }
+
+    fn serve(instruction: Instruction, state: &mut State, _: &dyn Structures) -> Served {
+        serve(instruction, state)
+    }
+
+    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
+    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
+        let link = state.r(SCRATCH);
+        let register = call(link).or_else(|| {
+            let distance = state.pc.wrapping_sub(link);
+            let register = (distance / 4) as u8;
+            (distance.is_multiple_of(4) && distance < 4 * 32).then_some(if register == 0 {
+                31
+            } else {
+                register
+            })
+        });
+        match register {
+            Some(register) => source_register(state, register),
+            // Two halves of entries, of an address that is no multiple of four.
+            None => state.pc,
+        }
+    }
+
+    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+        let looks_up = word.op == La::LdxWu && word.d == SCRATCH && word.k == TABLE;
+        looks_up
+            .then(|| if word.j == SCRATCH { state.lbt.scratch[usize::from(SPARE)] } else { state.r(word.j) })
+    }
+
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+        let arguments = ARGUMENTS.map(|register| state.r(register));
+        system::prepare(state.r(RESULT), arguments, room, memory)
+    }
+
+    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+        system::finish(after, result, memory)
+    }
+
+    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+        let (start, bytes) = match after {
+            After::Mapped(start, bytes) => (start, bytes),
+            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            _ => return None,
+        };
+        Some(start..start.saturating_add(bytes))
+    }
+
+    fn put_result(state: &mut State, result: CallResult) {
+        let (value, failed) = match result {
+            Ok((value, second)) => {
+                if let Some(second) = second {
+                    state.set_r(SECOND, second);
+                }
+                (value, 0)
+            }
+            Err(error) => (numbers::error(error), 1),
+        };
+        state.set_r(RESULT, value);
+        state.set_r(FAILED, failed);
+    }
+
+    fn set_thread_pointer(state: &mut State, value: u64) {
+        state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
+    }
+
+    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+        frame::enter(state, back, memory)
+    }
+
+    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+        frame::leave(state, memory)
+    }
+
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+        frame::after(state, frame, memory);
+    }
+}

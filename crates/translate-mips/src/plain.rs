@@ -1,0 +1,409 @@
+//! What integer instructions, loads and stores become.
+//! Not jumps, which are in `lower`.
+//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::instruction::{Instruction, Op};
+use super::lower::Lowering;
+use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
+use longma_translate::assembler::Goal;
+use longma_translate::front_end::MARKS;
+
+/// The hardware register with the thread pointer (UserLocal).
+const USER_LOCAL: u8 = 29;
+
+/// An access to memory: the instruction with 12 bits of offset, the one with 14 bits in words if there is one, the one with an index.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub near: La,
+    pub words: Option<La>,
+    /// Whether the register is a floating-point one.
+    pub float: bool,
+}
+
+impl Instruction {
+    /// The general register that it writes; 0 if none.
+    pub(super) fn destination(self) -> u8 {
+        use Op::*;
+        match self.op {
+            Sll | Srl | Sra | Dsll | Dsrl | Dsra | Dsll32 | Dsrl32 | Dsra32 | Rotr | Drotr | Drotr32
+            | Sllv | Srlv | Srav | Dsllv | Dsrlv | Dsrav | Rotrv | Drotrv | Movf | Movt | Jalr | JalrHb
+            | Movz | Movn | Mfhi | Mflo | Add | Addu | Sub | Subu | And | Or | Xor | Nor | Slt | Sltu
+            | Dadd | Daddu | Dsub | Dsubu | Mul | Clz | Clo | Dclz | Dclo | Wsbh | Seb | Seh | Dsbh
+            | Dshd => self.rd(),
+            Addi | Addiu | Slti | Sltiu | Daddi | Daddiu | Andi | Ori | Xori | Lui | Mfc1 | Dmfc1 | Cfc1
+            | Mfhc1 | Ext | Dextm | Dextu | Dext | Ins | Dinsm | Dinsu | Dins | Rdhwr | Ldl | Ldr | Lb
+            | Lh | Lwl | Lw | Lbu | Lhu | Lwr | Lwu | Ll | Lld | Ld | Sc | Scd => self.rt(),
+            Jal | Bltzal | Bgezal | Bltzall | Bgezall => 31,
+            _ => 0,
+        }
+    }
+
+    /// True if the engine executes it.
+    pub(super) fn is_served(self) -> bool {
+        use Op::*;
+        matches!(
+            self.op,
+            Add | Addi | Sub | Dadd | Daddi | Dsub | Madd | Maddu | Msub | Msubu | Cfc1 | Ctc1 | Synci
+        ) || self.op == Rdhwr && self.rd() != USER_LOCAL
+    }
+
+    /// True if its code may use the scratch register.
+    pub(super) fn may_need_scratch(self) -> bool {
+        use Op::*;
+        let small = (-2048..2048).contains(&self.imm());
+        match self.op {
+            Addiu | Daddiu | Slti | Sltiu => !small,
+            Sll | Srl | Sra | Dsll | Dsrl | Dsra | Dsll32 | Dsrl32 | Dsra32 | Addu | Subu | And | Or
+            | Xor | Nor | Slt | Sltu | Daddu | Dsubu | Mul | Seb | Seh | Ext | Dext | Lui | Mfc1 | Dmfc1 => {
+                false
+            }
+            Lb | Lh | Lbu | Lhu | Lw | Lwu | Ld | Sb | Sh | Sw | Sd => !small,
+            _ => true,
+        }
+    }
+
+    /// True if it writes a condition flag.
+    pub(super) fn writes_condition(self) -> bool {
+        self.mnemonic().starts_with("c.") || self.op == Op::Ctc1
+    }
+
+    /// True for branches that compare two registers.
+    pub(super) fn op_has_two(self) -> bool {
+        matches!(self.op, Op::Beq | Op::Bne | Op::Beql | Op::Bnel)
+    }
+}
+
+impl Lowering<'_> {
+    /// Translates an instruction that does not jump.
+    pub(super) fn plain(&mut self, instruction: Instruction) {
+        let value = self.value_of(instruction);
+        let written = instruction.destination();
+        match value {
+            Some(value) if general(written) != 0 => self.assembler.constant(general(written), value),
+            _ if instruction.is_served() => self.serve(instruction),
+            _ => {
+                let _ = self.arithmetic(instruction)
+                    || self.immediate(instruction)
+                    || self.bits(instruction)
+                    || self.product(instruction)
+                    || self.memory(instruction)
+                    || self.conditional(instruction)
+                    || self.float(instruction);
+            }
+        }
+        if written != 0 {
+            self.known[usize::from(written)] = value.filter(|_| general(written) != 0);
+        }
+    }
+
+    /// The result of an instruction on known values.
+    fn value_of(&self, i: Instruction) -> Option<i64> {
+        let rs = self.known[usize::from(i.rs())];
+        let imm = i64::from(i.imm());
+        match i.op {
+            Op::Lui => Some(i64::from((i.unsigned() << 16) as i32)),
+            Op::Addiu => Some(i64::from(rs?.wrapping_add(imm) as i32)),
+            Op::Daddiu => Some(rs?.wrapping_add(imm)).filter(|value| *value == i64::from(*value as i32)),
+            Op::Ori => Some(rs? | i64::from(i.unsigned())),
+            _ => None,
+        }
+    }
+
+    fn arithmetic(&mut self, i: Instruction) -> bool {
+        let [d, s, t] = [i.rd(), i.rs(), i.rt()].map(general);
+        let op = match i.op {
+            Op::Addu => La::AddW,
+            Op::Subu => La::SubW,
+            Op::Daddu => La::AddD,
+            Op::Dsubu => La::SubD,
+            Op::And => La::And,
+            Op::Or => La::Or,
+            Op::Xor => La::Xor,
+            Op::Nor => La::Nor,
+            Op::Slt => La::Slt,
+            Op::Sltu => La::Sltu,
+            Op::Mul => La::MulW,
+            Op::Sllv => La::SllW,
+            Op::Srlv => La::SrlW,
+            Op::Srav => La::SraW,
+            Op::Dsllv => La::SllD,
+            Op::Dsrlv => La::SrlD,
+            Op::Dsrav => La::SraD,
+            Op::Rotrv => La::RotrW,
+            Op::Drotrv => La::RotrD,
+            _ => return self.shift(i),
+        };
+        let is_shift = matches!(
+            i.op,
+            Op::Sllv | Op::Srlv | Op::Srav | Op::Dsllv | Op::Dsrlv | Op::Dsrav | Op::Rotrv | Op::Drotrv
+        );
+        if d != 0 {
+            let (j, k) = if is_shift { (t, s) } else { (s, t) };
+            self.assembler.three(op, d, j, k);
+        }
+        true
+    }
+
+    fn shift(&mut self, i: Instruction) -> bool {
+        let (d, t, amount) = (general(i.rd()), general(i.rt()), i32::from(i.sa()));
+        let (op, amount) = match i.op {
+            Op::Sll => (La::SlliW, amount),
+            Op::Srl => (La::SrliW, amount),
+            Op::Sra => (La::SraiW, amount),
+            Op::Rotr => (La::RotriW, amount),
+            Op::Dsll => (La::SlliD, amount),
+            Op::Dsrl => (La::SrliD, amount),
+            Op::Dsra => (La::SraiD, amount),
+            Op::Drotr => (La::RotriD, amount),
+            Op::Dsll32 => (La::SlliD, amount + 32),
+            Op::Dsrl32 => (La::SrliD, amount + 32),
+            Op::Dsra32 => (La::SraiD, amount + 32),
+            Op::Drotr32 => (La::RotriD, amount + 32),
+            _ => return false,
+        };
+        if d != 0 {
+            self.assembler.immediate(op, d, t, amount);
+        }
+        true
+    }
+
+    fn immediate(&mut self, i: Instruction) -> bool {
+        let (t, s, imm) = (general(i.rt()), general(i.rs()), i.imm());
+        let signed = |op, wide| Some((op, wide, imm, (-2048..2048).contains(&imm)));
+        let unsigned = |op, wide| Some((op, wide, i.unsigned() as i32, i.unsigned() < 4096));
+        let found = match i.op {
+            Op::Addiu => signed(La::AddiW, La::AddW),
+            Op::Daddiu => signed(La::AddiD, La::AddD),
+            Op::Slti => signed(La::Slti, La::Slt),
+            Op::Sltiu => signed(La::Sltui, La::Sltu),
+            Op::Andi => unsigned(La::Andi, La::And),
+            Op::Ori => unsigned(La::Ori, La::Or),
+            Op::Xori => unsigned(La::Xori, La::Xor),
+            _ => None,
+        };
+        let Some((narrow, wide, value, fits)) = found else { return false };
+        if t == 0 {
+            // The same instruction makes the same marks, and the number of an event is in the same register.
+            if i.op == Op::Andi && s == 0 && MARKS.contains(&value) {
+                self.assembler.immediate(La::Andi, 0, 0, value);
+            }
+            return true;
+        }
+        let mask_bits = (value as u32).trailing_ones() as u8;
+        let halves = (-4096..=4094).contains(&value) && matches!(i.op, Op::Addiu | Op::Daddiu);
+        if fits {
+            self.assembler.immediate(narrow, t, s, value);
+        } else if i.op == Op::Andi && value as u32 >> mask_bits == 0 {
+            self.assembler.field(La::BstrpickD, t, s, mask_bits - 1, 0);
+        } else if halves {
+            let first = value / 2;
+            self.assembler.immediate(narrow, t, s, first);
+            self.assembler.immediate(narrow, t, t, value - first);
+        } else {
+            self.assembler.constant(SCRATCH, value.into());
+            self.assembler.three(wide, t, s, SCRATCH);
+        }
+        true
+    }
+
+    fn bits(&mut self, i: Instruction) -> bool {
+        let (t, s, d) = (general(i.rt()), general(i.rs()), general(i.rd()));
+        let one = |op, to, from| Some((op, to, from));
+        let simple = match i.op {
+            Op::Seb => one(La::ExtWB, d, t),
+            Op::Seh => one(La::ExtWH, d, t),
+            Op::Wsbh => one(La::Revb2h, d, t),
+            Op::Dsbh => one(La::Revb4h, d, t),
+            Op::Dshd => one(La::RevhD, d, t),
+            Op::Clz => one(La::ClzW, d, s),
+            Op::Clo => one(La::CloW, d, s),
+            Op::Dclz => one(La::ClzD, d, s),
+            Op::Dclo => one(La::CloD, d, s),
+            _ => None,
+        };
+        if let Some((op, to, from)) = simple {
+            if to != 0 {
+                self.assembler.two(op, to, from);
+            }
+            return true;
+        }
+        let op = match i.op {
+            Op::Ext => La::BstrpickW,
+            Op::Dext | Op::Dextm | Op::Dextu => La::BstrpickD,
+            Op::Ins => La::BstrinsW,
+            Op::Dins | Op::Dinsm | Op::Dinsu => La::BstrinsD,
+            _ => return false,
+        };
+        if t != 0 {
+            let (low, size) = i.bit_field();
+            self.assembler.field(op, t, s, low + size - 1, low);
+        }
+        true
+    }
+
+    fn product(&mut self, i: Instruction) -> bool {
+        let (d, s) = (general(i.rd()), general(i.rs()));
+        match i.op {
+            Op::Mult | Op::Multu | Op::Dmult | Op::Dmultu | Op::Div | Op::Divu | Op::Ddiv | Op::Ddivu => {
+                self.put_off(i);
+            }
+            Op::Mflo if d != 0 => self.read_half(d, LOW),
+            Op::Mfhi if d != 0 => self.read_half(d, HIGH),
+            Op::Mflo | Op::Mfhi => {}
+            Op::Mtlo => self.assembler.two(La::Movgr2scr, LOW, s),
+            Op::Mthi => self.assembler.two(La::Movgr2scr, HIGH, s),
+            Op::Rdhwr if general(i.rt()) != 0 => {
+                self.assembler.two(La::Movscr2gr, general(i.rt()), THREAD_POINTER);
+            }
+            Op::Rdhwr | Op::Pref | Op::Prefx => {}
+            Op::Sync => self.assembler.push(Code::new(La::Dbar)),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Moves and traps that depend on a register.
+    fn conditional(&mut self, i: Instruction) -> bool {
+        let (d, s, t) = (general(i.rd()), general(i.rs()), general(i.rt()));
+        let (clear_if, keep_if) = match i.op {
+            Op::Movz => (La::Masknez, La::Maskeqz),
+            Op::Movn => (La::Maskeqz, La::Masknez),
+            Op::Movf | Op::Movt => {
+                let skip = if i.op == Op::Movt { La::Bceqz } else { La::Bcnez };
+                self.skip_one(Code { j: i.cc(), ..Code::new(skip) });
+                self.assembler.three(La::Or, d, s, 0);
+                return true;
+            }
+            _ => return self.trap_if(i),
+        };
+        if d == 0 || d == s {
+        } else if s == 0 {
+            self.assembler.three(keep_if, d, d, t);
+        } else {
+            self.assembler.three(clear_if, SCRATCH, s, t);
+            self.assembler.three(keep_if, d, d, t);
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        true
+    }
+
+    /// A branch over the next word.
+    pub(super) fn skip_one(&mut self, branch: Code) {
+        self.assembler.push(Code { imm: 8, ..branch });
+    }
+
+    fn trap_if(&mut self, i: Instruction) -> bool {
+        let (s, mut t) = (general(i.rs()), general(i.rt()));
+        let op = match i.op {
+            Op::Teq | Op::Teqi => La::Beq,
+            Op::Tne | Op::Tnei => La::Bne,
+            Op::Tge | Op::Tgei => La::Bge,
+            Op::Tgeu | Op::Tgeiu => La::Bgeu,
+            Op::Tlt | Op::Tlti => La::Blt,
+            Op::Tltu | Op::Tltiu => La::Bltu,
+            _ => return false,
+        };
+        let mut code = (i.word >> 6 & 0x3ff) as i32;
+        if matches!(i.op, Op::Teqi | Op::Tnei | Op::Tgei | Op::Tgeiu | Op::Tlti | Op::Tltiu) {
+            self.assembler.constant(SCRATCH, i.imm().into());
+            (t, code) = (SCRATCH, 0);
+        }
+        let label = self.trap(code);
+        self.assembler.jump(Code { j: s, d: t, ..Code::new(op) }, Goal::Label(label));
+        true
+    }
+
+    fn memory(&mut self, i: Instruction) -> bool {
+        let plain = |near| Access { near, words: None, float: false };
+        let words = |near, words| Access { near, words: Some(words), float: false };
+        let float = |near| Access { near, words: None, float: true };
+        let access = match i.op {
+            Op::Lb => plain(La::LdB),
+            Op::Lbu => plain(La::LdBu),
+            Op::Lh => plain(La::LdH),
+            Op::Lhu => plain(La::LdHu),
+            Op::Lw => words(La::LdW, La::LdptrW),
+            Op::Lwu => plain(La::LdWu),
+            Op::Ld => words(La::LdD, La::LdptrD),
+            Op::Sb => plain(La::StB),
+            Op::Sh => plain(La::StH),
+            Op::Sw => words(La::StW, La::StptrW),
+            Op::Sd => words(La::StD, La::StptrD),
+            Op::Ll => words(La::LlW, La::LlW),
+            Op::Lld => words(La::LlD, La::LlD),
+            Op::Sc => words(La::ScW, La::ScW),
+            Op::Scd => words(La::ScD, La::ScD),
+            Op::Lwc1 => float(La::FldS),
+            Op::Ldc1 => float(La::FldD),
+            Op::Swc1 => float(La::FstS),
+            Op::Sdc1 => float(La::FstD),
+            Op::Lwl | Op::Lwr | Op::Ldl | Op::Ldr | Op::Swl | Op::Swr | Op::Sdl | Op::Sdr => {
+                return self.part(i);
+            }
+            _ => return false,
+        };
+        self.access(access, i.rt(), i.rs(), i.imm());
+        true
+    }
+
+    /// One access; `register` and `base` are the source's.
+    pub(super) fn access(&mut self, access: Access, register: u8, base: u8, offset: i32) {
+        let register = if access.float { register } else { general(register) };
+        let base = general(base);
+        let only_words = matches!(access.near, La::LlW | La::LlD | La::ScW | La::ScD);
+        match access.words {
+            Some(op) if offset % 4 == 0 && (only_words || !(-2048..2048).contains(&offset)) => {
+                self.assembler.immediate(op, register, base, offset);
+            }
+            _ if only_words => {
+                self.assembler.constant(SCRATCH, offset.into());
+                self.assembler.three(La::AddD, SCRATCH, SCRATCH, base);
+                self.assembler.immediate(access.near, register, SCRATCH, 0);
+            }
+            _ if (-2048..2048).contains(&offset) => {
+                self.assembler.immediate(access.near, register, base, offset)
+            }
+            _ if (-4096..=4094).contains(&offset) => {
+                let first = offset / 2;
+                self.assembler.immediate(La::AddiD, SCRATCH, base, first);
+                self.assembler.immediate(access.near, register, SCRATCH, offset - first);
+            }
+            _ => {
+                let low = offset << 20 >> 20;
+                self.assembler.immediate(La::Lu12iW, SCRATCH, 0, (offset - low) >> 12);
+                self.assembler.three(La::AddD, SCRATCH, SCRATCH, base);
+                self.assembler.immediate(access.near, register, SCRATCH, low);
+            }
+        }
+    }
+
+    /// Halves of unaligned accesses: a pair is one access, which LoongArch has; a half alone is one of the binary translation's.
+    fn part(&mut self, i: Instruction) -> bool {
+        let (op, other, whole, bytes) = match i.op {
+            Op::Lwl => (La::LdlW, Op::Lwr, La::LdW, 4),
+            Op::Lwr => (La::LdrW, Op::Lwl, La::LdW, 4),
+            Op::Ldl => (La::LdlD, Op::Ldr, La::LdD, 8),
+            Op::Ldr => (La::LdrD, Op::Ldl, La::LdD, 8),
+            Op::Swl => (La::StlW, Op::Swr, La::StW, 4),
+            Op::Swr => (La::StrW, Op::Swl, La::StW, 4),
+            Op::Sdl => (La::StlD, Op::Sdr, La::StD, 8),
+            _ => (La::StrD, Op::Sdl, La::StD, 8),
+        };
+        let is_left = matches!(i.op, Op::Lwl | Op::Ldl | Op::Swl | Op::Sdl);
+        let low = if is_left { i.imm() - bytes + 1 } else { i.imm() };
+        let pair = self.following().filter(|next| {
+            let wanted = if is_left { low } else { low + bytes - 1 };
+            next.op == other && next.rt() == i.rt() && next.rs() == i.rs() && next.imm() == wanted
+        });
+        let loads = matches!(whole, La::LdW | La::LdD);
+        if pair.is_some() && !(loads && i.rt() == i.rs()) {
+            self.access(Access { near: whole, words: None, float: false }, i.rt(), i.rs(), low);
+            self.skip = true;
+        } else {
+            self.access(Access { near: op, words: None, float: false }, i.rt(), i.rs(), i.imm());
+        }
+        true
+    }
+}

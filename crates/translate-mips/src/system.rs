@@ -1,0 +1,531 @@
+//! System calls of MIPS n64 as the calls that LoongArch programs make: numbers, arguments, structures.
+//! Not the calls themselves, which are the process's.
+//! Source: Linux arch/mips/kernel/syscalls/syscall_n64.tbl, arch/mips/include/uapi/asm; `calls.tsv`.
+
+use std::sync::LazyLock;
+
+use super::numbers;
+use longma_translate::front_end::{self, Structures};
+
+/// What to do for a call.
+pub type Step = front_end::Step<After>;
+
+/// What remains to be done with a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// `struct stat` from one address to another.
+    Stat(u64, u64),
+    /// `struct statfs` at an address.
+    FileSystem(u64),
+    /// `struct sigaction` from one address to another.
+    Action(u64, u64),
+    /// A set of signals from one address to another.
+    Set(u64, u64),
+    /// `stack_t` from one address to another.
+    Stack(u64, u64),
+    /// The status of a child at an address.
+    Status(u64),
+    /// Flags of an open file.
+    Flags,
+    /// Two descriptors at an address, which are the two results.
+    Pair(u64),
+    /// The name of the machine in the structure at an address.
+    Machine(u64),
+    /// Code in this range may have changed.
+    Mapped(u64, u64),
+    /// The memory that the call has put somewhere.
+    Placed(u64),
+    /// A signal number is the result.
+    Signal,
+    /// A socket's type at an address.
+    SocketType(u64),
+    /// `siginfo_t` from one address to another.
+    Information(u64, u64),
+    /// The same, and a signal number is the result.
+    Waited(u64, u64),
+}
+
+const EFAULT: u64 = 14;
+const EINVAL: u64 = 22;
+const ENOTTY: u64 = 25;
+const ENOSYS: u64 = 38;
+const AT_FDCWD: u64 = -100i64 as u64;
+const SIGCHLD: u64 = 17;
+const FIRST: u64 = 5000;
+/// Room for structures.
+pub(super) const ROOM_BYTES: u64 = 1024;
+
+/// A row of `calls.tsv`: the name, and the others' number.
+type Row = (&'static str, Option<u64>);
+
+static CALLS: LazyLock<Vec<Option<Row>>> = LazyLock::new(|| {
+    let mut calls = vec![None; 512];
+    for line in include_str!("calls.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let mut columns = line.split('\t');
+        let number = columns.next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+        let name = columns.next().unwrap_or_default();
+        let generic = columns.next().and_then(|number| number.parse().ok());
+        calls[(number - FIRST) as usize] = Some((name, generic));
+    }
+    calls
+});
+
+/// The name of a call, if there is one of this number.
+pub fn name(number: u64) -> Option<&'static str> {
+    let index = usize::try_from(number.checked_sub(FIRST)?).ok()?;
+    CALLS.get(index).copied().flatten().map(|(name, _)| name)
+}
+
+fn generic(name: &str) -> u64 {
+    CALLS.iter().flatten().find(|row| row.0 == name).and_then(|row| row.1).unwrap_or(u64::MAX)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+fn half(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
+    let mut bytes = [0; N];
+    if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(EFAULT) }
+}
+
+fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
+}
+
+/// What call `number` of MIPS is here. Structures may be put at `room`.
+pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
+    let index = usize::try_from(number.wrapping_sub(FIRST)).unwrap_or(usize::MAX);
+    let Some((name, generic)) = CALLS.get(index).copied().flatten() else { return Step::Done(Err(ENOSYS)) };
+    let call = Call { arguments, room, memory };
+    let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
+    let found = found.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));
+    match (found, generic) {
+        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
+        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
+        (None, None) => Step::Done(Err(ENOSYS)),
+    }
+}
+
+/// A call that is being looked at.
+struct Call<'a> {
+    arguments: [u64; 6],
+    room: u64,
+    memory: &'a dyn Structures,
+}
+
+type Found = Option<Result<Step, u64>>;
+
+fn call(name: &str, arguments: [u64; 6], after: After) -> Found {
+    Some(Ok(Step::Call(generic(name), arguments, after)))
+}
+
+impl Call<'_> {
+    fn of_files(&self, name: &str) -> Found {
+        let [a, b, c, d, e, f] = self.arguments;
+        let at = |name: &str, rest: [u64; 5]| {
+            let [p, q, r, s, t] = rest;
+            call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
+        };
+        let stat = |descriptor, path, flags| {
+            Some(Ok(Step::Call(79, [descriptor, path, self.room, flags, 0, 0], After::Stat(self.room, b))))
+        };
+        match name {
+            "open" => at("openat", [a, numbers::open_flags(b), c, 0, 0]),
+            "creat" => at("openat", [a, 0x241, b, 0, 0]),
+            "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+            "stat" => stat(AT_FDCWD, a, 0),
+            "lstat" => stat(AT_FDCWD, a, 0x100),
+            "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
+            "newfstatat" => Some(Ok(Step::Call(79, [a, b, self.room, d, 0, 0], After::Stat(self.room, c)))),
+            "statfs" | "fstatfs" => call(name, self.arguments, After::FileSystem(b)),
+            "access" => at("faccessat", [a, b, 0, 0, 0]),
+            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
+            "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+            "mkdir" => at("mkdirat", [a, b, 0, 0, 0]),
+            "rmdir" => at("unlinkat", [a, 0x200, 0, 0, 0]),
+            "unlink" => at("unlinkat", [a, 0, 0, 0, 0]),
+            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
+            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], After::Nothing),
+            "readlink" => at("readlinkat", [a, b, c, 0, 0]),
+            "chmod" => at("fchmodat", [a, b, 0, 0, 0]),
+            "chown" => at("fchownat", [a, b, c, 0, 0]),
+            "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
+            "mknod" => at("mknodat", [a, b, c, 0, 0]),
+            "pipe" => call("pipe2", [self.room, 0, 0, 0, 0, 0], After::Pair(self.room)),
+            "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing),
+            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], After::Nothing)
+                .map(|_| Ok(Step::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], After::Nothing))),
+            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], After::Nothing),
+            "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], After::Nothing),
+            "fcntl" => self.control(),
+            "ioctl" => match numbers::request(b) {
+                Some(request) => call(name, [a, request, c, 0, 0, 0], After::Nothing),
+                None => Some(Err(ENOTTY)),
+            },
+            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], After::Nothing),
+            "eventfd2" | "timerfd_create" => {
+                call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], After::Nothing)
+            }
+            "inotify_init" => call("inotify_init1", [0; 6], After::Nothing),
+            "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], After::Nothing),
+            "epoll_create" => call("epoll_create1", [0; 6], After::Nothing),
+            "getdents" => Some(Err(ENOSYS)),
+            "newuname" | "uname" => call("uname", self.arguments, After::Machine(a)),
+            _ => None,
+        }
+    }
+
+    fn control(&self) -> Found {
+        let [a, b, c, ..] = self.arguments;
+        const TO_OTHERS: [(u64, u64); 5] = [(14, 5), (6, 6), (7, 7), (24, 8), (23, 9)];
+        let command = TO_OTHERS.iter().find(|(mips, _)| *mips == b).map_or(b, |(_, other)| *other);
+        let (argument, after) = match b {
+            3 => (c, After::Flags),
+            4 => (numbers::open_flags(c), After::Nothing),
+            10 => (numbers::signal_from_mips(c), After::Nothing),
+            11 => (c, After::Signal),
+            _ => (c, After::Nothing),
+        };
+        call("fcntl", [a, command, argument, 0, 0, 0], after)
+    }
+
+    fn of_memory(&self, name: &str) -> Found {
+        let [a, b, c, d, e, f] = self.arguments;
+        match name {
+            "mmap" => call(name, [a, b, c, numbers::map_flags(d), e, f], After::Placed(b)),
+            "munmap" | "mprotect" => call(name, self.arguments, After::Mapped(a, b)),
+            "mremap" => call(name, self.arguments, After::Mapped(a, b)),
+            "cacheflush" => Some(Ok(Step::Flush(a, b))),
+            "cachectl" => Some(Ok(Step::Done(Ok(0)))),
+            "set_thread_area" => Some(Ok(Step::ThreadPointer(a))),
+            "getrlimit" => call("prlimit64", [0, numbers::resource(a), 0, b, 0, 0], After::Nothing),
+            "setrlimit" => call("prlimit64", [0, numbers::resource(a), b, 0, 0, 0], After::Nothing),
+            "prlimit64" => call(name, [a, numbers::resource(b), c, d, 0, 0], After::Nothing),
+            "clone" => {
+                let flags = a & !0xff | numbers::signal_from_mips(a & 0xff) & 0xff;
+                // MIPS has the thread pointer before the child's id.
+                call(name, [flags, b, c, e, d, 0], After::Nothing)
+            }
+            // Its structure names the signal at the child's end; libraries do without it.
+            "clone3" => Some(Err(ENOSYS)),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            _ => None,
+        }
+    }
+
+    fn of_signals(&self, name: &str) -> Found {
+        let [a, b, c, d, e, _] = self.arguments;
+        let signal = numbers::signal_from_mips;
+        match name {
+            "rt_sigaction" => Some(self.action()),
+            "rt_sigprocmask" => Some(self.mask_change()),
+            "rt_sigpending" => call(name, [self.room, 8, 0, 0, 0, 0], After::Set(self.room, a)),
+            "rt_sigsuspend" => {
+                Some(self.set(a).map(|set| Step::Call(generic(name), [set, 8, 0, 0, 0, 0], After::Nothing)))
+            }
+            "rt_sigtimedwait" => {
+                let info = if b == 0 { 0 } else { self.room };
+                let after = if b == 0 { After::Signal } else { After::Waited(self.room, b) };
+                Some(self.set(a).map(|set| Step::Call(generic(name), [set, info, c, 8, 0, 0], after)))
+            }
+            "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+            "sigaltstack" => Some(self.alternate_stack()),
+            "kill" | "tkill" => call(name, [a, signal(b), 0, 0, 0, 0], After::Nothing),
+            "tgkill" => call(name, [a, b, signal(c), 0, 0, 0], After::Nothing),
+            "rt_sigqueueinfo" => Some(
+                self.queued(b, c)
+                    .map(|info| Step::Call(generic(name), [a, signal(b), info, 0, 0, 0], After::Nothing)),
+            ),
+            "rt_tgsigqueueinfo" => Some(
+                self.queued(c, d)
+                    .map(|info| Step::Call(generic(name), [a, b, signal(c), info, 0, 0], After::Nothing)),
+            ),
+            "waitid" => {
+                let info = if c == 0 { 0 } else { self.room };
+                let after = if c == 0 { After::Nothing } else { After::Information(self.room, c) };
+                call(name, [a, b, info, d, e, 0], after)
+            }
+            "timer_create" if b != 0 => Some(
+                self.event(b).map(|event| Step::Call(generic(name), [a, event, c, 0, 0, 0], After::Nothing)),
+            ),
+            "wait4" => call(name, self.arguments, After::Status(b)),
+            "pause" => call("ppoll", [0; 6], After::Nothing),
+            _ => None,
+        }
+    }
+
+    /// The set of signals at `address`, in the room.
+    fn set(&self, address: u64) -> Result<u64, u64> {
+        let set = u64::from_le_bytes(fetch(self.memory, address)?);
+        let place = self.room + 256;
+        store(self.memory, place, &[numbers::set_from_mips(set)])?;
+        Ok(place)
+    }
+
+    /// The `siginfo_t` at `address`, whose error and code have other places, in the room.
+    fn queued(&self, signal: u64, address: u64) -> Result<u64, u64> {
+        let mut info: [u8; 128] = fetch(self.memory, address)?;
+        info[..4].copy_from_slice(&(signal as u32).to_le_bytes());
+        information_from_mips(&mut info);
+        if self.memory.write(self.room, &info) { Ok(self.room) } else { Err(EFAULT) }
+    }
+
+    /// The `struct sigevent` at `address`, in the room.
+    fn event(&self, address: u64) -> Result<u64, u64> {
+        let mut event: [u8; 64] = fetch(self.memory, address)?;
+        let signal = numbers::signal_from_mips(half(&event, 8).into());
+        event[8..12].copy_from_slice(&(signal as u32).to_le_bytes());
+        if self.memory.write(self.room, &event) { Ok(self.room) } else { Err(EFAULT) }
+    }
+
+    fn action(&self) -> Result<Step, u64> {
+        let [signal, new, old, size, ..] = self.arguments;
+        if size != 16 {
+            return Err(EINVAL);
+        }
+        let (given, wanted) = (self.room, self.room + 32);
+        if new != 0 {
+            let bytes: [u8; 32] = fetch(self.memory, new)?;
+            let flags = action_flags(half(&bytes, 0).into(), false);
+            store(self.memory, given, &[word(&bytes, 8), flags, numbers::set_from_mips(word(&bytes, 16))])?;
+        }
+        let place = |address, there| if address == 0 { 0 } else { there };
+        let arguments = [numbers::signal_from_mips(signal), place(new, given), place(old, wanted), 8, 0, 0];
+        let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
+        Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+    }
+
+    fn mask_change(&self) -> Result<Step, u64> {
+        let [how, new, old, size, ..] = self.arguments;
+        if size != 16 {
+            return Err(EINVAL);
+        }
+        let set = if new == 0 { 0 } else { self.set(new)? };
+        let former = if old == 0 { 0 } else { self.room };
+        let after = if old == 0 { After::Nothing } else { After::Set(self.room, old) };
+        // SIG_BLOCK is 1 on MIPS, and the others follow.
+        let how = if new == 0 { 0 } else { how.wrapping_sub(1) };
+        Ok(Step::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
+    }
+
+    fn alternate_stack(&self) -> Result<Step, u64> {
+        let [new, old, ..] = self.arguments;
+        if new != 0 {
+            let bytes: [u8; 24] = fetch(self.memory, new)?;
+            let (size, flags) = (word(&bytes, 8), half(&bytes, 16));
+            store(self.memory, self.room, &[word(&bytes, 0), flags.into(), size])?;
+        }
+        let (given, wanted) = (self.room, self.room + 32);
+        let place = |address, there| if address == 0 { 0 } else { there };
+        let after = if old == 0 { After::Nothing } else { After::Stack(wanted, old) };
+        Ok(Step::Call(generic("sigaltstack"), [place(new, given), place(old, wanted), 0, 0, 0, 0], after))
+    }
+
+    fn of_sockets(&self, name: &str) -> Found {
+        let [a, b, c, d, e, _] = self.arguments;
+        match name {
+            "socket" => call(name, [a, numbers::socket_type(b), c, 0, 0, 0], After::Nothing),
+            "socketpair" => call(name, [a, numbers::socket_type(b), c, d, 0, 0], After::Nothing),
+            "accept4" => call(name, [a, b, c, numbers::open_flags(d), 0, 0], After::Nothing),
+            "setsockopt" | "getsockopt" => {
+                let (level, option) = numbers::socket_option(b, c);
+                let is_type = name == "getsockopt" && (level, option) == (1, 3);
+                let after = if is_type { After::SocketType(d) } else { After::Nothing };
+                call(name, [a, level, option, d, e, 0], after)
+            }
+            _ => None,
+        }
+    }
+
+    /// Calls with a time limit or a set of signals.
+    fn of_waiting(&self, name: &str) -> Found {
+        let [a, b, c, d, e, f] = self.arguments;
+        let milliseconds = |limit: u64| {
+            let limit = limit as i32;
+            if limit < 0 {
+                return Ok(0);
+            }
+            let place = self.room + 512;
+            store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
+            Ok(place)
+        };
+        let step = |name: &str, arguments| Ok(Step::Call(generic(name), arguments, After::Nothing));
+        let mask = |address: u64| if address == 0 { Ok(0) } else { self.set(address) };
+        Some(match name {
+            "poll" => milliseconds(c).and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0])),
+            "ppoll" => mask(d).and_then(|mask| step(name, [a, b, c, mask, 8, 0])),
+            "epoll_wait" => step("epoll_pwait", [a, b, c, d, 0, 8]),
+            "epoll_pwait" => mask(e).and_then(|mask| step(name, [a, b, c, d, mask, 8])),
+            "_newselect" => self.select(),
+            "pselect6" if f != 0 => fetch::<16>(self.memory, f).and_then(|bytes| {
+                let set = mask(word(&bytes, 0))?;
+                store(self.memory, self.room, &[set, 8])?;
+                step(name, [a, b, c, d, e, self.room])
+            }),
+            "signalfd4" => mask(b).and_then(|set| step(name, [a, set, 8, numbers::open_flags(d), 0, 0])),
+            "alarm" => Err(ENOSYS),
+            "getpgrp" => step("getpgid", [0; 6]),
+            _ => return None,
+        })
+    }
+
+    /// select(2), which has microseconds.
+    fn select(&self) -> Result<Step, u64> {
+        let [count, read, write, except, limit, _] = self.arguments;
+        let place = self.room + 512;
+        if limit != 0 {
+            let bytes: [u8; 16] = fetch(self.memory, limit)?;
+            let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
+            store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
+        }
+        let limit = if limit == 0 { 0 } else { place };
+        Ok(Step::Call(generic("pselect6"), [count, read, write, except, limit, 0], After::Nothing))
+    }
+}
+
+/// SA_NOCLDWAIT and SA_SIGINFO have other places.
+fn action_flags(flags: u64, to_mips: bool) -> u64 {
+    const PAIRS: [(u64, u64); 2] = [(0x1_0000, 2), (8, 4)];
+    let rest = flags & !(0x1_0000 | 2 | 8 | 4);
+    let pair = |(mips, other)| if to_mips { (other, mips) } else { (mips, other) };
+    PAIRS
+        .iter()
+        .map(|entry| pair(*entry))
+        .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
+}
+
+/// Codes of signals that the kernel or a program has sent, MIPS's and the others': timers, message queues, asynchronous input.
+const CODES: [(u32, u32); 3] =
+    [(-3i32 as u32, -2i32 as u32), (-4i32 as u32, -3i32 as u32), (-2i32 as u32, -4i32 as u32)];
+/// SIGCHLD, as the others number it.
+const CHILD: u32 = SIGCHLD as u32;
+/// CLD_KILLED to CLD_STOPPED: the status is a signal.
+const ENDED_BY_SIGNAL: std::ops::RangeInclusive<u32> = 2..=5;
+
+fn put_half(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A `siginfo_t` as MIPS has it: si_errno and si_code have changed places, some codes and the signals other numbers.
+pub(super) fn information_to_mips(info: &mut [u8; 128]) {
+    let (signal, error, code) = (half(info, 0), half(info, 4), half(info, 8));
+    if signal == CHILD && ENDED_BY_SIGNAL.contains(&code) {
+        let status = numbers::signal_to_mips(half(info, 24).into());
+        put_half(info, 24, status as u32);
+    }
+    put_half(info, 0, numbers::signal_to_mips(signal.into()) as u32);
+    put_half(info, 4, CODES.iter().find(|(_, other)| *other == code).map_or(code, |(mips, _)| *mips));
+    put_half(info, 8, error);
+}
+
+/// The same, back, of one that a program sends.
+fn information_from_mips(info: &mut [u8; 128]) {
+    let (signal, code, error) = (half(info, 0), half(info, 4), half(info, 8));
+    put_half(info, 0, numbers::signal_from_mips(signal.into()) as u32);
+    put_half(info, 4, error);
+    put_half(info, 8, CODES.iter().find(|(mips, _)| *mips == code).map_or(code, |(_, other)| *other));
+}
+
+/// What a call gives to the program, once it has been made: its result, and the second one of pipe(2).
+///
+/// # Errors
+/// The error, by the others' number.
+pub fn finish(after: After, result: u64, memory: &dyn Structures) -> Result<(u64, Option<u64>), u64> {
+    match after {
+        After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
+        After::FileSystem(at) => write_file_system(at, memory)?,
+        After::Action(from, to) => {
+            let bytes: [u8; 24] = fetch(memory, from)?;
+            let flags = action_flags(word(&bytes, 8), true);
+            store(memory, to, &[flags, word(&bytes, 0), numbers::set_to_mips(word(&bytes, 16)), 0])?;
+        }
+        After::Set(from, to) => {
+            let set = u64::from_le_bytes(fetch(memory, from)?);
+            store(memory, to, &[numbers::set_to_mips(set), 0])?;
+        }
+        After::Stack(from, to) => {
+            let bytes: [u8; 24] = fetch(memory, from)?;
+            store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
+        }
+        After::SocketType(at) => {
+            let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
+            let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());
+            return if written { Ok((result, None)) } else { Err(EFAULT) };
+        }
+        After::Status(at) if at != 0 && result != 0 => write_status(at, memory)?,
+        After::Information(from, to) | After::Waited(from, to) => {
+            let mut info: [u8; 128] = fetch(memory, from)?;
+            information_to_mips(&mut info);
+            if !memory.write(to, &info) {
+                return Err(EFAULT);
+            }
+            if let After::Waited(..) = after {
+                return Ok((numbers::signal_to_mips(result), None));
+            }
+        }
+        After::Flags => return Ok((numbers::open_flags_to_mips(result), None)),
+        After::Signal => return Ok((numbers::signal_to_mips(result), None)),
+        After::Pair(at) => {
+            let bytes: [u8; 8] = fetch(memory, at)?;
+            return Ok((half(&bytes, 0).into(), Some(half(&bytes, 4).into())));
+        }
+        After::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"mips64\0") => return Err(EFAULT),
+        _ => {}
+    }
+    Ok((result, None))
+}
+
+fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
+    let mut out = [0; 104];
+    // Where each field is there, where here, and how many bytes of it.
+    const FIELDS: [(usize, usize, usize); 16] = [
+        (0, 0, 4),
+        (8, 16, 8),
+        (16, 24, 4),
+        (20, 28, 4),
+        (24, 32, 4),
+        (28, 36, 4),
+        (32, 40, 4),
+        (48, 56, 8),
+        (72, 64, 4),
+        (80, 68, 4),
+        (88, 72, 4),
+        (96, 76, 4),
+        (104, 80, 4),
+        (112, 84, 4),
+        (56, 88, 4),
+        (64, 96, 8),
+    ];
+    for (there, here, bytes) in FIELDS {
+        out[here..here + bytes].copy_from_slice(&from[there..there + bytes]);
+    }
+    if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
+}
+
+fn write_file_system(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+    let bytes: [u8; 88] = fetch(memory, at)?;
+    // Here: type, block size, fragment size, blocks, free, files, files free, available, id, name length, flags.
+    const ORDER: [usize; 11] = [0, 1, 9, 2, 3, 5, 6, 4, 7, 8, 10];
+    let words: Vec<u64> = ORDER.iter().map(|index| word(&bytes, 8 * index)).collect();
+    store(memory, at, &words)
+}
+
+/// A child's signals are numbered as MIPS does.
+fn write_status(at: u64, memory: &dyn Structures) -> Result<(), u64> {
+    let status = u64::from(u32::from_le_bytes(fetch(memory, at)?));
+    let (low, high) = (status & 0x7f, status >> 8 & 0xff);
+    let converted = match low {
+        0 => status,
+        0x7f => status & !0xff00 | numbers::signal_to_mips(high) << 8,
+        signal => status & !0x7f | numbers::signal_to_mips(signal),
+    };
+    if memory.write(at, &(converted as u32).to_le_bytes()) { Ok(()) } else { Err(EFAULT) }
+}

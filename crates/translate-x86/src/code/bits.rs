@@ -1,0 +1,534 @@
+//! Shifts, rotations and single bits.
+//! Not shifts of vectors.
+//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+
+use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::forms::number;
+use super::known::Facts;
+use super::lower::{Lowering, is_register};
+use super::operands::{Extension, Place};
+use crate::registers::*;
+use longma_translate::assembler::{Goal, Label};
+
+/// How far to shift.
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Known(u32),
+    /// In a register, not zero.
+    Variable(u8),
+}
+
+/// How a shift's operand is to be extended; its flags may be `wanted`.
+fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, wanted: bool) -> Extension {
+    match mnemonic {
+        Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
+        Mnemonic::Sar => Extension::Sign,
+        // The word forms look at no more.
+        Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
+        Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
+        _ => Extension::Zero,
+    }
+}
+
+impl Lowering<'_> {
+    /// Translates an instruction of bits, or says that it is none of this file's.
+    pub fn bits(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        if i.has_lock_prefix() {
+            return false;
+        }
+        match i.mnemonic() {
+            Shl | Shr | Sar => self.shift(),
+            Rol | Ror => self.rotate(),
+            Shld | Shrd => return self.double_shift(),
+            Bt | Bts | Btr | Btc => return self.single_bit(),
+            Bsf | Bsr | Tzcnt | Lzcnt => return self.scan(),
+            Popcnt => self.population(),
+            Bswap => self.swap_bytes(),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The count of a shift, masked.
+    fn count(&mut self, operand: u32, bytes: usize) -> Count {
+        let i = self.instruction;
+        let mask: u32 = if bytes == 8 { 63 } else { 31 };
+        if i.op_kind(operand) == OpKind::Register {
+            let t = self.temporary();
+            self.assembler.immediate(La::Andi, t, self.at(1), mask as i32);
+            return Count::Variable(t);
+        }
+        Count::Known(i.immediate8() as u32 & mask)
+    }
+
+    /// A shift by nothing changes nothing but the upper half of a register of which it takes the lower.
+    fn shift_by_nothing(&mut self, bytes: usize) {
+        if let Some(register) = is_register(&self.instruction, 0).filter(|_| bytes == 4) {
+            self.alias(number(register), number(register), false);
+        }
+    }
+
+    /// Jumps over the flags of a shift by nothing.
+    fn unless_zero(&mut self, count: Count) -> Option<Label> {
+        let Count::Variable(t) = count else { return None };
+        let over = self.assembler.label();
+        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, Goal::Label(over));
+        Some(over)
+    }
+
+    fn shift(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let count = self.count(1, bytes);
+        let wanted = self.live & i.rflags_modified() != 0;
+        if let Count::Known(0) = count {
+            return self.shift_by_nothing(bytes);
+        }
+        let (a, place) = self.first(extension_of_shifted(i.mnemonic(), bytes, wanted));
+        let whole = bytes >= 4 && place.is_none() && !wanted;
+        let of_a = self.known.of(a);
+        let d = if whole { self.define(number(i.op0_register())) } else { self.temporary() };
+        let word = bytes == 4 && !wanted;
+        self.shift_into(d, a, count, word);
+        let facts = match count {
+            Count::Known(count) if i.mnemonic() == Mnemonic::Shr && bytes >= 4 => {
+                Facts::of_width(of_a.width.min(8 * bytes as u8).saturating_sub(count as u8))
+            }
+            // A count in a register may be zero: then a word's extension is LoongArch's, by the sign.
+            _ if word => Facts::WORD,
+            _ => Facts::NONE,
+        };
+        if place.is_some() {
+            self.write_back(d, place);
+        }
+        if wanted {
+            let over = self.unless_zero(count);
+            self.shift_flags(a, d, count, bytes);
+            if let Some(over) = over {
+                self.assembler.place(over);
+            }
+        }
+        if whole {
+            let n = number(i.op0_register());
+            if bytes == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
+        } else if place.is_none() {
+            self.write_back(d, place);
+        }
+    }
+
+    /// `d` becomes `a`, shifted as a word or as all of the register.
+    fn shift_into(&mut self, d: u8, a: u8, count: Count, word: bool) {
+        let (known, by_register) = match (self.instruction.mnemonic(), word) {
+            (Mnemonic::Shl, true) => (La::SlliW, La::SllW),
+            (Mnemonic::Shl, false) => (La::SlliD, La::SllD),
+            (Mnemonic::Sar, true) => (La::SraiW, La::SraW),
+            (Mnemonic::Sar, false) => (La::SraiD, La::SraD),
+            (_, true) => (La::SrliW, La::SrlW),
+            (_, false) => (La::SrliD, La::SrlD),
+        };
+        match count {
+            Count::Known(count) => {
+                self.assembler.immediate(known, d, a, count.min(if word { 31 } else { 63 }) as i32);
+            }
+            Count::Variable(t) => self.assembler.three(by_register, d, a, t),
+        }
+    }
+
+    /// The flags of a shift of `a`, whose result is `d`.
+    fn shift_flags(&mut self, a: u8, d: u8, count: Count, bytes: usize) {
+        let i = self.instruction;
+        let bits = 8 * bytes as u32;
+        let left = i.mnemonic() == Mnemonic::Shl;
+        let live = self.live;
+        if live & (RflagsBits::CF | RflagsBits::OF) != 0 {
+            // The last bit that left.
+            match (count, left && bytes == 8) {
+                (Count::Known(count), true) => {
+                    self.assembler.immediate(La::SrliD, CARRY, a, (64 - count) as i32);
+                }
+                (Count::Variable(t), true) => {
+                    self.assembler.three(La::SubD, CARRY, 0, t);
+                    self.assembler.three(La::SrlD, CARRY, a, CARRY);
+                }
+                (_, false) if left => self.assembler.immediate(La::SrliD, CARRY, d, bits as i32),
+                (Count::Known(count), _) => {
+                    self.assembler.immediate(La::SrliD, CARRY, a, (count - 1).min(63) as i32);
+                }
+                (Count::Variable(t), _) => {
+                    self.assembler.immediate(La::AddiD, CARRY, t, -1);
+                    let op = if i.mnemonic() == Mnemonic::Sar { La::SraD } else { La::SrlD };
+                    self.assembler.three(op, CARRY, a, CARRY);
+                }
+            }
+            self.assembler.immediate(La::Andi, CARRY, CARRY, 1);
+        }
+        if live & RflagsBits::OF != 0 {
+            match i.mnemonic() {
+                Mnemonic::Shl => {
+                    // The sign has changed by the last step.
+                    self.extend(SCRATCH, d, bytes, Extension::Sign);
+                    self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+                    self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
+                }
+                Mnemonic::Shr => self.assembler.immediate(La::SlliD, OVERFLOW, a, 64 - bits as i32),
+                _ => self.assembler.copy(OVERFLOW, 0),
+            }
+        }
+        if live & (RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF) != 0 {
+            if bytes < 8 && i.mnemonic() != Mnemonic::Sar {
+                self.extend(SCRATCH, d, bytes, Extension::Sign);
+                self.result_flags(SCRATCH);
+            } else {
+                self.result_flags(d);
+            }
+        }
+    }
+
+    fn rotate(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let count = self.count(1, bytes);
+        if let Count::Known(0) = count {
+            return self.shift_by_nothing(bytes);
+        }
+        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let (a, place) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
+        let whole = is_register(&i, 0).filter(|_| bytes >= 4 && !wanted).map(number);
+        let d = match whole {
+            Some(n) => self.define(n),
+            None => self.temporary(),
+        };
+        self.rotate_into(d, a, count, bytes);
+        if place.is_some() {
+            self.write_back(d, place);
+        }
+        if wanted {
+            let over = self.unless_zero(count);
+            self.rotation_flags(d, 8 * bytes as i32);
+            if let Some(over) = over {
+                self.assembler.place(over);
+            }
+        }
+        match whole {
+            Some(n) if bytes == 8 => self.defined_wide(n, Facts::NONE),
+            Some(n) => self.defined(n, Facts::WORD),
+            None if place.is_none() => self.write_back(d, place),
+            None => {}
+        }
+    }
+
+    /// `d` becomes `a`, rotated.
+    fn rotate_into(&mut self, d: u8, a: u8, count: Count, bytes: usize) {
+        let left = self.instruction.mnemonic() == Mnemonic::Rol;
+        // A narrow value is repeated until it fills a word.
+        if bytes < 4 {
+            self.assembler.copy(d, a);
+            self.assembler.field(La::BstrinsD, d, d, 31, 16);
+            if bytes == 1 {
+                self.assembler.field(La::BstrinsD, d, a, 15, 8);
+                self.assembler.field(La::BstrinsD, d, d, 31, 16);
+            }
+        }
+        let from = if bytes < 4 { d } else { a };
+        let width = (8 * bytes as i32).max(32);
+        match count {
+            Count::Known(count) => {
+                let count = count as i32 % width;
+                let right = if left { (width - count) % width } else { count };
+                let op = if bytes == 8 { La::RotriD } else { La::RotriW };
+                self.assembler.immediate(op, d, from, right);
+            }
+            Count::Variable(t) => {
+                let right = if left {
+                    self.assembler.three(La::SubD, SCRATCH, 0, t);
+                    SCRATCH
+                } else {
+                    t
+                };
+                self.assembler.three(if bytes == 8 { La::RotrD } else { La::RotrW }, d, from, right);
+            }
+        }
+    }
+
+    /// The flags of a rotation whose result is `d`, of so many bits.
+    fn rotation_flags(&mut self, d: u8, bits: i32) {
+        if self.instruction.mnemonic() == Mnemonic::Rol {
+            self.assembler.immediate(La::Andi, CARRY, d, 1);
+            self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+            self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+        } else {
+            self.assembler.field(La::BstrpickD, CARRY, d, bits as u8 - 1, bits as u8 - 1);
+            self.assembler.immediate(La::SlliD, SCRATCH, d, 64 - bits);
+            self.assembler.immediate(La::SlliD, OVERFLOW, d, 65 - bits);
+        }
+        self.assembler.three(La::Xor, OVERFLOW, OVERFLOW, SCRATCH);
+    }
+
+    /// SHLD and SHRD of 32 and 64 bits.
+    fn double_shift(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let wanted = self.live & i.rflags_modified() != 0;
+        if bytes == 2 || wanted {
+            return false;
+        }
+        let count = self.count(2, bytes);
+        if let Count::Known(0) = count {
+            self.shift_by_nothing(bytes);
+            return true;
+        }
+        if let (Count::Known(count), Some(register)) = (count, is_register(&i, 0))
+            && number(register) != super::known::RSP
+            && number(i.op1_register()) != super::known::RSP
+        {
+            self.known_double_shift(register, count as i32, bytes);
+            return true;
+        }
+        let (a, place) = self.first(Extension::Zero);
+        let b = self.read(1, Extension::Zero);
+        let d = self.temporary();
+        let left = i.mnemonic() == Mnemonic::Shld;
+        if bytes == 4 {
+            self.double_shift_words(left, d, (a, b), count);
+        } else {
+            self.double_shift_wide(left, d, (a, b), count);
+        }
+        self.write_back(d, place);
+        true
+    }
+
+    /// Both words are put into one register, from which 32 bits are taken.
+    fn double_shift_words(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
+        let (high, low) = if left { (a, b) } else { (b, a) };
+        self.assembler.immediate(La::SlliD, d, high, 32);
+        self.assembler.three(La::Or, d, d, low);
+        match count {
+            Count::Known(count) => {
+                let op = if left { La::SlliD } else { La::SrliD };
+                self.assembler.immediate(op, d, d, count as i32);
+            }
+            Count::Variable(t) => {
+                self.assembler.three(if left { La::SllD } else { La::SrlD }, d, d, t);
+            }
+        }
+        if left {
+            self.assembler.immediate(La::SrliD, d, d, 32);
+        }
+    }
+
+    fn double_shift_wide(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
+        match count {
+            Count::Known(count) => {
+                let (near, far) = if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
+                self.assembler.immediate(far, SCRATCH, b, 64 - count as i32);
+                self.assembler.immediate(near, d, a, count as i32);
+            }
+            Count::Variable(t) => {
+                let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
+                // The other way by one and by the rest, so that a count of zero leaves nothing of it.
+                let once = if left { La::SrliD } else { La::SlliD };
+                self.assembler.immediate(once, SCRATCH, b, 1);
+                self.assembler.immediate(La::Xori, d, t, 63);
+                self.assembler.three(far, SCRATCH, SCRATCH, d);
+                self.assembler.three(near, d, a, t);
+            }
+        }
+        self.assembler.three(La::Or, d, d, SCRATCH);
+    }
+
+    /// SHLD and SHRD of registers by a number: of a register and itself, that rotates.
+    fn known_double_shift(&mut self, register: Register, count: i32, bytes: usize) {
+        let i = self.instruction;
+        let left = i.mnemonic() == Mnemonic::Shld;
+        let bits = 8 * bytes as i32;
+        let word = bytes == 4;
+        let a = self.read_register(register, Extension::Any);
+        let b = self.read_register(i.op1_register(), Extension::Any);
+        let n = number(register);
+        if register == i.op1_register() {
+            let d = self.define(n);
+            let right = if left { bits - count } else { count };
+            self.assembler.immediate(if word { La::RotriW } else { La::RotriD }, d, a, right);
+        } else {
+            let (shift_left, shift_right) =
+                if word { (La::SlliW, La::SrliW) } else { (La::SlliD, La::SrliD) };
+            let (near, far) = if left { (shift_left, shift_right) } else { (shift_right, shift_left) };
+            self.assembler.immediate(far, SCRATCH, b, bits - count);
+            let d = self.define(n);
+            self.assembler.immediate(near, d, a, count);
+            self.assembler.three(La::Or, d, d, SCRATCH);
+        }
+        if word { self.defined(n, Facts::WORD) } else { self.defined_wide(n, Facts::NONE) }
+    }
+
+    /// BT, BTS, BTR, BTC.
+    fn single_bit(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let (place, bit) = self.bit_place(bytes);
+        let a = match place {
+            Some(place) => {
+                let t = self.temporary();
+                self.load_to(t, place, bytes, Extension::Zero);
+                t
+            }
+            None if bytes == 8 => self.wide(number(i.op0_register())),
+            None => self.at(number(i.op0_register())),
+        };
+        let wants_carry = self.live & RflagsBits::CF != 0;
+        let changes = i.mnemonic() != Mnemonic::Bt;
+        let t = self.temporary();
+        match bit {
+            Ok(bit) => {
+                if changes {
+                    self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
+                    self.assembler.immediate(La::SlliD, SCRATCH, SCRATCH, bit);
+                    self.change_bit(t, a, SCRATCH);
+                    self.write_back_bits(t, place, bytes);
+                }
+                if wants_carry && !(changes && place.is_none()) {
+                    self.assembler.field(La::BstrpickD, CARRY, a, bit as u8, bit as u8);
+                }
+            }
+            Err(register) => {
+                if changes {
+                    self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
+                    self.assembler.three(La::SllD, SCRATCH, SCRATCH, register);
+                    self.change_bit(t, a, SCRATCH);
+                    self.write_back_bits(t, place, bytes);
+                }
+                if wants_carry && !(changes && place.is_none()) {
+                    self.assembler.three(La::SrlD, CARRY, a, register);
+                    self.assembler.immediate(La::Andi, CARRY, CARRY, 1);
+                }
+            }
+        }
+        if changes && place.is_none() {
+            if wants_carry {
+                self.assembler.three(La::And, CARRY, a, SCRATCH);
+                self.assembler.three(La::Sltu, CARRY, 0, CARRY);
+            }
+            self.write_register(i.op0_register(), t);
+        }
+        true
+    }
+
+    fn write_back_bits(&mut self, value: u8, place: Option<Place>, bytes: usize) {
+        if let Some(place) = place {
+            self.store_from(value, place, bytes);
+        }
+    }
+
+    /// `t` becomes `a` with the bit `mask` set, cleared or turned.
+    pub fn change_bit(&mut self, t: u8, a: u8, mask: u8) {
+        let op = match self.instruction.mnemonic() {
+            Mnemonic::Bts => La::Or,
+            Mnemonic::Btr => La::Andn,
+            _ => La::Xor,
+        };
+        self.assembler.three(op, t, a, mask);
+    }
+
+    /// Where the bit of BT and its kin is: its place in memory, if it is there, and its number: known, or in a register.
+    pub fn bit_place(&mut self, bytes: usize) -> (Option<Place>, Result<i32, u8>) {
+        let i = self.instruction;
+        let bits = 8 * bytes as i32;
+        let in_memory = i.op0_kind() == OpKind::Memory;
+        if i.op1_kind() != OpKind::Register {
+            let place = in_memory.then(|| self.near());
+            return (place, Ok(i32::from(i.immediate8()) & (bits - 1)));
+        }
+        let register = self.temporary();
+        let number =
+            if bytes == 8 { self.wide(number(i.op1_register())) } else { self.at(number(i.op1_register())) };
+        if !in_memory {
+            self.assembler.immediate(La::Andi, register, number, bits - 1);
+            return (None, Err(register));
+        }
+        // A string of bits: the number leads beyond the operand, backwards too.
+        let shift = bits.trailing_zeros() as i32;
+        let address = self.address();
+        let t = self.temporary();
+        self.extend(t, number, bytes, Extension::Sign);
+        self.assembler.immediate(La::SraiD, t, t, shift);
+        self.assembler.immediate(La::SlliD, t, t, shift - 3);
+        self.assembler.three(La::AddD, t, t, address);
+        self.assembler.immediate(La::Andi, register, number, bits - 1);
+        (Some(Place::Near(t, 0)), Err(register))
+    }
+
+    fn scan(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        // Without BMI1 and LZCNT in CPUID, TZCNT and LZCNT are BSF and BSR with a prefix.
+        let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+        if bytes == 2 {
+            return false;
+        }
+        let a = self.read(1, Extension::Zero);
+        let t = self.temporary();
+        if forward {
+            self.assembler.two(La::CtzD, t, a);
+        } else {
+            self.assembler.two(La::ClzD, t, a);
+            self.assembler.immediate(La::Xori, t, t, 63);
+        }
+        // Of zero the register stays as it is.
+        let register = i.op0_register();
+        let n = number(register);
+        let old = self.wide(n);
+        self.assembler.three(La::Maskeqz, t, t, a);
+        self.assembler.three(La::Masknez, SCRATCH, old, a);
+        if self.live & RflagsBits::ZF != 0 {
+            self.assembler.copy(NOT_ZERO, a);
+        }
+        let d = self.define(n);
+        self.assembler.three(La::Or, d, t, SCRATCH);
+        true
+    }
+
+    /// BSWAP.
+    fn swap_bytes(&mut self) {
+        let register = self.instruction.op0_register();
+        let n = number(register);
+        match register.size() {
+            8 => {
+                let a = self.wide(n);
+                let d = self.define(n);
+                self.assembler.two(La::RevbD, d, a);
+            }
+            4 => {
+                let a = self.at(n);
+                let d = self.define(n);
+                self.assembler.two(La::Revb2w, d, a);
+                self.defined(n, Facts::NONE);
+            }
+            // The manual leaves it open; processors give zero.
+            _ => self.write_register(register, 0),
+        }
+    }
+
+    fn population(&mut self) {
+        let i = self.instruction;
+        let a = self.read(1, Extension::Zero);
+        let v = self.vector_temporary();
+        self.assembler.two(La::Movgr2frD, v, a);
+        self.assembler.two(La::VpcntD, v, v);
+        let live = self.live;
+        self.live &= !RflagsBits::ZF;
+        if live & RflagsBits::ZF != 0 {
+            self.assembler.copy(NOT_ZERO, a);
+        }
+        self.logic_flags(0);
+        if live & RflagsBits::PF != 0 {
+            self.assembler.immediate(La::Ori, PARITY, 0, 1);
+        }
+        self.live = live;
+        self.assembler.two(La::Movfr2grD, SCRATCH, v);
+        self.write_register(i.op0_register(), SCRATCH);
+    }
+}

@@ -1,0 +1,359 @@
+//! Registers brought into the form that an instruction or another block wants: [`Known`] kept true.
+//! Not operands, which ask for it.
+
+use iced_x86::Register;
+use longma_loongarch::Op as La;
+
+use super::known::{Facts, Known, RSP, owner};
+use super::lower::Lowering;
+use super::uses::Live;
+use crate::Position;
+use crate::registers::*;
+
+/// The number of a general register of any size.
+pub(super) fn number(register: Register) -> usize {
+    register.full_register().number() & 15
+}
+
+/// What a register needs to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    Copy,
+    ZeroExtend,
+    SignExtend,
+}
+
+impl Lowering<'_> {
+    /// The LoongArch register that holds the low half of register `n`, and more if that is known of it.
+    pub fn at(&self, n: usize) -> u8 {
+        self.known.at[n]
+    }
+
+    /// Copies the value in the LoongArch register of `n` to the others that rely on it.
+    fn vacate(&mut self, n: usize) {
+        let own = GENERAL[n];
+        let mut moved = None;
+        for other in self.known.sharers(own).filter(|other| *other != n).collect::<Vec<_>>() {
+            let to = *moved.get_or_insert_with(|| {
+                self.assembler.copy(GENERAL[other], own);
+                self.known.facts[other] = self.known.facts[n];
+                GENERAL[other]
+            });
+            self.known.at[other] = to;
+        }
+    }
+
+    /// Register `n` is about to change: a sum with it is gone.
+    fn drop_scaled(&mut self, n: usize) {
+        self.scaled = self.scaled.filter(|scaled| scaled.base != Some(n) && scaled.index != n);
+    }
+
+    /// Register `n` is about to be given another value: gives its LoongArch register, which nobody else relies on, and of which nothing is
+    /// known.
+    pub fn define(&mut self, n: usize) -> u8 {
+        self.drop_scaled(n);
+        self.vacate(n);
+        self.known.at[n] = GENERAL[n];
+        self.known.facts[n] = Facts::NONE;
+        self.known.narrow &= !(1 << n);
+        if n == RSP {
+            self.known.stack = 0;
+        }
+        GENERAL[n]
+    }
+
+    /// Register `n` has been given a value of 32 bits, in its LoongArch register with these facts.
+    pub fn defined(&mut self, n: usize, facts: Facts) {
+        if n == RSP {
+            return;
+        }
+        self.known.facts[n] = facts;
+        self.known.narrow |= 1 << n;
+    }
+
+    /// Register `n` has been given a value of 64 bits.
+    pub fn defined_wide(&mut self, n: usize, facts: Facts) {
+        if n == RSP {
+            return;
+        }
+        self.known.facts[n] = facts;
+        self.known.narrow &= !(1 << n);
+        if facts.width <= 32 {
+            self.known.narrow |= 1 << n;
+        }
+    }
+
+    /// Register `n` becomes what register `from` is: its low half, or all.
+    pub fn alias(&mut self, n: usize, from: usize, wide: bool) {
+        if n != from || !wide {
+            self.drop_scaled(n);
+        }
+        let at = self.known.at[from];
+        let narrow = !wide || self.known.narrow >> from & 1 != 0;
+        if at == GENERAL[n] {
+            // The same register, maybe cut.
+            if n != from {
+                self.known.at[n] = at;
+            }
+        } else {
+            self.vacate(n);
+            self.known.at[n] = at;
+        }
+        self.known.narrow &= !(1 << n);
+        if narrow {
+            self.known.narrow |= 1 << n;
+        }
+    }
+
+    /// Register `n` becomes zero.
+    pub fn clear(&mut self, n: usize) {
+        self.drop_scaled(n);
+        self.vacate(n);
+        self.known.at[n] = 0;
+        self.known.narrow |= 1 << n;
+    }
+
+    /// Puts register `n` into its own LoongArch register, where nobody else relies on it: a part of it is about to be changed.
+    pub fn own(&mut self, n: usize) -> u8 {
+        self.drop_scaled(n);
+        let own = GENERAL[n];
+        if self.known.at[n] == own {
+            self.vacate(n);
+        } else {
+            let facts = self.known.value(n);
+            self.assembler.copy(own, self.known.at[n]);
+            self.known.at[n] = own;
+            self.known.facts[n] = facts;
+        }
+        own
+    }
+
+    /// Whether the LoongArch register of `n` holds it and only others whose upper half is to be zero too: it may be changed there.
+    fn is_free_above(&self, n: usize) -> bool {
+        let own = GENERAL[n];
+        self.known.at[n] == own && self.known.sharers(own).all(|other| self.known.narrow >> other & 1 != 0)
+    }
+
+    /// Whether register `n` may be extended in its own LoongArch register: nothing of this instruction's code relies on what is there.
+    fn may_convert(&self, n: usize) -> bool {
+        let is_own = self.known.at[n] == GENERAL[n];
+        self.known.narrow >> n & 1 != 0 && (!is_own || self.is_free_above(n)) && self.pinned >> n & 1 == 0
+    }
+
+    /// This instruction's code relies on what is in a LoongArch register.
+    fn pin(&mut self, register: u8) -> u8 {
+        if let Some(n) = owner(register) {
+            self.pinned |= 1 << n;
+        }
+        register
+    }
+
+    /// The LoongArch register that holds all of register `n`.
+    pub fn wide(&mut self, n: usize) -> u8 {
+        if n == RSP {
+            self.step_stack(0, true);
+            return STACK_POINTER;
+        }
+        if !self.known.is_loose(n) {
+            return self.pin(self.known.at[n]);
+        }
+        self.zero_extended(n)
+    }
+
+    fn zero_extended(&mut self, n: usize) -> u8 {
+        if self.may_convert(n) {
+            self.extend_own(n, La::BstrpickD, Facts::ZERO_EXTENDED);
+            return self.pin(self.known.at[n]);
+        }
+        let t = self.temporary();
+        self.assembler.field(La::BstrpickD, t, self.known.at[n], 31, 0);
+        t
+    }
+
+    /// Extends register `n`, whose upper half is to be zero, into its own LoongArch register.
+    fn extend_own(&mut self, n: usize, op: La, facts: Facts) {
+        let (own, from) = (GENERAL[n], self.known.at[n]);
+        if from == own && !self.is_free_above(n) {
+            self.vacate(n);
+        }
+        if op == La::BstrpickD {
+            self.assembler.field(op, own, from, 31, 0);
+        } else {
+            self.assembler.immediate(op, own, from, 0);
+        }
+        self.known.at[n] = own;
+        self.known.facts[n] = facts;
+    }
+
+    /// The low half of register `n`, sign-extended: where it is, or in a temporary.
+    pub fn signed(&mut self, n: usize) -> u8 {
+        if self.known.value(n).sign {
+            return self.pin(self.known.at[n]);
+        }
+        if self.may_convert(n) {
+            self.extend_own(n, La::SlliW, Facts::WORD);
+            return self.pin(self.known.at[n]);
+        }
+        let t = self.temporary();
+        self.assembler.immediate(La::SlliW, t, self.known.at[n], 0);
+        t
+    }
+
+    /// The low half of register `n`, zero-extended: where it is, or in a temporary.
+    pub fn unsigned(&mut self, n: usize) -> u8 {
+        if self.known.value(n).width <= 32 {
+            return self.pin(self.known.at[n]);
+        }
+        self.zero_extended(n)
+    }
+
+    /// Register `n` is about to be written while it is still read: the others that rely on its LoongArch register get theirs.
+    pub fn make_room(&mut self, n: usize) {
+        self.vacate(n);
+    }
+
+    /// Lets the LoongArch stack pointer be RSP less `stack`. `is_boundary` if the instruction has not begun.
+    pub fn step_stack(&mut self, stack: i32, is_boundary: bool) {
+        let step = self.known.stack - stack;
+        if step != 0 {
+            self.add_constant(STACK_POINTER, STACK_POINTER, step.into());
+            self.known.stack = stack;
+            self.position_again(is_boundary);
+        }
+    }
+
+    /// Another position of the same instruction: more is known now.
+    fn position_again(&mut self, is_boundary: bool) {
+        let offset = self.assembler.words.len() as u32;
+        let pc = self.place_of_code;
+        let pending = self.pending();
+        self.unit.positions.push(Position { offset, pc, is_boundary, counted: None, begins: false, pending });
+    }
+
+    /// Makes all of a vector what it is to be.
+    pub fn complete(&mut self, v: usize) {
+        let register = 16 + v as u8;
+        if self.known.valid[v] == 4 {
+            self.assembler.three(La::VpackevW, register, ZERO_VECTOR, register);
+        }
+        if self.known.valid[v] < 16 {
+            self.assembler.three(La::VpackevD, register, ZERO_VECTOR, register);
+        }
+        self.known.valid[v] = 16;
+    }
+
+    fn need(&self, n: usize, wanted: &Known, live: Live) -> Need {
+        if live.any >> n & 1 == 0 || n == RSP {
+            return Need::Nothing;
+        }
+        let (value, facts) = (self.known.value(n), wanted.facts[n]);
+        let elsewhere = if self.known.at[n] == GENERAL[n] { Need::Nothing } else { Need::Copy };
+        if wanted.narrow >> n & 1 == 0 {
+            return if self.known.is_loose(n) { Need::ZeroExtend } else { elsewhere };
+        }
+        if facts.sign && !value.sign {
+            Need::SignExtend
+        } else if facts.width <= 32 && value.width > 32 {
+            Need::ZeroExtend
+        } else {
+            elsewhere
+        }
+    }
+
+    /// Whether going on where `wanted` holds and `live` is read takes upper halves away that are among what `read` has.
+    pub fn loses(&self, wanted: &Known, live: Live, read: Live) -> bool {
+        (0..16).any(|n| {
+            let is_cut = matches!(self.need(n, wanted, live), Need::ZeroExtend | Need::SignExtend);
+            let is_wide = self.known.narrow >> n & 1 == 0 && self.known.value(n).width > 32;
+            is_cut && is_wide && read.wide >> n & 1 != 0
+        })
+    }
+
+    /// How many registers have to be brought into another form to go on where `wanted` holds and `live` is read.
+    pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
+        (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()
+            + usize::from(self.known.stack != wanted.stack)
+    }
+
+    /// Whether nothing has to be done to go on where `wanted` holds and `live` is read.
+    pub fn fits(&self, wanted: &Known, live: Live) -> bool {
+        self.known.stack == wanted.stack
+            && (0..16).all(|n| self.need(n, wanted, live) == Need::Nothing)
+            && (0..16).all(|v| live.vectors >> v & 1 == 0 || self.known.valid[v] >= wanted.valid[v])
+    }
+
+    /// Does what is to be done to go on where `wanted` holds and `live` is read. `is_boundary` if the program can be interrupted on the
+    /// way, before the instruction at `place_of_code`.
+    pub fn fit(&mut self, wanted: &Known, live: Live, is_boundary: bool) {
+        for n in 0..16 {
+            match self.need(n, wanted, live) {
+                Need::Nothing => {}
+                Need::Copy => {
+                    let scaled = self.scaled;
+                    self.own(n);
+                    self.scaled = scaled;
+                }
+                Need::ZeroExtend => self.extend_own(n, La::BstrpickD, Facts::ZERO_EXTENDED),
+                Need::SignExtend => self.extend_own(n, La::SlliW, Facts::WORD),
+            }
+        }
+        for v in (0..16).filter(|v| live.vectors >> v & 1 != 0) {
+            if self.known.valid[v] < wanted.valid[v] {
+                self.complete(v);
+            }
+        }
+        self.step_stack(wanted.stack, is_boundary);
+    }
+
+    /// Puts everything into its place, before the instruction begins or, if not `is_boundary`, at its end.
+    pub fn settle(&mut self, is_boundary: bool) {
+        self.fit(&Known::default(), Live::ALL, is_boundary);
+    }
+}
+
+/// What holds where blocks with these states go on: each with whether it is behind. `live` is what is read there.
+pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
+    let mut joined = Known::default();
+    let Some(&(_, first)) = outs.iter().find(|(backwards, _)| *backwards).or(outs.first()) else {
+        return joined;
+    };
+    for n in (0..16).filter(|n| *n != RSP && live.any >> *n & 1 != 0) {
+        let bit = 1u16 << n;
+        let is_zero_above = |known: &Known| known.narrow & bit != 0 || known.value(n).width <= 32;
+        let of = |known: &Known| known.value(n);
+        let all = outs.iter().map(|(_, known)| of(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
+        if live.wide & bit == 0 || outs.iter().all(|(_, known)| is_zero_above(known)) {
+            joined.narrow |= bit;
+            let chosen = of(&first);
+            joined.facts[n] = if all.sign || all.width <= 32 && !chosen.sign {
+                all
+            } else if chosen.sign || outs.iter().any(|(backwards, known)| *backwards && of(known).sign) {
+                Facts::WORD
+            } else if chosen.width <= 32 {
+                Facts::ZERO_EXTENDED
+            } else {
+                Facts::NONE
+            };
+        } else {
+            let proper = |known: &Known| if known.is_loose(n) { Facts::ZERO_EXTENDED } else { of(known) };
+            joined.facts[n] =
+                outs.iter().map(|(_, known)| proper(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
+        }
+    }
+    joined.stack = first.stack;
+    for v in (0..16).filter(|v| live.vectors >> *v & 1 != 0) {
+        let used = outs.iter().map(|(_, known)| known.used[v]).max().unwrap_or(16);
+        let valid = outs.iter().map(|(_, known)| known.valid[v]).min().unwrap_or(16);
+        joined.used[v] = used;
+        if used <= 8 || live.whole >> v & 1 == 0 {
+            joined.used[v] = used.clamp(4, 8);
+            joined.valid[v] = valid.max(joined.used[v]).min(8);
+            if used <= 8 && valid == 16 {
+                joined.valid[v] = 16;
+                joined.used[v] = used;
+            }
+        }
+    }
+    joined
+}

@@ -1,0 +1,664 @@
+//! From a block of x86-64 instructions to LoongArch code: order, jumps, calls.
+//! Not the plain instructions: those are in `integer`, `bits`, `atomic`, `strings` and `vector`.
+//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use longma_loongarch::{Instruction as Code, Op as La};
+use rustc_hash::FxHashMap;
+
+use super::forms::{join, number};
+use super::known::{Facts, Known, RSP};
+use super::operands::Extension;
+use super::unit::{Plan, Reach, is_call};
+use super::uses::{Live, Uses, is_scalar};
+use crate::registers::*;
+use crate::{Position, Unit};
+use longma_translate::assembler::{Assembler, Goal, Label};
+use longma_translate::front_end::Exit;
+
+/// The sum of a base and a scaled index, by their numbers, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scaled {
+    pub base: Option<usize>,
+    pub index: usize,
+    pub shift: u32,
+    pub at: u8,
+}
+
+pub(super) struct Lowering<'a> {
+    pub assembler: Assembler,
+    pub unit: Unit,
+    reach: &'a Reach,
+    /// What holds at leaders where jumps of the unit come from.
+    plan: &'a Plan,
+    /// The plan is still to be made.
+    is_first: bool,
+    /// Where the code of leaders is that jumps of the unit lead to, and that which everybody may come to.
+    inner: FxHashMap<u64, Label>,
+    outer: FxHashMap<u64, Label>,
+    /// What is known of registers here.
+    pub known: Known,
+    /// What was known where a jump leads to a leader, and whether it leads back.
+    pub outs: Vec<(u64, bool, Known)>,
+    /// The instruction being translated, those of its block, and the flags that are read behind each.
+    pub instruction: Instruction,
+    pub block: Vec<Instruction>,
+    live_behind: Vec<u32>,
+    read_behind: Vec<Live>,
+    pub index: usize,
+    /// The source address that positions in its code tell.
+    pub place_of_code: u64,
+    /// The flags that the instruction's code must write.
+    pub live: u32,
+    /// Instructions that the engine executes out of the straight path: where, which, and where it goes on.
+    stubs: Vec<(Label, Instruction, Label)>,
+    /// Branches that are taken where not all is as it has to be at the target.
+    ways: Vec<(Label, Known, u64)>,
+    /// Temporary registers given away for this instruction, as a set.
+    taken: u8,
+    /// The first instruction that has found too few of them: its code is wrong.
+    pub short_at: Option<u64>,
+    vectors_taken: usize,
+    /// A temporary register that holds the sum of a base and a scaled index.
+    pub scaled: Option<Scaled>,
+    /// Registers whose form this instruction's code relies on where they are.
+    pub pinned: u16,
+}
+
+/// A condition: the branch to be taken if it holds, without its offset, and its opposite.
+#[derive(Clone, Copy)]
+pub(super) struct Branch {
+    pub holds: Code,
+    pub fails: Code,
+}
+
+impl Branch {
+    pub fn of(holds: La, fails: La, j: u8, d: u8) -> Self {
+        let make = |op| Code { j, d, ..Code::new(op) };
+        Self { holds: make(holds), fails: make(fails) }
+    }
+
+    pub fn opposite(self) -> Self {
+        Self { holds: self.fails, fails: self.holds }
+    }
+}
+
+impl<'a> Lowering<'a> {
+    /// Without `writes`, no words are made: only what holds where is found.
+    pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
+        let is_first = plan.is_empty() && !writes;
+        let mut assembler = Assembler::default();
+        assembler.is_blank = !writes;
+        let mut labels = || reach.leaders.iter().map(|leader| (*leader, assembler.label())).collect();
+        let (inner, outer) = (labels(), labels());
+        Self {
+            assembler,
+            unit: Unit::default(),
+            reach,
+            plan,
+            is_first,
+            inner,
+            outer,
+            known: Known::default(),
+            outs: Vec::new(),
+            instruction: Instruction::default(),
+            block: Vec::new(),
+            live_behind: Vec::new(),
+            read_behind: Vec::new(),
+            index: 0,
+            place_of_code: 0,
+            live: 0,
+            stubs: Vec::new(),
+            ways: Vec::new(),
+            taken: 0,
+            short_at: None,
+            vectors_taken: 0,
+            scaled: None,
+            pinned: 0,
+        }
+    }
+
+    /// A general register for this instruction. If none is left, what is being made must not be executed.
+    pub fn temporary(&mut self) -> u8 {
+        let kept = self.scaled.map(|scaled| scaled.at);
+        let is_free = |lowering: &Self, n: usize| lowering.taken >> n & 1 == 0;
+        let free = (0..TEMPORARIES.len()).filter(|n| is_free(self, *n));
+        let found = free.clone().find(|n| Some(TEMPORARIES[*n]) != kept).or_else(|| free.clone().next());
+        let Some(n) = found else {
+            self.short_at.get_or_insert(self.instruction.ip());
+            return SCRATCH;
+        };
+        self.taken |= 1 << n;
+        if Some(TEMPORARIES[n]) == kept {
+            self.scaled = None;
+        }
+        TEMPORARIES[n]
+    }
+
+    /// The register with the sum of a base and a scaled index, if there is one: this instruction needs it.
+    pub fn scaled(&mut self, base: Option<usize>, index: usize, shift: u32) -> Option<u8> {
+        let found =
+            self.scaled.filter(|scaled| (scaled.base, scaled.index, scaled.shift) == (base, index, shift))?;
+        let n = TEMPORARIES.iter().position(|temporary| *temporary == found.at)?;
+        self.taken |= 1 << n;
+        Some(found.at)
+    }
+
+    /// A vector register for this instruction.
+    pub fn vector_temporary(&mut self) -> u8 {
+        self.vectors_taken += 1;
+        VECTOR_TEMPORARIES[(self.vectors_taken - 1) % VECTOR_TEMPORARIES.len()]
+    }
+
+    /// Translates all blocks, in the order of their addresses.
+    pub fn all(&mut self) {
+        let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        let mut later = Vec::new();
+        // How the block before ends: behind a call, or where it goes on.
+        let (mut after_call, mut goes_on) = (false, false);
+        for (index, &leader) in leaders.iter().enumerate() {
+            let is_door = self.reach.doors.contains(&leader);
+            let next = leaders.get(index + 1).copied();
+            match (is_door, self.planned(leader)) {
+                (true, None) => self.begin(leader, Known::default(), next, [true, false]),
+                (true, Some(known)) if known == Known::default() => {
+                    self.begin(leader, known, next, [true, true]);
+                }
+                (true, Some(known)) if after_call => {
+                    self.begin(leader, Known::default(), next, [true, false]);
+                    later.push((leader, known, [false, true]));
+                }
+                (true, Some(known)) => {
+                    let only_stack = Known { stack: 0, ..known } == Known::default();
+                    if only_stack && !goes_on {
+                        self.open(leader, Known::default(), true);
+                        self.assembler.place(self.outer[&leader]);
+                        self.place_of_code = leader;
+                        self.step_stack(known.stack, true);
+                    } else {
+                        later.push((leader, Known::default(), [true, false]));
+                    }
+                    self.begin(leader, known, next, [false, true]);
+                }
+                (false, known) => self.begin(leader, known.unwrap_or_default(), next, [false, true]),
+            }
+            let last = self.block.last();
+            after_call = last.is_some_and(|last| is_call(last) && Some(last.next_ip()) == next);
+            goes_on = last.is_some_and(|last| match last.flow_control() {
+                FlowControl::Next | FlowControl::ConditionalBranch => true,
+                FlowControl::UnconditionalBranch => Some(last.near_branch_target()) == next,
+                _ => false,
+            });
+        }
+        for (leader, known, which) in later {
+            self.begin(leader, known, None, which);
+        }
+        self.out_of_line();
+    }
+
+    /// What holds at a leader where jumps of the unit come from, if any do. The first time, what those before it say.
+    fn planned(&self, leader: u64) -> Option<Known> {
+        if self.is_first {
+            let outs: Vec<_> = self
+                .outs
+                .iter()
+                .filter(|out| out.0 == leader)
+                .map(|(_, back, known)| (*back, *known))
+                .collect();
+            return (!outs.is_empty()).then(|| join(&outs, self.reach.registers_at(leader)));
+        }
+        self.plan.get(&leader).copied()
+    }
+
+    /// Notes that code of `leader` begins here, where `known` holds.
+    fn open(&mut self, leader: u64, known: Known, is_outer: bool) {
+        let offset = self.assembler.words.len() as u32;
+        self.known = known;
+        self.scaled = None;
+        if is_outer {
+            self.unit.entries.push((leader, offset));
+        } else {
+            self.unit.heads.push((leader, offset));
+        }
+        let pending = self.pending();
+        self.unit.positions.push(Position {
+            offset,
+            pc: leader,
+            is_boundary: true,
+            counted: None,
+            begins: true,
+            pending,
+        });
+    }
+
+    /// Translates the block at `leader`, for everybody, for jumps of the unit, or for both. The block at `next` comes behind it.
+    fn begin(&mut self, leader: u64, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
+        let begin = self.assembler.words.len();
+        self.open(leader, known, is_outer);
+        if is_outer {
+            self.assembler.place(self.outer[&leader]);
+        }
+        if is_inner {
+            self.assembler.place(self.inner[&leader]);
+        }
+        self.block(leader, next);
+        self.unit.end_block(begin, self.assembler.words.len());
+    }
+
+    /// What registers are yet to be.
+    pub fn pending(&self) -> Option<Known> {
+        (!self.known.is_settled()).then_some(self.known)
+    }
+
+    /// Translates the block at `leader`; the block at `next` comes behind it.
+    fn block(&mut self, leader: u64, next: Option<u64>) {
+        let (block, falls) = self.reach.block(leader);
+        let mut live = self.reach.live_behind(&block, falls);
+        let mut read = self.reach.registers_behind(&block, falls);
+        let mut live_behind = vec![0; block.len()];
+        let mut read_behind = vec![Live::ALL; block.len()];
+        for (index, instruction) in block.iter().enumerate().rev() {
+            live_behind[index] = live | self.reach.live_where_taken(instruction);
+            live = self.reach.live_before(instruction, live);
+            read_behind[index] = self.reach.registers_read_behind(instruction, read);
+            read = self.reach.used_by(instruction).before(read_behind[index]);
+        }
+        (self.block, self.live_behind, self.read_behind) = (block, live_behind, read_behind);
+        self.index = 0;
+        while self.index < self.block.len() {
+            self.instruction = self.block[self.index];
+            self.live = self.live_behind[self.index];
+            (self.taken, self.vectors_taken, self.pinned) = (0, 0, 0);
+            self.place_of_code = self.instruction.ip();
+            self.position(true);
+            if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
+                let pc = self.instruction.ip();
+                self.settle(true);
+                self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
+                return;
+            }
+            self.one(next);
+            self.index += 1;
+        }
+        if let Some(pc) = falls {
+            self.leave(pc, next);
+        }
+    }
+
+    /// Notes that the code of the instruction begins here.
+    pub fn position(&mut self, is_boundary: bool) {
+        let offset = self.assembler.words.len() as u32;
+        let pc = self.instruction.ip();
+        let pending = self.pending();
+        self.unit.positions.push(Position {
+            offset,
+            pc,
+            is_boundary,
+            counted: Some(offset),
+            begins: false,
+            pending,
+        });
+    }
+
+    /// The instruction behind this one in the block, if it is the only one that reads the flags written here: `flags` of them.
+    pub fn sole_reader(&self) -> Option<Instruction> {
+        let reader = *self.block.get(self.index + 1)?;
+        let written = self.instruction.rflags_modified();
+        let left = self.live_behind[self.index + 1] & written & !reader.rflags_modified();
+        let is_refused = self.reach.refused.contains(&reader.ip());
+        (left == 0 && reader.rflags_read() & written != 0 && !is_refused).then_some(reader)
+    }
+
+    /// The reader has been translated together with this instruction.
+    pub fn skip_reader(&mut self) {
+        self.index += 1;
+        self.instruction = self.block[self.index];
+        self.place_of_code = self.instruction.ip();
+    }
+
+    fn one(&mut self, next: Option<u64>) {
+        let i = self.instruction;
+        match i.flow_control() {
+            FlowControl::Next => self.plain(),
+            FlowControl::UnconditionalBranch => self.leave(i.near_branch_target(), next),
+            FlowControl::ConditionalBranch => self.conditional(),
+            FlowControl::Call if i.mnemonic() == Mnemonic::Syscall => {
+                self.settle(true);
+                self.assembler.push(Code::new(La::Syscall));
+                self.returned(next);
+            }
+            FlowControl::Call if i.is_call_near() => {
+                self.push_return();
+                let target = i.near_branch_target();
+                if let Some(&label) = self.inner.get(&target) {
+                    let wanted = self.plan.get(&target).copied().unwrap_or_default();
+                    self.outs.push((target, false, Known { stack: -8, ..Known::default() }));
+                    self.fit(&wanted, self.reach.registers_at(target), false);
+                    self.assembler.jump(Code::new(La::Bl), Goal::Label(label));
+                } else {
+                    self.settle(false);
+                    self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
+                }
+                self.returned(next);
+            }
+            FlowControl::IndirectCall if i.is_call_near_indirect() => {
+                self.target();
+                self.push_return();
+                self.settle(false);
+                self.look_up(SCRATCH);
+                self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
+                self.returned(next);
+            }
+            FlowControl::IndirectBranch if i.is_jmp_near_indirect() => {
+                self.target();
+                self.settle(false);
+                self.look_up(JUMP);
+                // Not through r1, so that nobody takes it for a return.
+                self.assembler.immediate(La::Jirl, 0, JUMP, 0);
+            }
+            FlowControl::Return if matches!(i.mnemonic(), Mnemonic::Ret) => {
+                let beside = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
+                if self.known.stack + beside > FARTHEST {
+                    self.step_stack(0, true);
+                }
+                self.assembler.immediate(La::LdD, TARGET, STACK_POINTER, self.known.stack);
+                self.known.stack += 8;
+                if beside > FARTHEST {
+                    self.settle(false);
+                    self.add_constant(STACK_POINTER, STACK_POINTER, beside.into());
+                } else {
+                    self.known.stack += beside;
+                    self.settle(false);
+                }
+                self.look_up(SCRATCH);
+                self.assembler.immediate(La::Jirl, 0, SCRATCH, 0);
+            }
+            _ => self.serve(),
+        }
+    }
+
+    /// An instruction behind which the next one follows.
+    fn plain(&mut self) {
+        let i = self.instruction;
+        if self.fused() || self.integer() {
+            return;
+        }
+        if self.bits() {
+            return;
+        }
+        let used = self.reach.used_by(&i);
+        let narrow = i.is_string_instruction() || self.is_atomic();
+        if narrow {
+            // They may come out to the engine, or begin again in their middle.
+            self.settle(true);
+            self.forget(&used);
+            self.scaled = None;
+            self.pinned = !0;
+            if self.atomic() || self.strings() {
+                return;
+            }
+        }
+        if self.scalar_in_place() {
+            return;
+        }
+        let kept = if is_scalar(&i) { used.vectors_written } else { 0 };
+        for v in (0..16).filter(|v| (used.reads.vectors | kept) >> v & 1 != 0) {
+            self.complete(v);
+        }
+        let done = self.vector() || self.scalar();
+        for v in (0..16).filter(|v| used.vectors_written >> v & 1 != 0) {
+            (self.known.valid[v], self.known.used[v]) = (16, 16);
+        }
+        if !done {
+            self.serve();
+        }
+    }
+
+    /// Nothing is known any more of registers that the instruction writes.
+    pub fn forget(&mut self, used: &Uses) {
+        for n in (0..16).filter(|n| used.written >> n & 1 != 0 && *n != RSP) {
+            self.known.facts[n] = Facts::NONE;
+            self.known.narrow &= !(1 << n);
+        }
+    }
+
+    /// The registers that are read behind the instruction.
+    pub fn read_behind(&self) -> Live {
+        self.read_behind[self.index]
+    }
+
+    fn is_atomic(&self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let exchanges =
+            i.mnemonic() == Xchg && (i.op0_kind() == OpKind::Memory || i.op1_kind() == OpKind::Memory);
+        i.has_lock_prefix() || exchanges || matches!(i.mnemonic(), Xadd | Cmpxchg | Cmpxchg16b)
+    }
+
+    /// Has the engine execute the instruction.
+    pub fn serve(&mut self) {
+        let i = self.instruction;
+        self.settle(true);
+        self.unit.exit(&mut self.assembler, i.ip(), Exit::Service(i));
+        self.known = Known::default();
+        self.scaled = None;
+    }
+
+    /// A place out of the straight path where the engine executes the instruction and comes back to `back`.
+    pub fn rare(&mut self, back: Label) -> Label {
+        let label = self.assembler.label();
+        self.stubs.push((label, self.instruction, back));
+        label
+    }
+
+    /// Writes what is out of the straight path.
+    fn out_of_line(&mut self) {
+        for (label, instruction, back) in std::mem::take(&mut self.stubs) {
+            self.assembler.place(label);
+            self.unit.exit(&mut self.assembler, instruction.ip(), Exit::Service(instruction));
+            self.assembler.go(Goal::Label(back));
+        }
+        for (label, known, target) in std::mem::take(&mut self.ways) {
+            self.assembler.place(label);
+            self.known = known;
+            self.place_of_code = target;
+            let offset = self.assembler.words.len() as u32;
+            let pending = self.pending();
+            self.unit.positions.push(Position {
+                offset,
+                pc: target,
+                is_boundary: true,
+                counted: None,
+                begins: true,
+                pending,
+            });
+            let (goal, wanted, live) = self.way_to(target);
+            self.fit(&wanted, live, true);
+            self.assembler.go(goal);
+        }
+    }
+
+    /// How a jump gets to an address: where, what must hold there, and what is read there.
+    fn way_to(&self, target: u64) -> (Goal, Known, Live) {
+        match self.inner.get(&target) {
+            Some(label) => {
+                let wanted = self.plan.get(&target).copied().unwrap_or_default();
+                (Goal::Label(*label), wanted, self.reach.registers_at(target))
+            }
+            None => (Goal::Source(target), Known::default(), Live::ALL),
+        }
+    }
+
+    /// Notes what holds where a jump leads to.
+    fn note_out(&mut self, target: u64) {
+        if self.inner.contains_key(&target) {
+            self.outs.push((target, target <= self.instruction.ip(), self.known));
+        }
+    }
+
+    /// `d` becomes `j` and a constant.
+    pub fn add_constant(&mut self, d: u8, j: u8, value: i64) {
+        if (-2048..2048).contains(&value) {
+            if value != 0 || d != j {
+                self.assembler.immediate(La::AddiD, d, j, value as i32);
+            }
+        } else {
+            self.assembler.constant(SCRATCH, value);
+            self.assembler.three(La::AddD, d, j, SCRATCH);
+        }
+    }
+
+    /// Goes on at an address; the block at `next` comes behind this one.
+    fn leave(&mut self, to: u64, next: Option<u64>) {
+        self.note_out(to);
+        let (goal, wanted, live) = self.way_to(to);
+        // Where it goes on is where it is.
+        let unfit = !self.fits(&wanted, live);
+        if unfit {
+            self.place_of_code = to;
+            self.between(to);
+            self.fit(&wanted, live, true);
+        }
+        if next != Some(to) || !matches!(goal, Goal::Label(_)) {
+            self.assembler.go(goal);
+        }
+    }
+
+    /// The code from here on belongs to nobody: the program is at `pc`.
+    fn between(&mut self, pc: u64) {
+        let offset = self.assembler.words.len() as u32;
+        let pending = self.pending();
+        self.unit.positions.push(Position {
+            offset,
+            pc,
+            is_boundary: true,
+            counted: None,
+            begins: false,
+            pending,
+        });
+    }
+
+    /// What stands behind a call, where everybody comes back to.
+    fn returned(&mut self, next: Option<u64>) {
+        let behind = self.instruction.next_ip();
+        if next == Some(behind) {
+            return;
+        }
+        match self.outer.get(&behind) {
+            Some(label) => self.assembler.go(Goal::Label(*label)),
+            None => self.assembler.go(Goal::Source(behind)),
+        }
+    }
+
+    fn push_return(&mut self) {
+        let behind = self.instruction.next_ip();
+        self.reserve_stack(8);
+        self.assembler.constant(SCRATCH, behind as i64);
+        self.assembler.immediate(La::StD, SCRATCH, STACK_POINTER, self.known.stack - 8);
+        self.known.stack -= 8;
+    }
+
+    /// Makes sure that RSP can move by so many bytes without a step of the LoongArch register.
+    pub fn reserve_stack(&mut self, bytes: i32) {
+        if (self.known.stack - bytes).abs() > FARTHEST || (self.known.stack + bytes).abs() > FARTHEST {
+            self.step_stack(0, true);
+        }
+    }
+
+    /// Puts where an indirect jump or call goes into its register.
+    fn target(&mut self) {
+        let i = self.instruction;
+        if i.op0_kind() == OpKind::Register {
+            let register = self.wide(number(i.op0_register()));
+            self.assembler.copy(TARGET, register);
+        } else {
+            let t = self.temporary();
+            let place = self.place(t);
+            self.load_to(TARGET, place, 8, Extension::Zero);
+        }
+    }
+
+    /// Reads the code address of the target into a register.
+    fn look_up(&mut self, d: u8) {
+        self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
+        self.assembler.immediate(La::LdWu, d, d, 0);
+    }
+
+    fn conditional(&mut self) {
+        let i = self.instruction;
+        self.ready(i.near_branch_target());
+        let branch = match i.mnemonic() {
+            Mnemonic::Jrcxz => {
+                let counter = self.wide(1);
+                Branch::of(La::Beqz, La::Bnez, counter, 0)
+            }
+            Mnemonic::Jecxz => {
+                let t = self.unsigned(1);
+                Branch::of(La::Beqz, La::Bnez, t, 0)
+            }
+            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => self.loop_condition(),
+            _ => self.condition(i.condition_code()),
+        };
+        self.branch(branch);
+    }
+
+    fn loop_condition(&mut self) -> Branch {
+        let i = self.instruction;
+        let (t, u) = (self.temporary(), self.temporary());
+        let is_short = i.op0_kind() == OpKind::NearBranch64 && i.code().is_loop() && is_ecx(&i);
+        let from = self.wide(1);
+        let counter = self.define(1);
+        self.assembler.immediate(La::AddiD, counter, from, -1);
+        if is_short {
+            self.assembler.field(La::BstrpickD, counter, counter, 31, 0);
+        }
+        match i.mnemonic() {
+            Mnemonic::Loop => return Branch::of(La::Bnez, La::Beqz, counter, 0),
+            Mnemonic::Loope => self.assembler.immediate(La::Sltui, t, NOT_ZERO, 1),
+            _ => self.assembler.three(La::Sltu, t, 0, NOT_ZERO),
+        }
+        self.assembler.three(La::Sltu, u, 0, counter);
+        self.assembler.three(La::And, t, t, u);
+        Branch::of(La::Bnez, La::Beqz, t, 0)
+    }
+
+    /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
+    pub fn ready(&mut self, target: u64) {
+        if target <= self.instruction.ip() && self.inner.contains_key(&target) {
+            let (_, wanted, live) = self.way_to(target);
+            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
+            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, self.read_behind()) {
+                return;
+            }
+            self.fit(&wanted, live, true);
+        }
+    }
+
+    /// Branches to where the instruction does, which stands in or at the end of its block.
+    pub fn branch(&mut self, branch: Branch) {
+        let target = self.instruction.near_branch_target();
+        self.note_out(target);
+        let (goal, wanted, live) = self.way_to(target);
+        if self.fits(&wanted, live) {
+            self.assembler.jump(branch.holds, goal);
+        } else {
+            let way = self.assembler.label();
+            self.ways.push((way, self.known, target));
+            self.assembler.jump(branch.holds, Goal::Label(way));
+        }
+    }
+}
+
+/// RSP is not more than this away from its LoongArch register.
+pub(super) const FARTHEST: i32 = 1024;
+
+/// Whether a loop instruction counts in ECX.
+fn is_ecx(i: &Instruction) -> bool {
+    use iced_x86::Code::*;
+    matches!(i.code(), Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX)
+}
+
+/// Whether an operand is a register of that many bytes.
+pub(super) fn is_register(i: &Instruction, operand: u32) -> Option<Register> {
+    (i.op_kind(operand) == OpKind::Register).then(|| i.op_register(operand))
+}

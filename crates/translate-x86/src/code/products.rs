@@ -1,0 +1,222 @@
+//! What products and quotients of integers become.
+//! Not the divisions that trap or are of less than 32 bits: the engine executes those.
+//! Source: Intel SDM, volume 2 (MUL, IMUL, DIV, IDIV); LoongArch Reference Manual, volume 1.
+
+use iced_x86::{Mnemonic, Register, RflagsBits};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::forms::number;
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::Extension;
+use crate::registers::*;
+use longma_translate::assembler::{Goal, Label};
+
+/// DIV or IDIV.
+#[derive(Clone, Copy)]
+struct Division {
+    /// What is divided by, in a register.
+    by: u8,
+    signed: bool,
+    /// The upper half of what is divided is zero.
+    nothing_above: bool,
+    /// Registers for the quotient and the rest.
+    quotient: u8,
+    rest: u8,
+    /// Where the engine executes it.
+    rare: Label,
+}
+
+impl Lowering<'_> {
+    /// IMUL of two or three operands.
+    pub(super) fn product(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let extension = if wanted || bytes < 4 { Extension::Sign } else { Extension::Any };
+        let (a, b) = if i.op_count() == 3 {
+            let a = self.read(1, extension);
+            (a, self.read(2, Extension::Sign))
+        } else {
+            let a = self.read(0, extension);
+            (a, self.read(1, extension))
+        };
+        let n = number(i.op0_register());
+        if bytes >= 4 && !wanted {
+            let d = self.define(n);
+            self.assembler.three(if bytes == 4 { La::MulW } else { La::MulD }, d, a, b);
+            if bytes == 4 {
+                self.defined(n, Facts::WORD)
+            } else {
+                self.defined_wide(n, Facts::NONE)
+            }
+            return;
+        }
+        let d = self.temporary();
+        if wanted && bytes == 8 {
+            self.assembler.three(La::MulhD, SCRATCH, a, b);
+        }
+        self.assembler.three(La::MulD, d, a, b);
+        if wanted {
+            // It overflows if the upper half is not the lower one's sign.
+            if bytes == 8 {
+                self.assembler.immediate(La::SraiD, CARRY, d, 63);
+                self.assembler.three(La::Xor, SCRATCH, SCRATCH, CARRY);
+            } else {
+                self.extend(SCRATCH, d, bytes, Extension::Sign);
+                self.assembler.three(La::Xor, SCRATCH, SCRATCH, d);
+            }
+            self.product_flags(SCRATCH);
+        }
+        self.write_register(i.op0_register(), d);
+    }
+
+    /// CF and OF, both set if `upper` is not zero.
+    fn product_flags(&mut self, upper: u8) {
+        self.assembler.three(La::Sltu, CARRY, 0, upper);
+        if self.live & RflagsBits::OF != 0 {
+            self.assembler.three(La::SubD, OVERFLOW, 0, CARRY);
+        }
+    }
+
+    /// MUL and IMUL of one operand.
+    pub(super) fn wide_product(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let signed = i.mnemonic() == Mnemonic::Imul;
+        let extension = if signed { Extension::Sign } else { Extension::Zero };
+        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let b = self.read(0, extension);
+        if bytes == 8 {
+            let a = self.wide(0);
+            let t = self.temporary();
+            self.assembler.three(if signed { La::MulhD } else { La::MulhDu }, t, a, b);
+            let low = self.define(0);
+            self.assembler.three(La::MulD, low, a, b);
+            let high = self.define(2);
+            self.assembler.copy(high, t);
+            if wanted {
+                if signed {
+                    self.assembler.immediate(La::SraiD, SCRATCH, low, 63);
+                    self.assembler.three(La::Xor, t, t, SCRATCH);
+                }
+                self.product_flags(t);
+            }
+            return;
+        }
+        let own = match bytes {
+            4 => Register::EAX,
+            2 => Register::AX,
+            _ => Register::AL,
+        };
+        let a = self.read_register(own, extension);
+        let t = self.temporary();
+        self.assembler.three(La::MulD, t, a, b);
+        match bytes {
+            4 => {
+                let low = self.define(0);
+                self.assembler.field(La::BstrpickD, low, t, 31, 0);
+                self.defined(0, Facts::ZERO_EXTENDED);
+                let high = self.define(2);
+                self.assembler.immediate(La::SrliD, high, t, 32);
+                self.defined(2, Facts::ZERO_EXTENDED);
+            }
+            2 => {
+                self.assembler.immediate(La::SrliD, SCRATCH, t, 16);
+                self.write_register(Register::AX, t);
+                self.write_register(Register::DX, SCRATCH);
+            }
+            _ => self.write_register(Register::AX, t),
+        }
+        if wanted {
+            self.extend(SCRATCH, t, bytes, extension);
+            self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
+            self.product_flags(SCRATCH);
+        }
+    }
+
+    /// DIV and IDIV of 32 and 64 bits, where the quotient fits; the rest is the engine's.
+    pub(super) fn division(&mut self) -> bool {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        if bytes < 4 {
+            return false;
+        }
+        let signed = i.mnemonic() == Mnemonic::Idiv;
+        // XOR EDX, EDX stands before.
+        let nothing_above = self.known.value(2).width == 0;
+        // The engine may execute it: everything is in its place until the end.
+        self.settle(true);
+        self.pinned = !0;
+        let back = self.assembler.label();
+        let rare = self.rare(back);
+        let b = self.read(0, if signed { Extension::Sign } else { Extension::Zero });
+        self.unless(rare, La::Beqz, b, 0);
+        let (quotient, rest) = (self.temporary(), self.temporary());
+        let division = Division { by: b, signed, nothing_above, quotient, rest, rare };
+        if bytes == 8 {
+            self.divide_wide(division)
+        } else {
+            self.divide_words(division)
+        }
+        self.assembler.place(back);
+        for n in [0, 2] {
+            self.define(n);
+            if bytes == 8 {
+                self.defined_wide(n, Facts::NONE);
+            } else {
+                self.defined(n, Facts::ZERO_EXTENDED);
+            }
+        }
+        true
+    }
+
+    /// Jumps to `rare` if `op` says so of `j` and, if it compares two, `d`.
+    fn unless(&mut self, rare: Label, op: La, j: u8, d: u8) {
+        self.assembler.jump(Code { j, d, ..Code::new(op) }, Goal::Label(rare));
+    }
+
+    /// RAX and RDX become the quotient and the rest of RDX:RAX, if RDX only extends RAX.
+    fn divide_wide(&mut self, division: Division) {
+        let Division { by: b, signed, nothing_above, rest, rare, .. } = division;
+        if signed {
+            self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
+            self.unless(rare, La::Bne, SCRATCH, RDX);
+            // The smallest number by -1 does not fit.
+            self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
+            self.unless(rare, La::Beqz, SCRATCH, 0);
+        } else if !nothing_above {
+            self.unless(rare, La::Bnez, RDX, 0);
+        }
+        self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, RAX, b);
+        self.assembler.three(if signed { La::DivD } else { La::DivDu }, RAX, RAX, b);
+        self.assembler.copy(RDX, rest);
+    }
+
+    /// EAX and EDX become the quotient and the rest of EDX:EAX.
+    fn divide_words(&mut self, division: Division) {
+        let Division { by: b, signed, nothing_above, quotient, rest, rare } = division;
+        if !signed && nothing_above {
+            let dividend = self.unsigned(0);
+            self.assembler.three(La::ModDu, rest, dividend, b);
+            self.assembler.three(La::DivDu, RAX, dividend, b);
+            self.assembler.copy(RDX, rest);
+            return;
+        }
+        let dividend = self.temporary();
+        self.assembler.immediate(La::SlliD, dividend, RDX, 32);
+        self.assembler.field(La::BstrpickD, SCRATCH, RAX, 31, 0);
+        self.assembler.three(La::Or, dividend, dividend, SCRATCH);
+        self.assembler.three(if signed { La::DivD } else { La::DivDu }, quotient, dividend, b);
+        if signed {
+            self.assembler.immediate(La::SlliW, SCRATCH, quotient, 0);
+            self.unless(rare, La::Bne, SCRATCH, quotient);
+        } else {
+            self.assembler.immediate(La::SrliD, SCRATCH, quotient, 32);
+            self.unless(rare, La::Bnez, SCRATCH, 0);
+        }
+        self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, dividend, b);
+        self.assembler.field(La::BstrpickD, RAX, quotient, 31, 0);
+        self.assembler.field(La::BstrpickD, RDX, rest, 31, 0);
+    }
+}

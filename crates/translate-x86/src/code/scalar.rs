@@ -1,0 +1,445 @@
+//! Scalar floating point of SSE and SSE2, and moves between general and vector registers.
+//! Not whole vectors. The upper part of a destination stays as x86 has it, which LoongArch leaves open.
+//! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1, chapter 3.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::forms::number;
+use super::known::Facts;
+use super::lower::{Lowering, is_register};
+use super::operands::Extension;
+use crate::registers::*;
+
+/// Arithmetic of two scalars or one.
+fn arithmetic(mnemonic: Mnemonic) -> Option<(La, bool, bool)> {
+    use Mnemonic::*;
+    Some(match mnemonic {
+        Addsd => (La::FaddD, true, true),
+        Subsd => (La::FsubD, true, true),
+        Mulsd => (La::FmulD, true, true),
+        Divsd => (La::FdivD, true, true),
+        Sqrtsd => (La::FsqrtD, true, false),
+        Addss => (La::FaddS, false, true),
+        Subss => (La::FsubS, false, true),
+        Mulss => (La::FmulS, false, true),
+        Divss => (La::FdivS, false, true),
+        Sqrtss => (La::FsqrtS, false, false),
+        _ => return None,
+    })
+}
+
+/// The bytes of a scalar.
+const fn size_of(is_double: bool) -> u8 {
+    if is_double { 8 } else { 4 }
+}
+
+fn is_vector(register: Option<Register>) -> bool {
+    register.is_some_and(Register::is_xmm)
+}
+
+/// Whether it has an operand of MMX.
+pub(super) fn has_mmx(i: &Instruction) -> bool {
+    (0..i.op_count()).any(|n| is_register(i, n).is_some_and(Register::is_mm))
+}
+
+impl Lowering<'_> {
+    /// The low part of a vector register or memory as a floating-point register.
+    pub fn float(&mut self, operand: u32, is_double: bool) -> u8 {
+        let i = self.instruction;
+        if let Some(register) = is_register(&i, operand) {
+            return self.low(register, is_double);
+        }
+        let t = self.temporary();
+        let place = self.place(t);
+        let v = self.vector_temporary();
+        let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
+        self.access(near, sum, v, place);
+        v
+    }
+
+    /// A vector register whose low part is as it is to be.
+    fn low(&mut self, register: Register, is_double: bool) -> u8 {
+        let v = register.number();
+        if self.known.valid[v] < size_of(is_double) {
+            self.complete(v);
+        }
+        vector(register)
+    }
+
+    /// Whether what stands in a vector above its low part need not be kept: it is to be zero, or nobody reads it.
+    fn is_low_only(&self, v: usize, is_double: bool) -> bool {
+        let live = self.read_behind();
+        self.known.used[v] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
+    }
+
+    /// Where the low part of a vector is to be computed, and whether it is to be merged into the vector then.
+    fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
+        let v = register.number();
+        if self.is_low_only(v, is_double) {
+            (vector(register), false)
+        } else {
+            (self.vector_temporary(), true)
+        }
+    }
+
+    /// The low part of a vector has been computed where [`Self::result`] has said.
+    fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
+        if merges {
+            self.merge(vector(register), at, is_double);
+        } else {
+            self.has_low(register, is_double);
+        }
+    }
+
+    /// Only the low part of a vector is as it is to be; the rest is to be zero.
+    fn has_low(&mut self, register: Register, is_double: bool) {
+        let v = register.number();
+        self.known.valid[v] = size_of(is_double);
+        self.known.used[v] = size_of(is_double);
+    }
+
+    /// The operands of a comparison.
+    pub fn float_operands(&mut self, is_double: bool) -> (u8, u8) {
+        let a = self.float(0, is_double);
+        (a, self.float(1, is_double))
+    }
+
+    /// Puts the low part of `from` into `d`, whose rest stays.
+    pub fn merge(&mut self, d: u8, from: u8, is_double: bool) {
+        let op = if is_double { La::VextrinsD } else { La::VextrinsW };
+        self.assembler.immediate(op, d, from, 0);
+    }
+
+    /// Translates an instruction on scalars, or a move, that knows how much of a vector counts, or says that it is none.
+    pub fn scalar_in_place(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        if has_mmx(&i) {
+            return false;
+        }
+        if let Some((op, is_double, two)) = arithmetic(i.mnemonic()) {
+            let d = i.op0_register();
+            let s = self.float(1, is_double);
+            let first = if two { self.low(d, is_double) } else { 0 };
+            let result = self.result(d, is_double);
+            if two {
+                self.assembler.three(op, result.0, first, s);
+            } else {
+                self.assembler.two(op, result.0, s);
+            }
+            self.finish(d, result, is_double);
+            return true;
+        }
+        match i.mnemonic() {
+            Movsd | Movss if !i.is_string_instruction() => self.move_scalar(),
+            Movq | Movd => self.move_bits(),
+            Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu => self.move_whole(),
+            Xorps | Xorpd | Pxor if is_register(&i, 0) == is_register(&i, 1) => {
+                let d = i.op0_register();
+                self.assembler.three(La::VxorV, vector(d), vector(d), vector(d));
+                self.known.valid[d.number()] = 16;
+                self.known.used[d.number()] = 0;
+            }
+            Minsd | Maxsd | Minss | Maxss => self.least_or_most(),
+            Ucomisd | Comisd | Ucomiss | Comiss => {
+                let is_double = matches!(i.mnemonic(), Ucomisd | Comisd);
+                let (a, b) = self.float_operands(is_double);
+                self.float_flags(a, b, is_double);
+            }
+            Cvtsi2sd | Cvtsi2ss => self.integer_to_float(),
+            Cvttsd2si | Cvtsd2si | Cvttss2si | Cvtss2si => self.float_to_integer(),
+            Cvtss2sd => self.unary(La::FcvtDS, false, true),
+            Cvtsd2ss => self.unary(La::FcvtSD, true, false),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Translates another instruction on scalars, whose vectors are as they are to be, or says that it is none of this file's.
+    pub fn scalar(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        if has_mmx(&i) {
+            return false;
+        }
+        match i.mnemonic() {
+            Roundsd | Roundss => return self.round_scalar(),
+            Cmpsd | Cmpss => return self.compare_scalar(),
+            Movmskpd => self.mask(La::VmskltzD),
+            Movmskps => self.mask(La::VmskltzW),
+            Pmovmskb => self.mask(La::VmskltzB),
+            _ => return false,
+        }
+        true
+    }
+
+    fn unary(&mut self, op: La, from_double: bool, to_double: bool) {
+        let d = self.instruction.op0_register();
+        let s = self.float(1, from_double);
+        let result = self.result(d, to_double);
+        self.assembler.two(op, result.0, s);
+        self.finish(d, result, to_double);
+    }
+
+    /// Moves of a whole vector.
+    fn move_whole(&mut self) {
+        let i = self.instruction;
+        match (is_register(&i, 0), is_register(&i, 1)) {
+            (Some(d), Some(s)) => {
+                let valid = self.known.valid[s.number()];
+                if d != s {
+                    if valid == 16 {
+                        self.assembler.three(La::VorV, vector(d), vector(s), vector(s));
+                    } else {
+                        self.assembler.two(La::FmovD, vector(d), vector(s));
+                    }
+                }
+                self.known.valid[d.number()] = valid;
+                self.known.used[d.number()] = self.known.used[s.number()];
+            }
+            (Some(d), None) => {
+                let t = self.temporary();
+                let place = self.place(t);
+                self.access(La::Vld, La::Vldx, vector(d), place);
+                self.known.valid[d.number()] = 16;
+                self.known.used[d.number()] = 16;
+            }
+            (None, _) => {
+                let s = i.op1_register();
+                self.complete(s.number());
+                let t = self.temporary();
+                let place = self.place(t);
+                self.access(La::Vst, La::Vstx, vector(s), place);
+            }
+        }
+    }
+
+    fn mask(&mut self, op: La) {
+        let i = self.instruction;
+        let v = self.vector_temporary();
+        self.assembler.two(op, v, vector(i.op1_register()));
+        let n = number(i.op0_register());
+        let d = self.define(n);
+        self.assembler.immediate(La::Vpickve2grWu, d, v, 0);
+        self.defined(n, Facts::of_width(16));
+    }
+
+    fn move_scalar(&mut self) {
+        let i = self.instruction;
+        let is_double = i.mnemonic() == Mnemonic::Movsd;
+        match (is_register(&i, 0), is_register(&i, 1)) {
+            (Some(d), Some(s)) => {
+                let from = self.low(s, is_double);
+                if d == s {
+                } else if self.is_low_only(d.number(), is_double) {
+                    self.assembler.two(if is_double { La::FmovD } else { La::FmovS }, vector(d), from);
+                    self.has_low(d, is_double);
+                } else {
+                    self.merge(vector(d), from, is_double);
+                }
+            }
+            (Some(d), None) => self.load_low(d, is_double),
+            (None, _) => {
+                let s = self.low(i.op1_register(), is_double);
+                self.store_low(s, is_double);
+            }
+        }
+    }
+
+    /// Loads a scalar; what is above is to be zero.
+    fn load_low(&mut self, d: Register, is_double: bool) {
+        let t = self.temporary();
+        let place = self.place(t);
+        let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
+        self.access(near, sum, vector(d), place);
+        self.has_low(d, is_double);
+    }
+
+    /// Stores the low part of a register.
+    pub fn store_low(&mut self, v: u8, is_double: bool) {
+        let t = self.temporary();
+        let place = self.place(t);
+        let (near, sum) = if is_double { (La::FstD, La::FstxD) } else { (La::FstS, La::FstxS) };
+        self.access(near, sum, v, place);
+    }
+
+    /// MOVD and MOVQ.
+    fn move_bits(&mut self) {
+        let i = self.instruction;
+        let (to, from) = (is_register(&i, 0), is_register(&i, 1));
+        let wide = i.mnemonic() == Mnemonic::Movq
+            || to.is_some_and(Register::is_gpr64)
+            || from.is_some_and(Register::is_gpr64);
+        if let Some(d) = to.filter(|_| is_vector(to)) {
+            match from {
+                Some(s) if s.is_xmm() => {
+                    let from = self.low(s, true);
+                    let valid = self.known.valid[s.number()];
+                    let used = self.known.used[s.number()];
+                    if d != s || used > 8 {
+                        if d != s {
+                            self.assembler.two(La::FmovD, vector(d), from);
+                        }
+                        self.known.valid[d.number()] = valid.min(8);
+                        self.known.used[d.number()] = used.clamp(4, 8);
+                        if self.known.valid[d.number()] < self.known.used[d.number()] {
+                            self.known.valid[d.number()] = self.known.used[d.number()];
+                        }
+                    }
+                }
+                Some(s) => {
+                    if wide {
+                        let s = self.wide(number(s));
+                        self.assembler.two(La::Movgr2frD, vector(d), s);
+                    } else {
+                        let s = self.read_register(s, Extension::Any);
+                        self.assembler.two(La::Movgr2frW, vector(d), s);
+                    }
+                    self.has_low(d, wide);
+                }
+                None => self.load_low(d, wide),
+            }
+            return;
+        }
+        let s = self.low(i.op1_register(), wide);
+        match to {
+            Some(register) => {
+                let n = number(register);
+                let d = self.define(n);
+                if wide {
+                    self.assembler.two(La::Movfr2grD, d, s);
+                    self.defined_wide(n, Facts::NONE);
+                } else {
+                    self.assembler.two(La::Movfr2grS, d, s);
+                    self.defined(n, Facts::WORD);
+                }
+            }
+            None => self.store_low(s, wide),
+        }
+    }
+
+    /// The second operand is the result unless the first one is truly less or greater.
+    fn least_or_most(&mut self) {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let is_double = matches!(i.mnemonic(), Minsd | Maxsd);
+        let register = i.op0_register();
+        let s = self.float(1, is_double);
+        let d = self.low(register, is_double);
+        let (j, k) = if matches!(i.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
+        self.assembler.three(if is_double { La::FcmpCltD } else { La::FcmpCltS }, 0, j, k);
+        let result = self.result(register, is_double);
+        self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
+        self.finish(register, result, is_double);
+    }
+
+    fn integer_to_float(&mut self) {
+        let i = self.instruction;
+        let is_double = i.mnemonic() == Mnemonic::Cvtsi2sd;
+        let wide = self.bytes_of(1) == 8;
+        let d = i.op0_register();
+        let s = self.read(1, Extension::Any);
+        let result = self.result(d, is_double);
+        let v = result.0;
+        let op = match (is_double, wide) {
+            (true, true) => La::FfintDL,
+            (true, false) => La::FfintDW,
+            (false, true) => La::FfintSL,
+            (false, false) => La::FfintSW,
+        };
+        self.assembler.two(if wide { La::Movgr2frD } else { La::Movgr2frW }, v, s);
+        self.assembler.two(op, v, v);
+        self.finish(d, result, is_double);
+    }
+
+    /// What does not fit becomes the smallest number.
+    fn float_to_integer(&mut self) {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let is_double = matches!(i.mnemonic(), Cvttsd2si | Cvtsd2si);
+        let truncates = matches!(i.mnemonic(), Cvttsd2si | Cvttss2si);
+        let wide = self.bytes_of(0) == 8;
+        let s = self.float(1, is_double);
+        let v = self.vector_temporary();
+        let op = match (is_double, truncates) {
+            (true, true) => La::FtintrzLD,
+            (true, false) => La::FtintLD,
+            (false, true) => La::FtintrzLS,
+            (false, false) => La::FtintLS,
+        };
+        self.assembler.two(op, v, s);
+        let (t, u, limit) = (self.temporary(), self.temporary(), self.temporary());
+        self.assembler.two(La::Movfr2grD, t, v);
+        self.assembler.three(if is_double { La::FcmpCunD } else { La::FcmpCunS }, 0, s, s);
+        self.assembler.two(La::Movcf2gr, u, 0);
+        if wide {
+            // LoongArch gives the largest number for what is too large, and zero for what is no number.
+            self.assembler.immediate(La::Lu52iD, limit, 0, -2048);
+            self.assembler.immediate(La::AddiD, SCRATCH, limit, -1);
+            self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
+            self.assembler.immediate(La::Sltui, SCRATCH, SCRATCH, 1);
+        } else {
+            self.assembler.immediate(La::Lu12iW, limit, 0, -0x80000);
+            self.assembler.immediate(La::SlliW, SCRATCH, t, 0);
+            self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
+        }
+        self.assembler.three(La::Or, u, u, SCRATCH);
+        self.assembler.three(La::Maskeqz, limit, limit, u);
+        self.assembler.three(La::Masknez, t, t, u);
+        self.assembler.three(La::Or, t, t, limit);
+        self.write_register(i.op0_register(), t);
+    }
+
+    fn round_scalar(&mut self) -> bool {
+        let i = self.instruction;
+        let is_double = i.mnemonic() == Mnemonic::Roundsd;
+        let d = vector(i.op0_register());
+        let s = self.float(1, is_double);
+        let v = self.vector_temporary();
+        let op = match (i.immediate8() & 7, is_double) {
+            (0, true) => La::VfrintrneD,
+            (1, true) => La::VfrintrmD,
+            (2, true) => La::VfrintrpD,
+            (3, true) => La::VfrintrzD,
+            (_, true) => La::FrintD,
+            (0, false) => La::VfrintrneS,
+            (1, false) => La::VfrintrmS,
+            (2, false) => La::VfrintrpS,
+            (3, false) => La::VfrintrzS,
+            (_, false) => La::FrintS,
+        };
+        self.assembler.two(op, v, s);
+        self.merge(d, v, is_double);
+        true
+    }
+
+    fn compare_scalar(&mut self) -> bool {
+        let i = self.instruction;
+        if i.is_string_instruction() || i.op0_kind() != OpKind::Register {
+            return false;
+        }
+        let is_double = i.mnemonic() == Mnemonic::Cmpsd;
+        let d = vector(i.op0_register());
+        let s = self.float(1, is_double);
+        let v = self.vector_temporary();
+        self.compare_vectors(v, d, s, i.immediate8(), is_double);
+        self.merge(d, v, is_double);
+        true
+    }
+
+    /// A comparison of vectors by the number of its predicate.
+    pub fn compare_vectors(&mut self, v: u8, d: u8, s: u8, predicate: u8, is_double: bool) {
+        let (single, double, j, k) = match predicate & 7 {
+            0 => (La::VfcmpCeqS, La::VfcmpCeqD, d, s),
+            1 => (La::VfcmpCltS, La::VfcmpCltD, d, s),
+            2 => (La::VfcmpCleS, La::VfcmpCleD, d, s),
+            3 => (La::VfcmpCunS, La::VfcmpCunD, d, s),
+            4 => (La::VfcmpCuneS, La::VfcmpCuneD, d, s),
+            5 => (La::VfcmpCuleS, La::VfcmpCuleD, s, d),
+            6 => (La::VfcmpCultS, La::VfcmpCultD, s, d),
+            _ => (La::VfcmpCorS, La::VfcmpCorD, d, s),
+        };
+        self.assembler.three(if is_double { double } else { single }, v, j, k);
+    }
+}

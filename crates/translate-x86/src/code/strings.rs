@@ -1,0 +1,63 @@
+//! Instructions on strings: MOVS and STOS forwards, repeated or not.
+//! Not the others, nor backwards: those the engine executes.
+//! Source: Intel SDM, volume 2 (REP, MOVS, STOS).
+
+use iced_x86::{Mnemonic, Register};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::lower::Lowering;
+use super::operands::{Extension, Place};
+use crate::registers::*;
+use longma_translate::assembler::Goal;
+
+impl Lowering<'_> {
+    /// Translates an instruction on strings, or says that it is none of this file's.
+    pub fn strings(&mut self) -> bool {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let bytes: usize = match i.mnemonic() {
+            Movsb | Stosb => 1,
+            Movsw | Stosw => 2,
+            Movsd | Stosd if i.is_string_instruction() => 4,
+            Movsq | Stosq => 8,
+            _ => return false,
+        };
+        let narrow = i.op0_kind() != iced_x86::OpKind::MemoryESRDI;
+        if narrow || matches!(i.memory_segment(), Register::FS | Register::GS) {
+            return false;
+        }
+        let copies = matches!(i.mnemonic(), Movsb | Movsw | Movsd | Movsq);
+        let repeats = i.has_rep_prefix() || i.has_repne_prefix();
+        let done = self.assembler.label();
+        let rare = self.rare(done);
+        let t = self.temporary();
+        self.assembler.two(La::Movscr2gr, SCRATCH, DIRECTION);
+        self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
+        let again = self.assembler.label();
+        if repeats {
+            // Each round counts.
+            self.unit.positions.last_mut().expect("this instruction's").counted = None;
+            self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, Goal::Label(done));
+            self.assembler.place(again);
+            self.position(true);
+        }
+        let value = if copies {
+            self.load_to(t, Place::Near(RSI, 0), bytes, Extension::Zero);
+            t
+        } else {
+            RAX
+        };
+        self.store_from(value, Place::Near(RDI, 0), bytes);
+        let step = bytes as i32;
+        if copies {
+            self.assembler.immediate(La::AddiD, RSI, RSI, step);
+        }
+        self.assembler.immediate(La::AddiD, RDI, RDI, step);
+        if repeats {
+            self.assembler.immediate(La::AddiD, RCX, RCX, -1);
+            self.assembler.jump(Code { j: RCX, ..Code::new(La::Bnez) }, Goal::Label(again));
+        }
+        self.assembler.place(done);
+        true
+    }
+}

@@ -1,0 +1,561 @@
+//! A unit: the code that direct jumps and calls reach from one address, which of its flags are read, and its translation in the order of
+//! its addresses.
+//! Not what single instructions become, and not where units lie (`engine`).
+//! Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, RflagsBits,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::forms::join;
+use super::known::Known;
+use super::lower::Lowering;
+use super::uses::{Live, Uses, uses};
+use crate::Unit;
+use longma_translate::front_end::Exit;
+
+/// What is watched for changes of the source's code, as the engine does.
+const PAGE: u64 = 4096;
+/// No more is read from an address on to know the instruction there.
+const BYTES_READ: u64 = 20;
+/// So many instructions of other units are looked at for the flags that they read.
+const LOOKAHEAD: usize = 40;
+/// A unit has no more source instructions than this: branches of 16 bits reach across it.
+const MOST_INSTRUCTIONS: usize = 1500;
+/// The longest instruction.
+const LONGEST: usize = 15;
+/// The flags that arithmetic writes, as iced-x86 has them.
+pub(super) const ARITHMETIC: u32 =
+    RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
+
+/// The code that one address reaches.
+pub(super) struct Reach {
+    /// By address; an invalid one has been read and is none.
+    pub instructions: FxHashMap<u64, Instruction>,
+    pub leaders: BTreeSet<u64>,
+    /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
+    pub doors: FxHashSet<u64>,
+    /// The flags that are read before they are written, by leader.
+    live: FxHashMap<u64, u32>,
+    /// Those that code behind a call reads.
+    returned: u32,
+    /// The registers that are read before they are written, by leader.
+    registers: FxHashMap<u64, Live>,
+    /// What each instruction does to registers.
+    used: FxHashMap<u64, Uses>,
+    /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
+    pub refused: FxHashSet<u64>,
+}
+
+/// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
+pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
+    let mut bytes = Vec::with_capacity(LONGEST + 4);
+    let mut at = pc & !3;
+    while bytes.len() < LONGEST + 4 {
+        let Some(word) = fetch(at) else { break };
+        bytes.extend(word.to_le_bytes());
+        at = at.wrapping_add(4);
+    }
+    let skipped = (pc & 3) as usize;
+    let bytes = bytes.get(skipped..)?;
+    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    if bytes.is_empty() {
+        return None;
+    }
+    let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+    let mut instruction = decoder.decode();
+    if let Some(code) = shift_left(instruction.code()) {
+        instruction.set_code(code);
+    }
+    // One that goes on where nothing can be executed is a fault there, when it is reached.
+    let is_cut = decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < LONGEST;
+    (!is_cut).then_some(instruction)
+}
+
+/// The first word that the instruction at `pc` needs and that is not there.
+pub(crate) fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+    if decode_at(pc, fetch).is_some() {
+        return None;
+    }
+    let words = (0..=LONGEST as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
+    words.into_iter().find(|word| fetch(*word).is_none())
+}
+
+/// SHL for the other encoding of the same, SAL.
+fn shift_left(code: Code) -> Option<Code> {
+    use Code::*;
+    Some(match code {
+        Sal_rm8_imm8 => Shl_rm8_imm8,
+        Sal_rm16_imm8 => Shl_rm16_imm8,
+        Sal_rm32_imm8 => Shl_rm32_imm8,
+        Sal_rm64_imm8 => Shl_rm64_imm8,
+        Sal_rm8_1 => Shl_rm8_1,
+        Sal_rm16_1 => Shl_rm16_1,
+        Sal_rm32_1 => Shl_rm32_1,
+        Sal_rm64_1 => Shl_rm64_1,
+        Sal_rm8_CL => Shl_rm8_CL,
+        Sal_rm16_CL => Shl_rm16_CL,
+        Sal_rm32_CL => Shl_rm32_CL,
+        Sal_rm64_CL => Shl_rm64_CL,
+        _ => return None,
+    })
+}
+
+/// Where execution can go on behind an instruction that ends a block, as far as that is known.
+pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
+    let behind = instruction.next_ip();
+    Some(match instruction.flow_control() {
+        FlowControl::Next => return None,
+        FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
+        FlowControl::ConditionalBranch => vec![behind, instruction.near_branch_target()],
+        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => vec![behind],
+        FlowControl::Call => vec![behind, instruction.near_branch_target()],
+        FlowControl::IndirectCall => vec![behind],
+        _ => vec![],
+    })
+}
+
+/// Whether an instruction may leave the flags that it writes as they are, by a count of zero.
+fn may_keep_flags(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    match instruction.mnemonic() {
+        Shl | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd => {
+            let count = instruction.op_count() - 1;
+            instruction.op_kind(count) == iced_x86::OpKind::Register || instruction.immediate8() & 0x1f == 0
+        }
+        Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq => {
+            instruction.has_rep_prefix() || instruction.has_repne_prefix()
+        }
+        _ => false,
+    }
+}
+
+/// The flags that are read at an instruction or, if it does not write them, behind it.
+fn live_before(instruction: &Instruction, behind: u32) -> u32 {
+    if instruction.mnemonic() == Mnemonic::Syscall {
+        // R11, which a processor puts them into, stays as it is here.
+        return behind;
+    }
+    let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
+    (behind & !written | instruction.rflags_read()) & ARITHMETIC
+}
+
+/// The flags that may be read where an indirect jump leads to. Compilers put a test before the jump of a switch and the branches behind
+/// it; only a jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
+fn live_behind_jump(jump: &Instruction) -> u32 {
+    if jump.is_ip_rel_memory_operand() { 0 } else { ARITHMETIC }
+}
+
+/// Whether an instruction ends a block.
+fn ends(instruction: &Instruction) -> bool {
+    !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
+}
+
+/// Whether an instruction is a call, of the system too: what stands behind is reached by a return.
+pub(super) fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+}
+
+impl Reach {
+    /// Follows direct jumps and calls from `start`, up to what `known` has.
+    fn of(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Self {
+        let mut found = Self {
+            instructions: FxHashMap::default(),
+            leaders: BTreeSet::new(),
+            doors: FxHashSet::from_iter([start]),
+            live: FxHashMap::default(),
+            returned: 0,
+            registers: FxHashMap::default(),
+            used: FxHashMap::default(),
+            refused: FxHashSet::default(),
+        };
+        let mut visited = FxHashSet::default();
+        let mut ahead = VecDeque::from([start]);
+        while let Some(leader) = ahead.pop_front() {
+            let is_new = leader == start || !known(leader);
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+                continue;
+            }
+            let mut pc = leader;
+            while visited.insert(pc) {
+                let Some(instruction) = decode_at(pc, fetch) else { break };
+                found.instructions.insert(pc, instruction);
+                if instruction.is_invalid() {
+                    break;
+                }
+                if instruction.flow_control() == FlowControl::ConditionalBranch {
+                    ahead.push_back(instruction.near_branch_target());
+                } else if let Some(next) = successors(&instruction) {
+                    if is_call(&instruction) {
+                        found.doors.extend(next.iter().copied());
+                    }
+                    ahead.extend(next);
+                    break;
+                }
+                pc = instruction.next_ip();
+                if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+                    break;
+                }
+            }
+            if found.instructions.contains_key(&leader) {
+                found.leaders.insert(leader);
+            }
+        }
+        found.look_ahead(fetch);
+        found.find_live();
+        found.find_registers();
+        found
+    }
+
+    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
+        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
+        let mut outside = BTreeSet::new();
+        for &leader in &self.leaders {
+            let (block, next) = self.block(leader);
+            outside.extend(next);
+            for i in &block {
+                let jumps = matches!(
+                    i.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                );
+                if jumps {
+                    outside.insert(i.near_branch_target());
+                }
+            }
+        }
+        for pc in outside.difference(&self.leaders.clone()).copied() {
+            let mut left = LOOKAHEAD;
+            let read = self.flags_read(&pages, pc, ARITHMETIC, fetch, &mut left);
+            self.live.insert(pc, read);
+        }
+    }
+
+    /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
+    fn flags_read(
+        &self,
+        pages: &FxHashSet<u64>,
+        mut pc: u64,
+        mut asked: u32,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        left: &mut usize,
+    ) -> u32 {
+        let mut read = 0;
+        while asked != 0 {
+            // On pages that the unit has been read from anyway: it is forgotten when they change.
+            let is_near = pages.contains(&(pc / PAGE)) && pages.contains(&((pc + BYTES_READ) / PAGE));
+            let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
+            let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            *left -= 1;
+            let is_call = i.mnemonic() == Mnemonic::Syscall;
+            read |= if is_call { 0 } else { i.rflags_read() & asked };
+            if !may_keep_flags(&i) && !is_call {
+                asked &= !i.rflags_modified();
+            }
+            asked &= !read;
+            pc = match i.flow_control() {
+                FlowControl::Next => i.next_ip(),
+                FlowControl::UnconditionalBranch => i.near_branch_target(),
+                FlowControl::ConditionalBranch => {
+                    read |= self.flags_read(pages, i.near_branch_target(), asked, fetch, left);
+                    asked &= !read;
+                    i.next_ip()
+                }
+                // As inside of a unit.
+                FlowControl::IndirectBranch => return read | asked & live_behind_jump(&i),
+                FlowControl::Return | FlowControl::IndirectCall => return read,
+                FlowControl::Call if is_call => i.next_ip(),
+                FlowControl::Call => return read,
+                _ => return read | asked,
+            };
+        }
+        read
+    }
+
+    /// The instructions from `leader` to the end of its block, and where it goes on without a jump, if it does.
+    pub fn block(&self, leader: u64) -> (Vec<Instruction>, Option<u64>) {
+        let mut block = Vec::new();
+        let mut pc = leader;
+        loop {
+            if pc != leader && self.leaders.contains(&pc) {
+                return (block, Some(pc));
+            }
+            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            block.push(*instruction);
+            if instruction.is_invalid() || ends(instruction) {
+                return (block, None);
+            }
+            pc = instruction.next_ip();
+        }
+    }
+
+    /// The flags that code at a leader reads; all of them where nothing is known.
+    fn live_at(&self, pc: u64) -> u32 {
+        self.live.get(&pc).copied().unwrap_or(ARITHMETIC)
+    }
+
+    /// The flags that are read behind a block's end.
+    pub fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
+        if let Some(next) = next {
+            return self.live_at(next);
+        }
+        let Some(last) = block.last() else { return ARITHMETIC };
+        match last.flow_control() {
+            FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
+            FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
+            // By the calling convention nothing is read across a call, but in the same unit it is seen.
+            FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
+            FlowControl::Return => self.returned,
+            FlowControl::IndirectBranch => live_behind_jump(last),
+            FlowControl::IndirectCall => 0,
+            _ => ARITHMETIC,
+        }
+    }
+
+    /// The flags that are read at an instruction, behind it or where it jumps to; `behind` are those behind it.
+    pub fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
+        live_before(instruction, behind | self.live_where_taken(instruction))
+    }
+
+    /// The flags that are read where a conditional branch goes if it is taken.
+    pub fn live_where_taken(&self, instruction: &Instruction) -> u32 {
+        let is_branch = instruction.flow_control() == FlowControl::ConditionalBranch;
+        if is_branch { self.live_at(instruction.near_branch_target()) } else { 0 }
+    }
+
+    /// The registers that code at an address reads; all of them where nothing is known.
+    pub fn registers_at(&self, pc: u64) -> Live {
+        self.registers.get(&pc).copied().unwrap_or(Live::ALL)
+    }
+
+    /// What an instruction does to registers.
+    pub fn used_by(&self, instruction: &Instruction) -> Uses {
+        self.used.get(&instruction.ip()).copied().unwrap_or_default()
+    }
+
+    /// What is read behind an instruction: behind it in its block, and where it jumps to.
+    pub fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
+        if instruction.flow_control() == FlowControl::ConditionalBranch {
+            behind.or(self.registers_at(instruction.near_branch_target()))
+        } else {
+            behind
+        }
+    }
+
+    pub fn registers_behind(&self, block: &[Instruction], next: Option<u64>) -> Live {
+        if let Some(next) = next {
+            return self.registers_at(next);
+        }
+        let Some(last) = block.last() else { return Live::ALL };
+        match last.flow_control() {
+            FlowControl::UnconditionalBranch => self.registers_at(last.near_branch_target()),
+            FlowControl::Call if last.is_call_near() => self.registers_at(last.near_branch_target()),
+            _ => Live::ALL,
+        }
+    }
+
+    fn find_registers(&mut self) {
+        let mut factory = InstructionInfoFactory::new();
+        self.used = self
+            .instructions
+            .iter()
+            .map(|(pc, instruction)| (*pc, uses(&mut factory, instruction)))
+            .collect();
+        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        self.registers = self.leaders.iter().map(|&leader| (leader, Live::default())).collect();
+        loop {
+            let mut changed = false;
+            for (leader, (block, next)) in &blocks {
+                let mut live = self.registers_behind(block, *next);
+                for instruction in block.iter().rev() {
+                    live = self.used_by(instruction).before(self.registers_read_behind(instruction, live));
+                }
+                changed |= self.registers.insert(*leader, live) != Some(live);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// The flags that code behind a call reads. Where that ends in a trap, nobody comes back: the handler's view of them is not asked for.
+    fn live_behind_call(&self, pc: u64) -> u32 {
+        let Some(&live) = self.live.get(&pc) else { return 0 };
+        let (block, next) = self.block(pc);
+        let ends_in_trap = next.is_none()
+            && block.last().is_none_or(|last| {
+                last.is_invalid()
+                    || matches!(last.flow_control(), FlowControl::Exception | FlowControl::Interrupt)
+                    || last.mnemonic() == Mnemonic::Hlt
+            });
+        if ends_in_trap {
+            block.iter().rev().fold(0, |live, instruction| self.live_before(instruction, live))
+        } else {
+            live
+        }
+    }
+
+    fn find_live(&mut self) {
+        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        let behind_calls: Vec<u64> = self
+            .instructions
+            .values()
+            .filter(|i| i.is_call_near() || i.is_call_near_indirect())
+            .map(Instruction::next_ip)
+            .collect();
+        self.live.extend(self.leaders.iter().map(|&leader| (leader, 0)));
+        loop {
+            let mut changed = false;
+            for (leader, (block, next)) in &blocks {
+                let mut live = self.live_behind(block, *next);
+                for instruction in block.iter().rev() {
+                    live = self.live_before(instruction, live);
+                }
+                changed |= self.live.insert(*leader, live) != Some(live);
+            }
+            let returned = behind_calls.iter().fold(0, |sum, pc| sum | self.live_behind_call(*pc));
+            changed |= returned != self.returned;
+            self.returned = returned;
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut pieces: Vec<(u64, u64)> = self
+            .instructions
+            .iter()
+            .map(|(pc, instruction)| {
+                // What is none may become one by any of the bytes that were looked at.
+                let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
+                (*pc, bytes as u64)
+            })
+            .collect();
+        pieces.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (pc, bytes) in pieces {
+            match ranges.last_mut() {
+                Some((start, length)) if *start + *length >= pc => {
+                    *length = (*length).max(pc + bytes - *start);
+                }
+                _ => ranges.push((pc, bytes)),
+            }
+        }
+        ranges
+    }
+}
+
+/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
+const MOST_ROUNDS: usize = 6;
+
+/// What holds where jumps of the unit lead to.
+pub(super) type Plan = FxHashMap<u64, Known>;
+
+/// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
+pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+    let mut reach = Reach::of(start, fetch, known);
+    if reach.leaders.is_empty() {
+        // Its bytes end where nothing can be executed: what is not there is no instruction.
+        reach.instructions.insert(start, Instruction::default());
+        reach.leaders.insert(start);
+    }
+    loop {
+        match lower(&reach) {
+            Ok(unit) => return unit,
+            Err(pc) => reach.refused.insert(pc),
+        };
+    }
+}
+
+/// The code of what has been found.
+///
+/// # Errors
+/// The address of an instruction for which there are too few registers.
+fn lower(reach: &Reach) -> Result<Unit, u64> {
+    let plan = plan(reach);
+    let mut lowering = Lowering::new(reach, &plan, true);
+    lowering.all();
+    if let Some(pc) = lowering.short_at {
+        return Err(pc);
+    }
+    let mut unit = std::mem::take(&mut lowering.unit);
+    unit.entries.sort_unstable();
+    let mut entries = FxHashMap::default();
+    for pc in lowering.assembler.outside(&entries) {
+        let at = lowering.assembler.words.len();
+        entries.insert(pc, at);
+        unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
+    }
+    unit.sources = reach.ranges();
+    unit.words = lowering.assembler.finish(&entries);
+    Ok(unit)
+}
+
+/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+fn plan(reach: &Reach) -> Plan {
+    let mut plan = Plan::default();
+    let mut given_up: FxHashSet<u64> = FxHashSet::default();
+    for round in 0.. {
+        let mut lowering = Lowering::new(reach, &plan, false);
+        lowering.all();
+        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+        for (to, backwards, known) in lowering.outs {
+            outs.entry(to).or_default().push((backwards, known));
+        }
+        let of = |(to, outs): (&u64, &Vec<_>)| {
+            let known =
+                if given_up.contains(to) { Known::default() } else { join(outs, reach.registers_at(*to)) };
+            (*to, known)
+        };
+        let next: Plan = outs.iter().map(of).collect();
+        if next == plan {
+            break;
+        }
+        if round >= MOST_ROUNDS {
+            given_up.extend(next.iter().filter(|(to, known)| plan.get(to) != Some(known)).map(|(to, _)| *to));
+        }
+        plan = next;
+        for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
+            *known = Known::default();
+        }
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registers::TEMPORARIES;
+
+    /// add rax, rbx; ret.
+    const CODE: [u32; 1] = [0xc3d8_0148];
+
+    fn reach() -> Reach {
+        Reach::of(0, &|at| CODE.get(at as usize / 4).copied(), &|_| false)
+    }
+
+    #[test]
+    fn an_instruction_that_finds_too_few_registers_is_told_of() {
+        let reach = reach();
+        let plan = Plan::default();
+        let mut lowering = Lowering::new(&reach, &plan, true);
+        let mut found: Vec<u8> = TEMPORARIES.iter().map(|_| lowering.temporary()).collect();
+        found.sort_unstable();
+        assert_eq!((found, lowering.short_at), (TEMPORARIES.to_vec(), None));
+        lowering.temporary();
+        assert_eq!(lowering.short_at, Some(0));
+    }
+
+    #[test]
+    fn an_instruction_that_is_refused_is_illegal() {
+        let mut reach = reach();
+        let is_illegal = |unit: &Unit| unit.exits.iter().any(|exit| matches!(exit.1, Exit::Illegal));
+        assert!(!is_illegal(&lower(&reach).unwrap()));
+        reach.refused.insert(0);
+        assert!(is_illegal(&lower(&reach).unwrap()));
+    }
+}

@@ -1,0 +1,145 @@
+//! x86-64 with SSE2 and more, as static Linux programs use it.
+//! Not the engine, which knows no source architecture.
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (calls).
+
+mod code;
+pub mod registers;
+mod service;
+pub mod system;
+
+use std::ops::Range;
+
+use iced_x86::{FastFormatter, Instruction};
+use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
+
+pub use code::Known;
+use code::unit;
+use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+use registers::{
+    GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
+    X87_WORDS,
+};
+pub use service::frame;
+use system::After;
+
+/// Where the code of one instruction begins.
+type Position = front_end::Position<Known>;
+/// A translated unit.
+type Unit = front_end::Unit<Instruction, Known>;
+
+/// Errors are the negative numbers from -1 to this.
+const LAST_ERROR: u64 = -4095i64 as u64;
+
+/// x86-64 as the engine sees it.
+#[derive(Debug)]
+pub struct X86_64;
+
+impl FrontEnd for X86_64 {
+    type Service = Instruction;
+    type Pending = Known;
+    type After = After;
+
+    const NAME: &'static str = "x86-64";
+    const ENTRY_SHIFT: u32 = 2;
+    const ALIGNMENT: u64 = 1;
+    const TABLE: u8 = TABLE;
+    const THREAD_POINTER: u8 = THREAD_POINTER;
+    const SYSCALL_BYTES: u64 = 2;
+    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+
+    fn prepare_process() {
+        let _ = system::name(0);
+    }
+
+    fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+        unit::missing(pc, fetch)
+    }
+
+    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+        unit::translate(start, fetch, known)
+    }
+
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
+        let Some(instruction) = unit::decode_at(pc, fetch).filter(|found| !found.is_invalid()) else {
+            return ("none".into(), "(none)".into());
+        };
+        let mut text = String::new();
+        FastFormatter::new().format(&instruction, &mut text);
+        let kind = match instruction.code().op_code().instruction_string().split_once(' ') {
+            Some((_, operands)) => format!("{} {}", text.split(' ').next().unwrap_or_default(), operands),
+            None => text.clone(),
+        };
+        (kind, text)
+    }
+
+    fn begin(state: &mut State, pc: u64) {
+        state.set_r(TARGET, pc);
+        state.set_r(NOT_ZERO, 1);
+        state.set_r(PARITY, 1);
+        state.lbt.scratch[usize::from(X87_WORDS)] = service::INITIAL_WORDS;
+        state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
+    }
+
+    fn settle(known: Known, state: &mut State) {
+        known.settle(state);
+    }
+
+    fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+        service::serve(&instruction, state, memory)
+    }
+
+    fn missed(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {
+        state.r(TARGET)
+    }
+
+    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+        let looks_up = word.op == La::LdWu && word.d == word.j && matches!(word.d, SCRATCH | JUMP);
+        looks_up.then(|| state.r(TARGET))
+    }
+
+    /// A division that traps, and an instruction that only the kernel may execute.
+    fn trap(trap: Trap) -> Trap {
+        trap
+    }
+
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+        // RDI, RSI, RDX, R10, R8, R9.
+        let arguments = [7, 6, 2, 10, 8, 9].map(|number: usize| state.r(GENERAL[number]));
+        system::prepare(state.r(RAX), arguments, state, room, memory)
+    }
+
+    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+        system::finish(after, result, memory)
+    }
+
+    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+        let (start, bytes) = match after {
+            After::Mapped(start, bytes) => (start, bytes),
+            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            _ => return None,
+        };
+        Some(start..start.saturating_add(bytes))
+    }
+
+    fn put_result(state: &mut State, result: CallResult) {
+        state.set_r(RAX, result.map_or_else(u64::wrapping_neg, |(value, _)| value));
+    }
+
+    fn set_thread_pointer(state: &mut State, value: u64) {
+        state.set_r(THREAD_POINTER, value);
+    }
+
+    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+        frame::enter(state, back, memory)
+    }
+
+    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+        frame::leave(state, memory)
+    }
+
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+        frame::after(state, frame, memory);
+    }
+}
+
+const _: () = assert!(STACK_POINTER == front_end::STACK_POINTER);

@@ -1,0 +1,128 @@
+//! Where the registers of x86-64 are while a program runs as LoongArch code.
+//! Not the code.
+//! Source: LATX's map (lat-opensource/lat, target/i386/latx), but for RSP, which is where LoongArch has its own.
+
+use iced_x86::Register;
+use longma_loongarch::State;
+
+pub use longma_translate::front_end::{SCRATCH, STACK_POINTER};
+
+/// The base of FS, the thread pointer.
+pub const THREAD_POINTER: u8 = 2;
+/// The start of the table of targets.
+pub const TABLE: u8 = 31;
+/// The source address that an indirect jump goes to.
+pub const TARGET: u8 = 27;
+/// Registers that hold nothing between two source instructions.
+pub const TEMPORARIES: [u8; 6] = [4, 5, 16, 21, 22, TARGET];
+
+/// Where jumps through registers that are no returns find where to go: one of the temporaries.
+pub const JUMP: u8 = 21;
+
+/// CF, as 0 or 1.
+pub const CARRY: u8 = 10;
+/// ZF is set if this is zero.
+pub const NOT_ZERO: u8 = 11;
+/// SF is this register's sign.
+pub const SIGN: u8 = 12;
+/// OF is this register's sign.
+pub const OVERFLOW: u8 = 13;
+/// PF is set if the lowest byte has an even number of ones.
+pub const PARITY: u8 = 14;
+/// AF is bit 4.
+pub const ADJUST: u8 = 15;
+
+/// The scratch registers of the binary-translation extension: the base of GS.
+pub const GS_BASE: u8 = 0;
+/// DF, as 0 or 1.
+pub const DIRECTION: u8 = 1;
+/// x87's control word, status word without the top of the stack, and which registers are empty, 16 bits each.
+pub const X87_WORDS: u8 = 2;
+/// MXCSR but for rounding and exceptions, which FCSR has.
+pub const SSE_CONTROL: u8 = 3;
+
+/// Vector registers that hold nothing between two source instructions; x87's are in the low eight.
+pub const VECTOR_TEMPORARIES: [u8; 5] = [8, 9, 10, 11, 12];
+/// Zero, always.
+pub const ZERO_VECTOR: u8 = 15;
+
+/// The LoongArch register of the general register of this number, as instructions are encoded.
+pub const GENERAL: [u8; 16] = [23, 24, 25, 26, STACK_POINTER, 28, 29, 30, 6, 7, 8, 9, 17, 18, 19, 20];
+/// RAX.
+pub const RAX: u8 = GENERAL[0];
+/// RCX.
+pub const RCX: u8 = GENERAL[1];
+/// RDX.
+pub const RDX: u8 = GENERAL[2];
+/// RBX.
+pub const RBX: u8 = GENERAL[3];
+/// RBP.
+pub const RBP: u8 = GENERAL[5];
+/// RSI.
+pub const RSI: u8 = GENERAL[6];
+/// RDI.
+pub const RDI: u8 = GENERAL[7];
+/// R11.
+pub const R11: u8 = GENERAL[11];
+
+/// The LoongArch register that holds a general register of any size; AH to BH are in those of AX to BX.
+pub fn general(register: Register) -> u8 {
+    GENERAL[register.full_register().number() & 15]
+}
+
+/// Whether it is AH, CH, DH or BH.
+pub fn is_high(register: Register) -> bool {
+    matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
+}
+
+/// The LoongArch register of an XMM register.
+pub fn vector(register: Register) -> u8 {
+    16 + register.number() as u8
+}
+
+const CF: u64 = 1;
+const PF: u64 = 1 << 2;
+const AF: u64 = 1 << 4;
+const ZF: u64 = 1 << 6;
+const SF: u64 = 1 << 7;
+const DF: u64 = 1 << 10;
+const OF: u64 = 1 << 11;
+/// Bit 1 and IF, which programs find set.
+const ALWAYS: u64 = 0x202;
+
+/// RFLAGS from a thread's general and scratch registers.
+pub fn flags(x: &[u64; 32], direction: u64) -> u64 {
+    let register = |number: u8| x[usize::from(number)];
+    let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+    ALWAYS
+        | bit(register(CARRY) & 1 != 0, CF)
+        | bit((register(PARITY) as u8).count_ones().is_multiple_of(2), PF)
+        | bit(register(ADJUST) >> 4 & 1 != 0, AF)
+        | bit(register(NOT_ZERO) == 0, ZF)
+        | bit((register(SIGN) as i64) < 0, SF)
+        | bit(direction & 1 != 0, DF)
+        | bit((register(OVERFLOW) as i64) < 0, OF)
+}
+
+/// Sets a thread's flags from RFLAGS and gives DF.
+pub fn set_flags(x: &mut [u64; 32], flags: u64) -> u64 {
+    let sign = |set: bool| if set { 1 << 63 } else { 0 };
+    let mut put = |number: u8, value: u64| x[usize::from(number)] = value;
+    put(CARRY, flags & CF);
+    put(PARITY, u64::from(flags & PF == 0));
+    put(ADJUST, flags & AF);
+    put(NOT_ZERO, u64::from(flags & ZF == 0));
+    put(SIGN, sign(flags & SF != 0));
+    put(OVERFLOW, sign(flags & OF != 0));
+    u64::from(flags & DF != 0)
+}
+
+/// RFLAGS of a thread.
+pub fn flags_of(state: &State) -> u64 {
+    flags(&state.x, state.lbt.scratch[usize::from(DIRECTION)])
+}
+
+/// Sets RFLAGS of a thread.
+pub fn set_flags_of(state: &mut State, flags: u64) {
+    state.lbt.scratch[usize::from(DIRECTION)] = set_flags(&mut state.x, flags);
+}

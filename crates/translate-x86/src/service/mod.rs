@@ -1,0 +1,653 @@
+//! Instructions that the engine executes: rare ones whose code would be long, and those that trap.
+//! Not plain ones, which become LoongArch code; x87's are in `x87`.
+//! Source: Intel SDM, volume 2; volume 1, section 10.2.3 (MXCSR).
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use longma_loongarch::{Access, Fault, FaultCause, Fcsr, State, Trap};
+
+use crate::registers::*;
+pub mod frame;
+mod x87;
+
+use longma_translate::front_end::{Served, Structures};
+pub(crate) use x87::INITIAL_WORDS;
+
+/// `break` of a division by zero, and of a breakpoint.
+const DIVISION: u32 = 7;
+const BREAKPOINT: u32 = 5;
+/// Flags by their bits.
+pub(super) const CF: u64 = 1;
+pub(super) const PF: u64 = 1 << 2;
+pub(super) const AF: u64 = 1 << 4;
+pub(super) const ZF: u64 = 1 << 6;
+pub(super) const SF: u64 = 1 << 7;
+pub(super) const OF: u64 = 1 << 11;
+/// What POPF may change: flags, and those of which nothing is here follow it not.
+const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
+
+/// The memory of a program, and its registers.
+pub(super) struct Machine<'a> {
+    pub state: &'a mut State,
+    memory: &'a dyn Structures,
+    pub instruction: Instruction,
+}
+
+pub(super) type Done = Result<(), Trap>;
+
+/// Executes an instruction; the program counter is the caller's.
+pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+    let mut machine = Machine { state, memory, instruction: *instruction };
+    match machine.execute() {
+        Ok(()) => Served::Done,
+        Err(trap) => Served::Trap(trap),
+    }
+}
+
+/// MXCSR.
+pub(super) fn control(state: &State) -> u32 {
+    let fcsr = state.fcsr.0;
+    let mut out = state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT;
+    for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
+        out |= (fcsr >> (16 + bit) & 1) << mxcsr;
+        out |= (!fcsr >> bit & 1) << (7 + mxcsr);
+    }
+    // The mask of denormal operands, of which LoongArch knows nothing, is kept inverted.
+    out ^= 1 << 8;
+    out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
+}
+
+/// Denormal operands, DAZ, FTZ, and the mask of the first.
+const KEPT: u32 = 1 << 1 | 1 << 6 | 1 << 8 | 1 << 15;
+
+/// Sets MXCSR.
+pub(super) fn set_control(state: &mut State, value: u32) {
+    let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8;
+    for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
+        fcsr |= (value >> mxcsr & 1) << (16 + bit);
+        fcsr |= (!value >> (7 + mxcsr) & 1) << bit;
+    }
+    state.fcsr = Fcsr(fcsr);
+    state.lbt.scratch[usize::from(SSE_CONTROL)] = u64::from((value ^ 1 << 8) & KEPT);
+}
+
+fn mask(bytes: usize) -> u64 {
+    if bytes == 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
+}
+
+fn sign(value: u64, bytes: usize) -> bool {
+    value >> (8 * bytes - 1) & 1 != 0
+}
+
+impl Machine<'_> {
+    fn execute(&mut self) -> Done {
+        use Mnemonic::*;
+        let i = self.instruction;
+        match i.mnemonic() {
+            Div | Idiv => self.divide(),
+            Cpuid => {
+                self.identify();
+                Ok(())
+            }
+            Rdtsc | Rdtscp => {
+                self.read_clock();
+                Ok(())
+            }
+            Pushfq | Pushf | Popfq | Popf | Lahf | Sahf => self.move_flags(),
+            Pop => self.pop_operand(),
+            Push => {
+                let value = self.read(0)?;
+                self.push(value, -i.stack_pointer_increment() as usize)
+            }
+            Rcl | Rcr => self.rotate_through_carry(),
+            Shld | Shrd => self.double_shift(),
+            Bsf | Bsr | Tzcnt | Lzcnt => self.scan(),
+            Cmpxchg if i.op0_kind() == OpKind::Register => self.compare_exchange(),
+            Xlatb => {
+                let address = self.address();
+                let value = self.load(address, 1)?;
+                self.set_register(Register::AL, value);
+                Ok(())
+            }
+            Enter => self.enter(),
+            Mov => self.move_special(),
+            Movsb | Movsw | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Scasb
+            | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsq => self.string(),
+            Movsd | Cmpsd if i.is_string_instruction() => self.string(),
+            Ldmxcsr | Stmxcsr | Fxsave | Fxsave64 | Fxrstor | Fxrstor64 => self.move_control(),
+            Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
+            Crc32 => self.checksum(),
+            Int3 => Err(Trap::Break(BREAKPOINT)),
+            Hlt | In | Out | Cli | Sti => Err(Trap::Memory(Fault {
+                // As of an address that cannot be.
+                address: 1 << 63,
+                access: Access::Read,
+                cause: FaultCause::Unmapped,
+            })),
+            _ if x87::is_known(&i) => x87::execute(self),
+            _ => Err(Trap::IllegalInstruction),
+        }
+    }
+
+    /// PUSHF, POPF, LAHF and SAHF.
+    fn move_flags(&mut self) -> Done {
+        use Mnemonic::*;
+        match self.instruction.mnemonic() {
+            Pushfq => {
+                let value = flags_of(self.state) | x87::kept_flags(self.state);
+                self.push(value, 8)
+            }
+            Pushf => {
+                let value = flags_of(self.state);
+                self.push(value, 2)
+            }
+            Lahf => {
+                let flags = flags_of(self.state) & 0xff;
+                self.set_register(Register::AH, flags);
+                Ok(())
+            }
+            Sahf => {
+                let low = CF | PF | AF | ZF | SF;
+                let flags = flags_of(self.state) & !low | self.register(Register::AH) & low;
+                set_flags_of(self.state, flags);
+                Ok(())
+            }
+            mnemonic => {
+                let value = self.pop(if mnemonic == Popf { 2 } else { 8 })?;
+                set_flags_of(self.state, value & CHANGEABLE);
+                x87::keep_flags(self.state, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn pop_operand(&mut self) -> Done {
+        let bytes = self.instruction.memory_size().size().max(2);
+        let value = self.pop(bytes)?;
+        // An address by the stack pointer is computed with the new one.
+        let stored = self.write(0, value);
+        if stored.is_err() {
+            self.add(STACK_POINTER, -(bytes as i64));
+        }
+        stored
+    }
+
+    /// CMPXCHG of registers.
+    fn compare_exchange(&mut self) -> Done {
+        let i = self.instruction;
+        let bytes = i.op0_register().size();
+        let registers = [Register::AL, Register::AX, Register::EAX, Register::RAX];
+        let own = registers[bytes.trailing_zeros() as usize];
+        let (expected, found) = (self.register(own), self.register(i.op0_register()));
+        self.compare(expected, found, bytes);
+        if expected == found {
+            self.write(0, self.register(i.op1_register()))
+        } else {
+            self.set_register(own, found);
+            Ok(())
+        }
+    }
+
+    /// MXCSR, and all of the floating-point state, from and to memory.
+    fn move_control(&mut self) -> Done {
+        use Mnemonic::*;
+        match self.instruction.mnemonic() {
+            Ldmxcsr => {
+                let value = self.read(0)?;
+                set_control(self.state, value as u32 & 0xffff);
+                Ok(())
+            }
+            Stmxcsr => {
+                let value = control(self.state);
+                self.write(0, value.into())
+            }
+            Fxsave | Fxsave64 => {
+                let bytes = frame::save_floats(self.state);
+                let address = self.address();
+                self.store_bytes(address, &bytes)
+            }
+            _ => {
+                let address = self.address();
+                let mut bytes = [0; frame::FLOAT_BYTES];
+                self.load_bytes(address, &mut bytes)?;
+                frame::restore_floats(self.state, &bytes);
+                Ok(())
+            }
+        }
+    }
+
+    pub fn register(&self, register: Register) -> u64 {
+        let value = self.state.r(general(register));
+        match register.size() {
+            8 => value,
+            4 => value & mask(4),
+            2 => value & mask(2),
+            _ if is_high(register) => value >> 8 & 0xff,
+            _ => value & 0xff,
+        }
+    }
+
+    pub fn set_register(&mut self, register: Register, value: u64) {
+        let number = general(register);
+        let old = self.state.r(number);
+        let value = match register.size() {
+            8 => value,
+            4 => value & mask(4),
+            2 => old & !mask(2) | value & mask(2),
+            _ if is_high(register) => old & !0xff00 | (value & 0xff) << 8,
+            _ => old & !0xff | value & 0xff,
+        };
+        self.state.set_r(number, value);
+    }
+
+    fn add(&mut self, number: u8, value: i64) {
+        let sum = self.state.r(number).wrapping_add_signed(value);
+        self.state.set_r(number, sum);
+    }
+
+    /// The memory operand's address.
+    pub fn address(&self) -> u64 {
+        let i = &self.instruction;
+        let base = i.memory_base();
+        let mut sum = i.memory_displacement64();
+        if base != Register::None && !base.is_ip() {
+            sum = sum.wrapping_add(self.state.r(general(base)));
+        }
+        let index = i.memory_index();
+        if index != Register::None && index.is_gpr() {
+            let scaled = self.state.r(general(index)).wrapping_mul(i.memory_index_scale().into());
+            sum = sum.wrapping_add(scaled);
+        }
+        if i.mnemonic() == Mnemonic::Xlatb {
+            sum = self.state.r(RBX).wrapping_add(self.state.r(RAX) & 0xff);
+        }
+        if base.size() == 4 || index.size() == 4 {
+            sum &= mask(4);
+        }
+        sum.wrapping_add(match i.memory_segment() {
+            Register::FS => self.state.r(THREAD_POINTER),
+            Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
+            _ => 0,
+        })
+    }
+
+    pub fn load_bytes(&self, address: u64, bytes: &mut [u8]) -> Done {
+        let fault = Fault { address, access: Access::Read, cause: FaultCause::Unmapped };
+        if self.memory.read(address, bytes) { Ok(()) } else { Err(Trap::Memory(fault)) }
+    }
+
+    pub fn store_bytes(&self, address: u64, bytes: &[u8]) -> Done {
+        let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
+        if self.memory.write(address, bytes) { Ok(()) } else { Err(Trap::Memory(fault)) }
+    }
+
+    pub fn load(&self, address: u64, bytes: usize) -> Result<u64, Trap> {
+        let mut found = [0; 8];
+        self.load_bytes(address, &mut found[..bytes])?;
+        Ok(u64::from_le_bytes(found))
+    }
+
+    pub fn store(&self, address: u64, value: u64, bytes: usize) -> Done {
+        self.store_bytes(address, &value.to_le_bytes()[..bytes])
+    }
+
+    fn bytes_of(&self, operand: u32) -> usize {
+        let i = &self.instruction;
+        match i.op_kind(operand) {
+            OpKind::Register => i.op_register(operand).size(),
+            _ => i.memory_size().size(),
+        }
+    }
+
+    fn read(&self, operand: u32) -> Result<u64, Trap> {
+        let i = &self.instruction;
+        match i.op_kind(operand) {
+            OpKind::Register if i.op_register(operand).is_segment_register() => Ok(0),
+            OpKind::Register => Ok(self.register(i.op_register(operand))),
+            OpKind::Memory => self.load(self.address(), i.memory_size().size()),
+            _ => Ok(i.immediate(operand)),
+        }
+    }
+
+    fn write(&mut self, operand: u32, value: u64) -> Done {
+        let i = self.instruction;
+        match i.op_kind(operand) {
+            OpKind::Register => {
+                self.set_register(i.op_register(operand), value);
+                Ok(())
+            }
+            _ => self.store(self.address(), value, i.memory_size().size()),
+        }
+    }
+
+    fn push(&mut self, value: u64, bytes: usize) -> Done {
+        let address = self.state.r(STACK_POINTER).wrapping_sub(bytes as u64);
+        self.store(address, value, bytes)?;
+        self.state.set_r(STACK_POINTER, address);
+        Ok(())
+    }
+
+    fn pop(&mut self, bytes: usize) -> Result<u64, Trap> {
+        let value = self.load(self.state.r(STACK_POINTER), bytes)?;
+        self.add(STACK_POINTER, bytes as i64);
+        Ok(value)
+    }
+
+    fn enter(&mut self) -> Done {
+        let i = self.instruction;
+        if i.immediate8_2nd() & 31 != 0 {
+            return Err(Trap::IllegalInstruction);
+        }
+        let base = self.state.r(RBP);
+        self.push(base, 8)?;
+        self.state.set_r(RBP, self.state.r(STACK_POINTER));
+        self.add(STACK_POINTER, -i64::from(i.immediate16()));
+        Ok(())
+    }
+
+    /// MOV of segment registers.
+    fn move_special(&mut self) -> Done {
+        let i = self.instruction;
+        let segment = |register: Register| match register {
+            Register::CS => 0x33,
+            Register::SS => 0x2b,
+            _ => 0,
+        };
+        match (i.op0_kind(), i.op1_kind()) {
+            (_, OpKind::Register) if i.op1_register().is_segment_register() => {
+                self.write(0, segment(i.op1_register()))
+            }
+            (OpKind::Register, _) if i.op0_register().is_segment_register() => Ok(()),
+            _ => Err(Trap::Memory(Fault {
+                address: 1 << 63,
+                access: Access::Read,
+                cause: FaultCause::Unmapped,
+            })),
+        }
+    }
+
+    fn divide(&mut self) -> Done {
+        let signed = self.instruction.mnemonic() == Mnemonic::Idiv;
+        let bytes = self.bytes_of(0);
+        let divisor = self.read(0)?;
+        let bits = 8 * bytes as u32;
+        let trap = Err(Trap::Break(DIVISION));
+        let dividend = if bytes == 1 {
+            u128::from(self.register(Register::AX))
+        } else {
+            let (low, high) = (self.state.r(RAX) & mask(bytes), self.state.r(RDX) & mask(bytes));
+            u128::from(high) << bits | u128::from(low)
+        };
+        if divisor == 0 {
+            return trap;
+        }
+        let (quotient, rest) = if signed {
+            let unused = 128 - 2 * bits;
+            let dividend = (dividend << unused) as i128 >> unused;
+            let divisor = i128::from((divisor << (64 - bits)) as i64 >> (64 - bits));
+            let Some(quotient) = dividend.checked_div(divisor) else { return trap };
+            let half = 1i128 << (bits - 1);
+            if quotient >= half || quotient < -half {
+                return trap;
+            }
+            (quotient as u64, dividend.wrapping_rem(divisor) as u64)
+        } else {
+            let quotient = dividend / u128::from(divisor);
+            if quotient > u128::from(mask(bytes)) {
+                return trap;
+            }
+            (quotient as u64, (dividend % u128::from(divisor)) as u64)
+        };
+        let (low, high) = match bytes {
+            1 => (Register::AL, Register::AH),
+            2 => (Register::AX, Register::DX),
+            4 => (Register::EAX, Register::EDX),
+            _ => (Register::RAX, Register::RDX),
+        };
+        self.set_register(low, quotient);
+        self.set_register(high, rest);
+        Ok(())
+    }
+
+    fn set_flag(&mut self, flag: u64, value: bool) {
+        let flags = flags_of(self.state);
+        set_flags_of(self.state, if value { flags | flag } else { flags & !flag });
+    }
+
+    fn rotate_through_carry(&mut self) -> Done {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let bits = 8 * bytes as u32;
+        let count = match i.op1_kind() {
+            OpKind::Register => self.register(Register::CL) as u32,
+            _ => u32::from(i.immediate8()),
+        };
+        let count = (count & if bytes == 8 { 63 } else { 31 }) % (bits + 1);
+        let old = self.read(0)?;
+        let carry = flags_of(self.state) & CF;
+        let (width, whole) = (bits + 1, u128::from(carry) << bits | u128::from(old));
+        let left = if i.mnemonic() == Mnemonic::Rcl { count } else { (width - count) % width };
+        let turned = if left == 0 { whole } else { whole << left | whole >> (width - left) };
+        let new = turned as u64 & mask(bytes);
+        let carry = turned >> bits & 1 != 0;
+        self.write(0, new)?;
+        if count != 0 {
+            let overflow = if i.mnemonic() == Mnemonic::Rcl {
+                sign(new, bytes) != carry
+            } else {
+                sign(new, bytes) != (new >> (bits - 2) & 1 != 0)
+            };
+            self.set_flag(CF, carry);
+            self.set_flag(OF, overflow);
+        }
+        Ok(())
+    }
+
+    fn double_shift(&mut self) -> Done {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let bits = 8 * bytes as u32;
+        let count = match i.op2_kind() {
+            OpKind::Register => self.register(Register::CL) as u32,
+            _ => u32::from(i.immediate8()),
+        } & if bytes == 8 { 63 } else { 31 };
+        let (a, b) = (self.read(0)?, self.register(i.op1_register()));
+        if count == 0 {
+            return self.write(0, a);
+        }
+        let (a128, b128) = (u128::from(a), u128::from(b));
+        // Beyond its width, which the manual leaves open, the operand is taken to follow itself.
+        let (new, carry) = if i.mnemonic() == Mnemonic::Shld {
+            let whole = a128 << bits | b128;
+            let whole = if count > bits { whole << (count - bits).min(127) } else { whole };
+            let count = count.min(bits);
+            ((whole << count >> bits) as u64 & mask(bytes), whole >> (2 * bits - count) & 1)
+        } else {
+            let whole = b128 << bits | a128;
+            ((whole >> count) as u64 & mask(bytes), whole >> (count - 1) & 1)
+        };
+        self.write(0, new)?;
+        self.set_flag(CF, carry != 0);
+        self.set_flag(OF, sign(new, bytes) != sign(a, bytes));
+        self.set_result_flags(new, bytes);
+        Ok(())
+    }
+
+    /// ZF, SF and PF.
+    fn set_result_flags(&mut self, value: u64, bytes: usize) {
+        self.set_flag(ZF, value & mask(bytes) == 0);
+        self.set_flag(SF, sign(value, bytes));
+        self.set_flag(PF, (value as u8).count_ones().is_multiple_of(2));
+    }
+
+    /// BSF and BSR of 16 bits.
+    fn scan(&mut self) -> Done {
+        let i = self.instruction;
+        let value = self.read(1)?;
+        if value != 0 {
+            let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+            let at = if forward { value.trailing_zeros() } else { 63 - value.leading_zeros() };
+            self.write(0, at.into())?;
+        }
+        self.set_flag(ZF, value == 0);
+        Ok(())
+    }
+
+    fn string(&mut self) -> Done {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let bytes: usize = match i.mnemonic() {
+            Movsb | Stosb | Lodsb | Scasb | Cmpsb => 1,
+            Movsw | Stosw | Lodsw | Scasw | Cmpsw => 2,
+            Movsd | Stosd | Lodsd | Scasd | Cmpsd => 4,
+            _ => 8,
+        };
+        let backward = self.state.lbt.scratch[usize::from(DIRECTION)] & 1 != 0;
+        let step = if backward { -(bytes as i64) } else { bytes as i64 };
+        let compares = matches!(i.mnemonic(), Scasb | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsd | Cmpsq);
+        let repeats = i.has_rep_prefix() || i.has_repne_prefix();
+        let segment = match i.memory_segment() {
+            Register::FS => self.state.r(THREAD_POINTER),
+            Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
+            _ => 0,
+        };
+        while !repeats || self.state.r(RCX) != 0 {
+            self.string_step(bytes, step, segment)?;
+            if !repeats {
+                break;
+            }
+            self.add(RCX, -1);
+            let equal = self.state.r(NOT_ZERO) == 0;
+            if compares && equal == i.has_repne_prefix() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn string_step(&mut self, bytes: usize, step: i64, segment: u64) -> Done {
+        use Mnemonic::*;
+        let (source, target) = (self.state.r(RSI).wrapping_add(segment), self.state.r(RDI));
+        let accumulator = self.state.r(RAX) & mask(bytes);
+        let (moves_source, moves_target) = match self.instruction.mnemonic() {
+            Stosb | Stosw | Stosd | Stosq => {
+                self.store(target, accumulator, bytes)?;
+                (false, true)
+            }
+            Lodsb | Lodsw | Lodsd | Lodsq => {
+                let value = self.load(source, bytes)?;
+                let register = [Register::AL, Register::AX, Register::EAX, Register::RAX];
+                self.set_register(register[bytes.trailing_zeros() as usize], value);
+                (true, false)
+            }
+            Scasb | Scasw | Scasd | Scasq => {
+                let value = self.load(target, bytes)?;
+                self.compare(accumulator, value, bytes);
+                (false, true)
+            }
+            Cmpsb | Cmpsw | Cmpsd | Cmpsq => {
+                let (a, b) = (self.load(source, bytes)?, self.load(target, bytes)?);
+                self.compare(a, b, bytes);
+                (true, true)
+            }
+            _ => {
+                let value = self.load(source, bytes)?;
+                self.store(target, value, bytes)?;
+                (true, true)
+            }
+        };
+        if moves_source {
+            self.add(RSI, step);
+        }
+        if moves_target {
+            self.add(RDI, step);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, a: u64, b: u64, bytes: usize) {
+        let result = a.wrapping_sub(b) & mask(bytes);
+        self.set_flag(CF, a < b);
+        self.set_flag(AF, (a ^ b ^ result) & 0x10 != 0);
+        self.set_flag(OF, sign((a ^ b) & (a ^ result), bytes));
+        self.set_result_flags(result, bytes);
+    }
+
+    /// What there is: SSE2 and what came before it; of MMX only that it is said to be there.
+    fn identify(&mut self) {
+        let leaf = self.state.r(RAX) as u32;
+        let text = |text: &[u8]| u32::from_le_bytes(std::array::from_fn(|at| text[at]));
+        let name = b"LoongArch, which executes x86-64 code\0\0\0\0\0\0\0\0\0\0\0";
+        let [a, b, c, d] = match leaf {
+            0 => [1, text(b"Genu"), text(b"ntel"), text(b"ineI")],
+            1 => [0x0006_0f01, 1 << 16 | 8 << 8, FEATURES_C, FEATURES_D],
+            0x8000_0000 => [0x8000_0008, 0, 0, 0],
+            // LAHF in long mode; SYSCALL, NX, RDTSCP, long mode.
+            0x8000_0001 => [0, 0, 1, 1 << 11 | 1 << 20 | 1 << 27 | 1 << 29],
+            0x8000_0002..=0x8000_0004 => {
+                let at = 16 * (leaf - 0x8000_0002) as usize;
+                std::array::from_fn(|word| text(&name[at + 4 * word..]))
+            }
+            // Invariant counter.
+            0x8000_0007 => [0, 0, 0, 1 << 8],
+            0x8000_0008 => [48 << 8 | 48, 0, 0, 0],
+            _ => [0; 4],
+        };
+        for (register, value) in [(RAX, a), (RBX, b), (RCX, c), (RDX, d)] {
+            self.state.set_r(register, value.into());
+        }
+    }
+
+    /// As fast as the processor that `cpuid` names: nanoseconds.
+    fn read_clock(&mut self) {
+        let nanoseconds = self.memory.clock_ns();
+        self.state.set_r(RAX, nanoseconds & mask(4));
+        self.state.set_r(RDX, nanoseconds >> 32);
+        if self.instruction.mnemonic() == Mnemonic::Rdtscp {
+            self.state.set_r(RCX, 0);
+        }
+    }
+
+    /// Reciprocals, which processors give with 12 bits and which are exact here.
+    fn estimate(&mut self) -> Done {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let scalar = matches!(i.mnemonic(), Rcpss | Rsqrtss);
+        let mut source = [0; 16];
+        if i.op1_kind() == OpKind::Register {
+            let vector = self.state.v[usize::from(vector(i.op1_register()))].0;
+            source[..8].copy_from_slice(&vector[0].to_le_bytes());
+            source[8..].copy_from_slice(&vector[1].to_le_bytes());
+        } else {
+            let bytes = if scalar { 4 } else { 16 };
+            self.load_bytes(self.address(), &mut source[..bytes])?;
+        }
+        let d = &mut self.state.v[usize::from(vector(i.op0_register()))].0;
+        for lane in 0..if scalar { 1 } else { 4 } {
+            let value = f32::from_le_bytes(std::array::from_fn(|byte| source[4 * lane + byte]));
+            let root = matches!(i.mnemonic(), Rsqrtps | Rsqrtss);
+            let result = if root { 1.0 / value.sqrt() } else { 1.0 / value };
+            let shift = 32 * (lane % 2);
+            let word = &mut d[lane / 2];
+            *word = *word & !(mask(4) << shift) | u64::from(result.to_bits()) << shift;
+        }
+        Ok(())
+    }
+
+    fn checksum(&mut self) -> Done {
+        let bytes = self.bytes_of(1);
+        let (mut sum, data) = (self.read(0)? as u32, self.read(1)?);
+        for byte in &data.to_le_bytes()[..bytes] {
+            sum ^= u32::from(*byte);
+            for _ in 0..8 {
+                sum = sum >> 1 ^ if sum & 1 != 0 { 0x82f6_3b78 } else { 0 };
+            }
+        }
+        self.write(0, sum.into())
+    }
+}
+
+/// CPUID.1:ECX: SSE3, SSSE3, CMPXCHG16B, SSE4.1, POPCNT.
+const FEATURES_C: u32 = 0;
+/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is not there; but every x86-64 has it (System V ABI, AMD64 supplement,
+/// "micro-architecture levels"), and the dynamic linker of glibc refuses to work without.
+const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;

@@ -1,0 +1,393 @@
+//! System calls of x86-64 as the calls that LoongArch programs make: numbers, arguments, structures.
+//! Not the calls themselves, which are the process's.
+//! Source: Linux arch/x86/entry/syscalls/syscall_64.tbl, arch/x86/include/uapi/asm; `calls.tsv`.
+
+use std::sync::LazyLock;
+
+use longma_loongarch::State;
+
+use super::registers::{GS_BASE, THREAD_POINTER};
+use longma_translate::front_end::{self, CallResult, Structures};
+
+/// What to do for a call.
+pub type Step = front_end::Step<After>;
+
+/// What remains to be done with a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// `struct stat` from one address to another.
+    Stat(u64, u64),
+    /// `struct sigaction` from one address to another.
+    Action(u64, u64),
+    /// As many `struct epoll_event` as the result says, from one address to another, where they are packed.
+    Events(u64, u64),
+    /// The name of the machine in the structure at an address.
+    Machine(u64),
+    /// Code in this range may have changed.
+    Mapped(u64, u64),
+    /// The memory that the call has put somewhere.
+    Placed(u64),
+    /// The seconds that were left, in the `struct itimerval` at an address.
+    Seconds(u64),
+    /// The time in seconds, from one address to another, and as the result.
+    Time(u64, u64),
+    /// What is left of a time limit, in microseconds, from one address to another.
+    Limit(u64, u64),
+}
+
+const EFAULT: u64 = 14;
+const EINVAL: u64 = 22;
+const ENOSYS: u64 = 38;
+const AT_FDCWD: u64 = -100i64 as u64;
+const SIGCHLD: u64 = 17;
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const SA_RESTORER: u64 = 0x0400_0000;
+const MAP_32BIT: u64 = 0x40;
+/// Room for structures.
+pub(super) const ROOM_BYTES: u64 = 4096;
+/// As many events as have room.
+const MOST_EVENTS: u64 = 256;
+/// sizeof(struct epoll_event), which is packed.
+const EVENT_BYTES: u64 = 12;
+
+/// A row of `calls.tsv`: the name, and the others' number.
+type Row = (&'static str, Option<u64>);
+
+static CALLS: LazyLock<Vec<Option<Row>>> = LazyLock::new(|| {
+    let mut calls = vec![None; 512];
+    for line in include_str!("calls.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let mut columns = line.split('\t');
+        let number = columns.next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
+        let name = columns.next().unwrap_or_default();
+        let generic = columns.next().and_then(|number| number.parse().ok());
+        calls[number] = Some((name, generic));
+    }
+    calls
+});
+
+/// The name of a call, if there is one of this number.
+pub fn name(number: u64) -> Option<&'static str> {
+    CALLS.get(usize::try_from(number).ok()?).copied().flatten().map(|(name, _)| name)
+}
+
+fn generic(name: &str) -> u64 {
+    // What x86 has under another name only.
+    let known = [("prlimit64", 261), ("pselect6", 72), ("ppoll", 73), ("renameat2", 276)];
+    let found = CALLS.iter().flatten().find(|row| row.0 == name).and_then(|row| row.1);
+    found.or_else(|| known.iter().find(|row| row.0 == name).map(|row| row.1)).unwrap_or(u64::MAX)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
+    let mut bytes = [0; N];
+    if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(EFAULT) }
+}
+
+fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
+}
+
+/// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.
+pub fn prepare(
+    number: u64,
+    arguments: [u64; 6],
+    state: &mut State,
+    room: u64,
+    memory: &dyn Structures,
+) -> Step {
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    let Some((name, generic)) = CALLS.get(index).copied().flatten() else {
+        return Step::Done(Err(ENOSYS));
+    };
+    if name == "arch_prctl" {
+        return bases(arguments, state, memory);
+    }
+    let call = Call { arguments, room, memory };
+    let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
+    match (found.or_else(|| call.of_waiting(name)), generic) {
+        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
+        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
+        (None, None) => Step::Done(Err(ENOSYS)),
+    }
+}
+
+/// arch_prctl(2).
+fn bases([code, address, ..]: [u64; 6], state: &mut State, memory: &dyn Structures) -> Step {
+    const SET_GS: u64 = 0x1001;
+    const SET_FS: u64 = 0x1002;
+    const GET_FS: u64 = 0x1003;
+    const GET_GS: u64 = 0x1004;
+    let gs = &mut state.lbt.scratch[usize::from(GS_BASE)];
+    match code {
+        SET_FS => Step::ThreadPointer(address),
+        SET_GS => {
+            *gs = address;
+            Step::Done(Ok(0))
+        }
+        GET_GS => {
+            let value = *gs;
+            Step::Done(store(memory, address, &[value]).map(|()| 0))
+        }
+        GET_FS => Step::Done(store(memory, address, &[state.r(THREAD_POINTER)]).map(|()| 0)),
+        _ => Step::Done(Err(EINVAL)),
+    }
+}
+
+/// A call that is being looked at.
+struct Call<'a> {
+    arguments: [u64; 6],
+    room: u64,
+    memory: &'a dyn Structures,
+}
+
+type Found = Option<Result<Step, u64>>;
+
+fn call(name: &str, arguments: [u64; 6], after: After) -> Found {
+    Some(Ok(Step::Call(generic(name), arguments, after)))
+}
+
+impl Call<'_> {
+    fn of_files(&self, name: &str) -> Found {
+        let [a, b, c, d, ..] = self.arguments;
+        let at = |name: &str, rest: [u64; 5]| {
+            let [p, q, r, s, t] = rest;
+            call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
+        };
+        let stat = |descriptor, path, flags, to| {
+            let arguments = [descriptor, path, self.room, flags, 0, 0];
+            call("newfstatat", arguments, After::Stat(self.room, to))
+        };
+        match name {
+            "open" => at("openat", [a, b, c, 0, 0]),
+            "creat" => at("openat", [a, 0x241, b, 0, 0]),
+            "stat" => stat(AT_FDCWD, a, 0, b),
+            "lstat" => stat(AT_FDCWD, a, 0x100, b),
+            "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
+            "newfstatat" => stat(a, b, d, c),
+            "access" => at("faccessat", [a, b, 0, 0, 0]),
+            "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
+            "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+            "mkdir" => at("mkdirat", [a, b, 0, 0, 0]),
+            "rmdir" => at("unlinkat", [a, 0x200, 0, 0, 0]),
+            "unlink" => at("unlinkat", [a, 0, 0, 0, 0]),
+            "link" => call("linkat", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),
+            "symlink" => call("symlinkat", [a, AT_FDCWD, b, 0, 0, 0], After::Nothing),
+            "readlink" => at("readlinkat", [a, b, c, 0, 0]),
+            "chmod" => at("fchmodat", [a, b, 0, 0, 0]),
+            "chown" => at("fchownat", [a, b, c, 0, 0]),
+            "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
+            "mknod" => at("mknodat", [a, b, c, 0, 0]),
+            "pipe" => call("pipe2", [a, 0, 0, 0, 0, 0], After::Nothing),
+            "dup2" if a == b => call("fcntl", [a, 3, 0, 0, 0, 0], After::Nothing),
+            "dup2" => call("dup3", [a, b, 0, 0, 0, 0], After::Nothing),
+            "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], After::Nothing),
+            "signalfd" => call("signalfd4", [a, b, c, 0, 0, 0], After::Nothing),
+            "inotify_init" => call("inotify_init1", [0; 6], After::Nothing),
+            "epoll_create" => call("epoll_create1", [0; 6], After::Nothing),
+            "utime" => Some(self.times(AT_FDCWD, a, b, 8)),
+            "utimes" => Some(self.times(AT_FDCWD, a, b, 16)),
+            "futimesat" => Some(self.times(a, b, c, 16)),
+            "uname" => call("uname", self.arguments, After::Machine(a)),
+            _ => None,
+        }
+    }
+
+    /// utime(2) and utimes(2): two times of so many bytes each.
+    fn times(&self, directory: u64, path: u64, from: u64, bytes: usize) -> Result<Step, u64> {
+        if from != 0 {
+            let given: [u8; 32] = match bytes {
+                8 => {
+                    let seconds: [u8; 16] = fetch(self.memory, from)?;
+                    let mut given = [0; 32];
+                    given[..8].copy_from_slice(&seconds[..8]);
+                    given[16..24].copy_from_slice(&seconds[8..]);
+                    given
+                }
+                _ => fetch(self.memory, from)?,
+            };
+            let nanoseconds = |at| word(&given, at).checked_mul(1000).ok_or(EINVAL);
+            let times = [word(&given, 0), nanoseconds(8)?, word(&given, 16), nanoseconds(24)?];
+            store(self.memory, self.room, &times)?;
+        }
+        let times = if from == 0 { 0 } else { self.room };
+        Ok(Step::Call(generic("utimensat"), [directory, path, times, 0, 0, 0], After::Nothing))
+    }
+
+    fn of_memory(&self, name: &str) -> Found {
+        let [a, b, c, d, e, f] = self.arguments;
+        match name {
+            "mmap" => call(name, [a, b, c, d & !MAP_32BIT, e, f], After::Placed(b)),
+            "munmap" | "mprotect" | "mremap" => call(name, self.arguments, After::Mapped(a, b)),
+            "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
+            "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
+            // Its structure names the thread pointer; libraries do without it.
+            "clone3" => Some(Err(ENOSYS)),
+            "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            "vfork" => call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], After::Nothing),
+            _ => None,
+        }
+    }
+
+    fn of_signals(&self, name: &str) -> Found {
+        match name {
+            "rt_sigaction" => Some(self.action()),
+            "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+            "pause" => call("ppoll", [0; 6], After::Nothing),
+            "getpgrp" => call("getpgid", [0; 6], After::Nothing),
+            "alarm" => Some(self.alarm()),
+            "time" => {
+                let after = After::Time(self.room, self.arguments[0]);
+                call("clock_gettime", [0, self.room, 0, 0, 0, 0], after)
+            }
+            _ => None,
+        }
+    }
+
+    fn action(&self) -> Result<Step, u64> {
+        let [signal, new, old, size, ..] = self.arguments;
+        let (given, wanted) = (self.room, self.room + 32);
+        if new != 0 {
+            let bytes: [u8; 32] = fetch(self.memory, new)?;
+            store(self.memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
+        }
+        let place = |address, there| if address == 0 { 0 } else { there };
+        let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
+        let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
+        Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+    }
+
+    fn alarm(&self) -> Result<Step, u64> {
+        let (given, wanted) = (self.room, self.room + 32);
+        store(self.memory, given, &[0, 0, self.arguments[0] & 0xffff_ffff, 0])?;
+        Ok(Step::Call(generic("setitimer"), [0, given, wanted, 0, 0, 0], After::Seconds(wanted)))
+    }
+
+    /// Calls with a time limit, and events.
+    fn of_waiting(&self, name: &str) -> Found {
+        let [a, b, c, d, e, f] = self.arguments;
+        let step = |name: &str, arguments, after| Ok(Step::Call(generic(name), arguments, after));
+        let events = |name: &str, arguments| {
+            let [a, b, c, d, e, f]: [u64; 6] = arguments;
+            let asked = u64::from(c as u32).min(MOST_EVENTS);
+            let count = self.memory.writable(b, EVENT_BYTES * asked) / EVENT_BYTES;
+            if (c as i32) <= 0 || count == 0 {
+                // The call says that it is wrong, and events that cannot be written stay in the set.
+                return step(name, [a, b, c, d, e, f], After::Nothing);
+            }
+            step(name, [a, self.room, count, d, e, f], After::Events(self.room, b))
+        };
+        Some(match name {
+            "poll" => {
+                self.milliseconds(c).and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0], After::Nothing))
+            }
+            "select" => self.select(),
+            "epoll_wait" => events("epoll_pwait", [a, b, c, d, 0, 8]),
+            "epoll_pwait" | "epoll_pwait2" => events(name, [a, b, c, d, e, f]),
+            "epoll_ctl" if d != 0 => fetch::<12>(self.memory, d).and_then(|event| {
+                let head = u64::from(u32::from_le_bytes([event[0], event[1], event[2], event[3]]));
+                store(self.memory, self.room, &[head, word(&event, 4)])?;
+                step(name, [a, b, c, self.room, 0, 0], After::Nothing)
+            }),
+            _ => return None,
+        })
+    }
+
+    fn milliseconds(&self, limit: u64) -> Result<u64, u64> {
+        let limit = limit as i32;
+        if limit < 0 {
+            return Ok(0);
+        }
+        let place = self.room + 512;
+        store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
+        Ok(place)
+    }
+
+    /// select(2), which has microseconds.
+    fn select(&self) -> Result<Step, u64> {
+        let [count, read, write, except, limit, _] = self.arguments;
+        let place = self.room + 512;
+        if limit != 0 {
+            let bytes: [u8; 16] = fetch(self.memory, limit)?;
+            let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
+            store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
+        }
+        let (there, after) =
+            if limit == 0 { (0, After::Nothing) } else { (place, After::Limit(place, limit)) };
+        Ok(Step::Call(generic("pselect6"), [count, read, write, except, there, 0], after))
+    }
+}
+
+/// What a call gives to the program, once it has been made.
+///
+/// # Errors
+/// The error, by the others' number.
+pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    match after {
+        After::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
+        After::Action(from, to) => {
+            let bytes: [u8; 24] = fetch(memory, from)?;
+            store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;
+        }
+        After::Events(from, to) => {
+            for index in 0..result.min(MOST_EVENTS) {
+                let event: [u8; 16] = fetch(memory, from + 16 * index)?;
+                let mut packed = [0; EVENT_BYTES as usize];
+                packed[..4].copy_from_slice(&event[..4]);
+                packed[4..].copy_from_slice(&event[8..]);
+                if !memory.write(to.wrapping_add(EVENT_BYTES * index), &packed) {
+                    return Err(EFAULT);
+                }
+            }
+        }
+        After::Machine(at) if !memory.write(at.wrapping_add(4 * 65), b"x86_64\0") => return Err(EFAULT),
+        After::Seconds(from) => {
+            let left: [u8; 32] = fetch(memory, from)?;
+            return Ok((word(&left, 16) + u64::from(word(&left, 24) != 0), None));
+        }
+        After::Time(from, to) => {
+            let time: [u8; 16] = fetch(memory, from)?;
+            let seconds = word(&time, 0);
+            if to != 0 {
+                store(memory, to, &[seconds])?;
+            }
+            return Ok((seconds, None));
+        }
+        After::Limit(from, to) => {
+            let left: [u8; 16] = fetch(memory, from)?;
+            store(memory, to, &[word(&left, 0), word(&left, 8) / 1000])?;
+        }
+        _ => {}
+    }
+    Ok((result, None))
+}
+
+fn write_stat(from: &[u8; 128], to: u64, memory: &dyn Structures) -> Result<(), u64> {
+    let mut out = [0; 144];
+    // Where each field is there, where here, and how many bytes of it.
+    const FIELDS: [(usize, usize, usize); 13] = [
+        (0, 0, 8),
+        (8, 8, 8),
+        (20, 16, 4),
+        (16, 24, 4),
+        (24, 28, 4),
+        (28, 32, 4),
+        (32, 40, 8),
+        (48, 48, 8),
+        (56, 56, 4),
+        (64, 64, 8),
+        (72, 72, 16),
+        (88, 88, 16),
+        (104, 104, 16),
+    ];
+    for (there, here, bytes) in FIELDS {
+        out[here..here + bytes].copy_from_slice(&from[there..there + bytes]);
+    }
+    if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
+}
