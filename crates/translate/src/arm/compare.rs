@@ -5,11 +5,11 @@
 use longma_loongarch::Op as La;
 
 use super::atomic::needs_truth;
-use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, STACK, Second, flags_of, holds};
+use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, flags_of, holds};
 use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
-use super::operands::NONE;
+use super::operands::{NONE, STACK};
 use super::registers::*;
 use crate::assembler::Goal;
 
@@ -86,7 +86,7 @@ impl Lowering<'_> {
             STACK => last <= self.index + 1,
             _ => {
                 let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
-                matches!(place(number), Place::Register(_)) && !self.block.0[from..last].iter().any(writes)
+                matches!(place(number), Place::Register(_)) && !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }
     }
@@ -148,7 +148,7 @@ impl Lowering<'_> {
     fn compute(&mut self, comparison: Comparison, d: u8) {
         let Some((a, b)) = comparison.operands else { return };
         let is_wide = comparison.is_wide;
-        let first = if a == STACK { STACK_POINTER } else { self.source(a, is_wide) };
+        let first = self.source(a, is_wide);
         let to = self.target(d);
         let facts = match (comparison.kind, b) {
             (Kind::Sub, Second::Constant(value)) => {

@@ -6,7 +6,7 @@ use longma_loongarch::{Instruction as Code, Op as La, State};
 
 use super::known::Facts;
 use super::lower::Lowering;
-use super::operands::NONE;
+use super::operands::{NONE, STACK};
 use super::registers::*;
 
 /// N, Z, C and V, as the immediates of instructions have them.
@@ -175,7 +175,7 @@ impl Lowering<'_> {
     /// Both operands of a comparison in a form that compares as they do; `signed` if it matters.
     pub fn compared(&mut self, a: u8, b: Second, is_wide: bool, signed: bool) -> (u8, u8) {
         if is_wide {
-            let a = self.whole_or_stack_of(a);
+            let a = self.whole(a);
             let b = match b {
                 Second::Register(b) => self.whole(b),
                 Second::Constant(value) => self.constant(value),
@@ -207,10 +207,6 @@ impl Lowering<'_> {
             }
         };
         (a, b)
-    }
-
-    fn whole_or_stack_of(&mut self, number: u8) -> u8 {
-        if number == STACK { STACK_POINTER } else { self.whole(number) }
     }
 
     /// The sign of a value of 64 or 32 bits as that of a register.
@@ -250,7 +246,7 @@ impl Lowering<'_> {
             // A sum that is less than one of its operands has carried.
             let sum = self.result_of(comparison);
             let (sum, first) = if is_wide {
-                (sum, self.whole_or_stack_of(a))
+                (sum, self.whole(a))
             } else {
                 self.assembler.field(La::BstrpickD, sum, sum, 31, 0);
                 (sum, self.unsigned_word(a))
@@ -294,7 +290,7 @@ impl Lowering<'_> {
     fn result_of(&mut self, comparison: Comparison) -> u8 {
         let Some((a, b)) = comparison.operands else { unreachable!("the operands are there") };
         let is_wide = comparison.is_wide;
-        let first = if is_wide { self.whole_or_stack_of(a) } else { self.word(a) };
+        let first = if is_wide { self.whole(a) } else { self.word(a) };
         let to = self.own(first);
         match (comparison.kind, b) {
             (Kind::Sub, Second::Constant(value)) => self.add_constant(to, first, value.wrapping_neg(), is_wide),
@@ -375,9 +371,6 @@ impl Lowering<'_> {
         (to, is_opposite)
     }
 }
-
-/// What [`Comparison`] calls the stack pointer.
-pub(super) const STACK: u8 = 32;
 
 impl Flags {
     /// Writes the flags of a thread.

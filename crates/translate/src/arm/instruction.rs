@@ -206,7 +206,7 @@ impl Instruction {
                 Operand::Other("shift") => shift_fits && (self.is_logical() || self.bits(22, 2) != 3),
                 Operand::Other("extend") => self.bits(10, 3) <= 4,
                 Operand::Other("bit") => true,
-                Operand::Other("fbits") => is_wide || shift_fits,
+                Operand::Other("fbits") => is_wide || !shift_fits,
                 Operand::Address(b'r') => self.bits(14, 1) != 0,
                 Operand::Other("sysreg") => {
                     if self.op == Op::Mrs { is_readable(self.system_register()) } else { is_writable(self.system_register()) }

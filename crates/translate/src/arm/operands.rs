@@ -11,6 +11,8 @@ use super::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES, place}
 
 /// What 31 stands for.
 pub(super) const NONE: u8 = 31;
+/// The stack pointer, where another number stands for a register.
+pub(super) const STACK: u8 = 32;
 
 impl Lowering<'_> {
     /// A general register for this instruction.
@@ -38,13 +40,17 @@ impl Lowering<'_> {
 
     /// What is known of the value of x`number` where it is.
     pub fn facts(&self, number: u8) -> Facts {
-        if number == NONE { Facts::of_width(0) } else { self.known.facts[usize::from(number)] }
+        match number {
+            NONE => Facts::of_width(0),
+            STACK => Facts::NONE,
+            _ => self.known.facts[usize::from(number)],
+        }
     }
 
     /// The LoongArch register with the low half of x`number`: above may be anything.
     pub fn word(&mut self, number: u8) -> u8 {
-        if number == NONE {
-            return 0;
+        if number >= NONE {
+            return if number == STACK { STACK_POINTER } else { 0 };
         }
         match place(number) {
             Place::Register(register) => register,
@@ -79,7 +85,7 @@ impl Lowering<'_> {
 
     /// Clears the upper half of x`number` if that is to be done.
     pub fn tighten(&mut self, number: u8) {
-        if number == NONE || !self.known.is_loose(number) {
+        if number >= NONE || !self.known.is_loose(number) {
             return;
         }
         if let Place::Register(register) = place(number) {
