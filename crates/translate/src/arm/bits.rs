@@ -87,7 +87,7 @@ impl Lowering<'_> {
             (0, 31) if facts.sign => return self.put(d, from, is_wide, Facts { sign: true, ..facts }),
             (0, 7) => self.assembler.two(La::ExtWB, to, from),
             (0, 15) => self.assembler.two(La::ExtWH, to, from),
-            (_, 31) => self.assembler.immediate(La::SraiW, to, from, first.into()),
+            (..=31, 31) => self.assembler.immediate(La::SraiW, to, from, first.into()),
             (_, 63) => {
                 self.assembler.immediate(La::SraiD, to, from, first.into());
                 return self.put(d, to, true, Facts { width: 64, sign: first >= 32 });

@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; `instructions.tsv` is the one table all of it comes from.
 
 use super::registers::{FPCR, FPSR, is_readable, is_writable};
+use super::vector::modified_immediate;
 
 /// What the table knows of one instruction.
 #[derive(Debug)]
@@ -193,6 +194,10 @@ impl Instruction {
     /// Combinations of fields that the manual leaves unallocated are no instructions.
     fn is_defined(self) -> bool {
         let is_wide = self.is_wide();
+        let is_whole = self.bits(30, 1) != 0;
+        if self.mnemonic().ends_with('1') && !self.is_lane_defined() {
+            return false;
+        }
         let shift_fits = is_wide || self.bits(15, 1) == 0;
         for operand in self.row().operands {
             let fits = match operand {
@@ -207,6 +212,18 @@ impl Instruction {
                 Operand::Other("extend") => self.bits(10, 3) <= 4,
                 Operand::Other("bit") => true,
                 Operand::Other("fbits") => is_wide || !shift_fits,
+                Operand::Other("lanes") => is_whole || self.bits(22, 2) != 3,
+                Operand::Other("short") => self.bits(22, 2) != 3,
+                Operand::Other("floats") => is_whole || !self.is_double(),
+                Operand::Other("across") => self.bits(22, 2) < 2 || is_whole && self.bits(22, 2) == 2,
+                Operand::Other("element") => self.has_element(),
+                Operand::Other("index") => is_whole || self.bits(14, 1) == 0,
+                Operand::Other("amount") => self.bits(19, 4) != 0 && (is_whole || self.bits(22, 1) == 0),
+                Operand::Other("amount3") => self.bits(19, 4) != 0 && self.bits(22, 1) == 0,
+                Operand::Other("modified0" | "modified1") => modified_immediate(self).is_some(),
+                Operand::Other("list2" | "list3" | "list4") => {
+                    is_whole || self.bits(10, 2) != 3 || self.mnemonic().ends_with('1')
+                }
                 Operand::Address(b'r') => self.bits(14, 1) != 0,
                 Operand::Other("sysreg") => {
                     if self.op == Op::Mrs { is_readable(self.system_register()) } else { is_writable(self.system_register()) }
@@ -218,6 +235,30 @@ impl Instruction {
             }
         }
         true
+    }
+
+    /// Whether an element that is copied is one: of the sizes that the instruction has.
+    fn has_element(self) -> bool {
+        let (bits, is_whole) = (self.bits(16, 5), self.bits(30, 1) != 0);
+        let size = bits.trailing_zeros();
+        match self.op {
+            Op::Smov => size < 2 || size == 2 && is_whole,
+            Op::Umov => size < 3 && !is_whole || size == 3 && is_whole,
+            Op::DupElement | Op::DupGeneral => size < 3 || size == 3 && is_whole,
+            _ => size < 4,
+        }
+    }
+
+    /// Of loads and stores of one lane, whether the size and the lane's number go together.
+    fn is_lane_defined(self) -> bool {
+        use Op::*;
+        match self.op {
+            Ld1LaneH | Ld1LaneHPost | St1LaneH | St1LaneHPost => self.bits(10, 1) == 0,
+            Ld1LaneS | Ld1LaneSPost | St1LaneS | St1LaneSPost => {
+                self.bits(10, 2) == 0 || self.bits(10, 2) == 1 && self.bits(12, 1) == 0
+            }
+            _ => true,
+        }
     }
 
     fn is_logical(self) -> bool {

@@ -194,7 +194,8 @@ impl<'a> Lowering<'a> {
                     || self.atomic(i)
                     || self.system(i)
                     || self.float(i)
-                    || self.conversion(i);
+                    || self.conversion(i)
+                    || self.vector(i);
                 if !done {
                     self.serve(i);
                 }
@@ -207,7 +208,7 @@ impl<'a> Lowering<'a> {
         self.settle();
         self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
         let uses = self.reach.used_by(self.pc);
-        for number in (0..31).filter(|number| uses.written >> number & 1 != 0) {
+        for number in (0..31usize).filter(|number| uses.written >> number & 1 != 0) {
             self.known.facts[number] = Facts::NONE;
             self.constants[number] = None;
         }

@@ -25,6 +25,7 @@ mod service;
 pub mod system;
 mod unit;
 mod uses;
+mod vector;
 
 use std::ops::Range;
 

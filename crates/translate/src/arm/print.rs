@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::float::immediate;
 use super::instruction::{Instruction, Op, Operand};
+use super::vector::modified_immediate;
 
 const CONDITIONS: [&str; 16] =
     ["eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "al", "nv"];
@@ -83,7 +84,7 @@ impl Text {
             b'p' => general(number, i.is_wide(), true),
             b'e' => general(number, i.bits(13, 2) == 3, false),
             b'F' => format!("{}{number}", if i.is_double() { 'd' } else { 's' }),
-            b'V' => format!("v{number}"),
+            b'V' => format!("v{number}{}", if i.bits(30, 1) != 0 { ".16b" } else { ".8b" }),
             _ => format!("{}{number}", char::from(kind.to_ascii_lowercase())),
         }
     }
@@ -103,6 +104,8 @@ impl Text {
             b'h' => near(pair),
             b'i' => format!("[{base}], #{pair}"),
             b'j' => format!("[{base}, #{pair}]!"),
+            b's' if i.rm() == 31 => format!("[{base}], #"),
+            b's' => format!("[{base}], x{}", i.rm()),
             b'l' => format!("{:#x}", i.target(self.pc).unwrap_or_default()),
             b'r' => {
                 let index = general(i.bits(16, 5), i.bits(13, 2) == 3, false);
@@ -146,6 +149,15 @@ impl Text {
             "imm5" => format!("#{}", i.bits(16, 5)),
             "cond" => CONDITIONS[usize::from(i.condition())].into(),
             "prefetch" => format!("#{}", i.bits(0, 5)),
+            "lanes" | "short" | "floats" | "across" | "bytes" | "halves" | "float32" => {
+                let lane = if name == "floats" { 2 + i.bits(22, 1) } else { i.bits(22, 2) };
+                ["b", "h", "s", "d"][lane as usize].into()
+            }
+            "element" => format!("#{}", i.bits(16, 5)),
+            "index" => format!("#{}", i.bits(11, 4)),
+            "amount" | "amount3" | "amount64" => format!("#{}", i.bits(16, 7)),
+            "modified0" | "modified1" => format!("#{:#x}", modified_immediate(i).unwrap_or_default()),
+            "list1" | "list2" | "list3" | "list4" => format!("{{v{}, x {}}}", i.rd(), &name[4..]),
             "zero" => "#0.0".into(),
             "float" => {
                 let bits = immediate(i.bits(13, 8), i.is_double());

@@ -8,6 +8,7 @@ use longma_loongarch::{Fcsr, State};
 use super::instruction::{Instruction, Op};
 use super::operands::NONE;
 use super::registers::{FPCR, read, write};
+use super::vector;
 use crate::front_end::{Served, Structures};
 
 /// Rounding modes of FPCR, by their numbers there.
@@ -54,6 +55,9 @@ pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Serv
             }
         }
         _ => {
+            if let Some(served) = vector::service::serve(i, state, memory) {
+                return served;
+            }
             let raised = convert(i, state, memory);
             state.fcsr.0 |= (u32::from(raised.0) & 31) << 16;
         }

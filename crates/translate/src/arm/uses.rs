@@ -5,6 +5,7 @@
 use super::flags::{ALL, flags_of};
 use super::instruction::{Instruction, Op, Operand, Role};
 use super::registers::NZCV;
+use super::vector::count;
 
 /// What is read from a place on before it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,20 @@ impl Uses {
         }
     }
 
+    /// Vectors that are not named one by one.
+    fn lists(&mut self, i: Instruction) {
+        let bytes = if i.bits(30, 1) != 0 { 16 } else { 8 };
+        let role = if i.bits(22, 1) != 0 { Role::Written } else { Role::Read };
+        for index in 0..count(i).unwrap_or(0) {
+            self.vector((i.rd() + index) & 31, bytes, role);
+        }
+        if matches!(i.mnemonic(), "tbl" | "tbx") {
+            for index in 0..=i.bits(13, 2) as u8 {
+                self.vector((i.rn() + index) & 31, 16, Role::Read);
+            }
+        }
+    }
+
     fn vector(&mut self, number: u8, bytes: u8, role: Role) {
         if role != Role::Written {
             self.reads.upper[0] |= u32::from(bytes > 4) << number;
@@ -105,8 +120,11 @@ pub(super) fn uses(i: Instruction) -> Uses {
             }
             Operand::Address(b'l') => {}
             Operand::Address(kind) => {
-                let steps = matches!(kind, b't' | b'p' | b'i' | b'j');
+                let steps = matches!(kind, b't' | b'p' | b'i' | b'j' | b's');
                 uses.general(i.rn(), true, if steps { Role::Both } else { Role::Read });
+                if kind == b's' {
+                    uses.general(i.rm(), true, Role::Read);
+                }
                 if kind == b'r' {
                     uses.general(i.rm(), is_extended_wide(i), Role::Read);
                 }
@@ -114,6 +132,7 @@ pub(super) fn uses(i: Instruction) -> Uses {
             Operand::Other(_) => {}
         }
     }
+    uses.lists(i);
     if matches!(i.op, Op::Bl | Op::Blr) {
         uses.written |= 1 << 30;
     }

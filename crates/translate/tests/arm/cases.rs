@@ -69,7 +69,7 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
         if number(word, 0) == number(word, 10) && (text.starts_with("ldp") || text.starts_with("ldx") || text.starts_with("ldax")) {
             return None;
         }
-        if mask >> 16 & 31 == 0 && index.is_none() && bad(number(word, 16)) && word >> 27 & 7 != 5 {
+        if !is_vector && mask >> 16 & 31 == 0 && index.is_none() && bad(number(word, 16)) && word >> 27 & 7 != 5 {
             return None;
         }
     } else {
