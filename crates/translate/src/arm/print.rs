@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::float::immediate;
 use super::instruction::{Instruction, Op, Operand};
-use super::vector::modified_immediate;
+use super::vector::{lane_of, modified_immediate};
 
 const CONDITIONS: [&str; 16] =
     ["eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "al", "nv"];
@@ -84,6 +84,7 @@ impl Text {
             b'p' => general(number, i.is_wide(), true),
             b'e' => general(number, i.bits(13, 2) == 3, false),
             b'F' => format!("{}{number}", if i.is_double() { 'd' } else { 's' }),
+            b'E' => format!("v{}", lane_of(i).0),
             b'V' => format!("v{number}{}", if i.bits(30, 1) != 0 { ".16b" } else { ".8b" }),
             _ => format!("{}{number}", char::from(kind.to_ascii_lowercase())),
         }
@@ -153,6 +154,7 @@ impl Text {
                 let lane = if name == "floats" { 2 + i.bits(22, 1) } else { i.bits(22, 2) };
                 ["b", "h", "s", "d"][lane as usize].into()
             }
+            "elements" | "floate" | "floate1" => format!("[{}]", lane_of(i).1),
             "element" => format!("#{}", i.bits(16, 5)),
             "index" => format!("#{}", i.bits(11, 4)),
             "amount" | "amount3" | "amount64" => format!("#{}", i.bits(16, 7)),

@@ -5,7 +5,7 @@
 use super::flags::{ALL, flags_of};
 use super::instruction::{Instruction, Op, Operand, Role};
 use super::registers::NZCV;
-use super::vector::count;
+use super::vector::{count, lane_of};
 
 /// What is read from a place on before it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +114,7 @@ pub(super) fn uses(i: Instruction) -> Uses {
                     b'F' => uses.vector(number, if i.is_double() { 8 } else { 4 }, role),
                     b'D' => uses.vector(number, 8, role),
                     b'B' | b'H' | b'S' => uses.vector(number, 4, role),
+                    b'E' => uses.vector(lane_of(i).0, 16, role),
                     b'V' => uses.vector(number, if i.bits(30, 1) != 0 { 16 } else { 8 }, role),
                     _ => uses.vector(number, 16, role),
                 }

@@ -63,7 +63,7 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
         let is_vector = word >> 26 & 1 == 1;
         let number = |word: u32, at: u32| word >> at & 31;
         let bad = |register: u32| register == BASE || register == POINTER || steps && register == 31;
-        if !is_vector && (bad(number(word, 0)) || bad(number(word, 10)) && text.contains("p ")) {
+        if !is_vector && (bad(number(word, 0)) || bad(number(word, 10)) && (text.starts_with("ldp") || text.starts_with("stp") || text.contains("xp "))) {
             return None;
         }
         if number(word, 0) == number(word, 10) && (text.starts_with("ldp") || text.starts_with("ldx") || text.starts_with("ldax")) {

@@ -112,7 +112,26 @@ impl Lowering<'_> {
             self.put_lanes(d, is_whole);
             return true;
         }
-        self.logic(i) || self.vector_one(i, is_whole) || self.vector_accumulate(i) || self.compare_with_zero(i, is_whole)
+        self.float_extreme(i) || self.logic(i) || self.vector_one(i, is_whole) || self.vector_accumulate(i) || self.compare_with_zero(i, is_whole)
+    }
+
+    /// FMAX and FMIN, which a NaN comes out of: LSX gives the number, and a sum the NaN.
+    fn float_extreme(&mut self, i: Instruction) -> bool {
+        let double = usize::from(i.is_double());
+        let op = match i.op {
+            Op::FmaxV => [La::VfmaxS, La::VfmaxD][double],
+            Op::FminV => [La::VfminS, La::VfminD][double],
+            _ => return false,
+        };
+        let (d, is_whole) = (i.rd(), i.is_whole());
+        let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
+        let (unordered, sum) = (self.borrow_vector(&[d, n, m]), self.borrow_vector(&[d, n, m]));
+        self.assembler.three([La::VfcmpCunS, La::VfcmpCunD][double], unordered, n, m);
+        self.assembler.three([La::VfaddS, La::VfaddD][double], sum, n, m);
+        self.assembler.three(op, d, n, m);
+        self.four(La::VbitselV, [d, d, sum, unordered]);
+        self.put_lanes(d, is_whole);
+        true
     }
 
     fn logic(&mut self, i: Instruction) -> bool {

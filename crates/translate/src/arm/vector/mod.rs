@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 mod arithmetic;
+mod long;
 mod moves;
 mod reduce;
 mod scalar;
@@ -10,6 +11,7 @@ pub(super) mod service;
 mod shifts;
 mod structures;
 
+pub(super) use long::lane_of;
 pub(super) use moves::modified_immediate;
 pub(super) use structures::count;
 
@@ -29,6 +31,7 @@ impl Lowering<'_> {
             || self.vector_reduce(i)
             || self.vector_shift(i)
             || self.vector_scalar(i)
+            || self.vector_long(i)
             || self.structures(i)
     }
 

@@ -29,6 +29,8 @@ impl Lowering<'_> {
             SminpV => self.pairs(i, LEAST[0][i.size()]),
             UminpV => self.pairs(i, LEAST[1][i.size()]),
             FaddpV => self.pairs(i, if i.is_double() { La::VfaddD } else { La::VfaddS }),
+            FmaxnmpV => self.pairs(i, if i.is_double() { La::VfmaxD } else { La::VfmaxS }),
+            FminnmpV => self.pairs(i, if i.is_double() { La::VfminD } else { La::VfminS }),
             SaddlpV | UaddlpV => {
                 let n = self.lanes(i.rn(), i.is_whole());
                 self.assembler.three(SUMS[usize::from(i.op == UaddlpV)][i.size()], i.rd(), n, n);
@@ -54,7 +56,7 @@ impl Lowering<'_> {
     /// An operation on neighbours: those of Rn, then those of Rm.
     fn pairs(&mut self, i: Instruction, op: La) {
         let (d, is_whole) = (i.rd(), i.is_whole());
-        let size = if i.op == Op::FaddpV { 2 + usize::from(i.is_double()) } else { i.size() };
+        let size = if matches!(i.op, Op::FaddpV | Op::FmaxnmpV | Op::FminnmpV) { 2 + usize::from(i.is_double()) } else { i.size() };
         let even = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD][size];
         let odd = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD][size];
         let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));

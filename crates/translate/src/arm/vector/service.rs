@@ -2,6 +2,7 @@
 //! Not those that have a short sequence of LSX.
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2.
 
+use longma_loongarch::float::{self, Double, Single};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
 use super::shifts::amounts;
@@ -55,6 +56,9 @@ pub(in crate::arm) fn serve(i: Instruction, state: &mut State, memory: &dyn Stru
                 d & !mask | value & mask
             });
         }
+        Sqxtn | Sqxtn2 | Uqxtn | Uqxtn2 | Sqxtun | Sqxtun2 => narrow(i, state),
+        RbitV => each(i, state, 0, |n, _, _, _| u64::from((n as u8).reverse_bits())),
+        FmaxpV | FminpV => float_pairs(i, state),
         // By a whole lane: what is rounded is half of it.
         SrshrV => each(i, state, amounts(i).0, |_, _, _, _| 0),
         UrshrV => each(i, state, amounts(i).0, |n, _, _, bits| n >> (bits - 1)),
@@ -88,6 +92,50 @@ fn each(i: Instruction, state: &mut State, size: usize, of: impl Fn(u64, u64, u6
         put_lane(&mut d, size, index, value);
     }
     put(state, i.rd(), d, i.is_whole());
+}
+
+/// SQXTN, UQXTN and SQXTUN: what does not fit becomes the nearest that does.
+fn narrow(i: Instruction, state: &mut State) {
+    let (n, size) = (bytes(state, i.rn()), i.size());
+    let (from, to) = (16u32 << size, 8u32 << size);
+    let mut result = bytes(state, i.rd());
+    let first = if i.is_whole() { 8 >> size } else { 0 };
+    for index in 0..8 >> size {
+        let lane = lane(&n, size + 1, index);
+        let signed = i128::from((lane << (64 - from)) as i64 >> (64 - from));
+        let value = match i.op {
+            Op::Sqxtn | Op::Sqxtn2 => signed.clamp(-(1 << (to - 1)), (1 << (to - 1)) - 1),
+            Op::Uqxtn | Op::Uqxtn2 => i128::from(lane).min((1 << to) - 1),
+            _ => signed.clamp(0, (1 << to) - 1),
+        };
+        put_lane(&mut result, size, first + index, value as u64);
+    }
+    put(state, i.rd(), result, i.is_whole());
+}
+
+/// FMAXP and FMINP: of neighbours, those of Rn and then those of Rm; a NaN comes out.
+fn float_pairs(i: Instruction, state: &mut State) {
+    let (n, m, size) = (bytes(state, i.rn()), bytes(state, i.rm()), if i.is_double() { 3 } else { 2 });
+    let lanes = if i.is_whole() { 16 } else { 8 } >> size;
+    let mut result = [0; 16];
+    let mode = float::RoundingMode::NearestEven;
+    for index in 0..lanes {
+        let (from, at) = if index < lanes / 2 { (&n, 2 * index) } else { (&m, 2 * index - lanes) };
+        let (a, b) = (lane(from, size, at), lane(from, size, at + 1));
+        let is_nan = |value: u64| {
+            if size == 3 { f64::from_bits(value).is_nan() } else { f32::from_bits(value as u32).is_nan() }
+        };
+        let value = match (size == 3, is_nan(a) || is_nan(b), i.op == Op::FmaxpV) {
+            (true, true, _) => float::add::<Double>(a, b, mode).0,
+            (false, true, _) => float::add::<Single>(a, b, mode).0,
+            (true, _, true) => float::max::<Double>(a, b).0,
+            (true, _, false) => float::min::<Double>(a, b).0,
+            (false, _, true) => float::max::<Single>(a, b).0,
+            (false, _, false) => float::min::<Single>(a, b).0,
+        };
+        put_lane(&mut result, size, index, value);
+    }
+    put(state, i.rd(), result, i.is_whole());
 }
 
 /// TBL and TBX.
