@@ -100,7 +100,7 @@ impl Lowering<'_> {
         self.barrier_if(i, RELEASE);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        let value = self.own(from);
+        let value = self.own_apart(from, base);
         self.assembler.copy(value, from);
         self.store_if_reserved(i, if is_wide { La::ScD } else { La::ScW }, value, base);
     }
@@ -145,7 +145,7 @@ impl Lowering<'_> {
         self.barrier_if(i, RELEASE);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        let value = self.own(from);
+        let value = self.own_apart(from, base);
         self.assembler.copy(value, from);
         let high = self.source(i.ra(), is_wide);
         if is_wide {
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         let base = self.base(i);
         // What is compared is first sign-extended, as what is loaded comes.
         let from = self.source(i.rm(), is_wide);
-        let expected = self.own(from);
+        let expected = self.own_apart(from, base);
         match size {
             0 => self.assembler.two(La::ExtWB, expected, from),
             1 => self.assembler.two(La::ExtWH, expected, from),
@@ -239,7 +239,7 @@ impl Lowering<'_> {
         let base = self.base(i);
         let mut value = self.source(i.rm(), size == 3);
         if matches!(i.op, Ldclrb | Ldclrh | LdclrW | LdclrX) {
-            let to = self.own(value);
+            let to = self.own_apart(value, base);
             self.assembler.three(La::Nor, to, value, 0);
             value = to;
         }
@@ -264,7 +264,7 @@ impl Lowering<'_> {
         let picks = matches!(change, La::Slt | La::Sltu);
         if picks {
             // Compared as it is loaded.
-            let to = self.own(value);
+            let to = self.own_apart(value, base);
             if is_signed {
                 self.assembler.two(extend, to, value);
             } else {

@@ -385,6 +385,8 @@ impl Lowering<'_> {
         let (a, b) = self.compared(a, b, comparison.is_wide, true);
         self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
         self.assembler.place(over);
+        // What has been loaded on one way only is not there on the other.
+        self.kept = [None; 3];
     }
 
     /// ADC and SBC: the second operand of SBC is inverted.
@@ -398,7 +400,7 @@ impl Lowering<'_> {
         let (a, mut b) = (self.source(i.rn(), is_wide), self.source(i.rm(), is_wide));
         let (add, value) = (if is_wide { La::AddD } else { La::AddW }, self.temporary());
         if matches!(i.op, Op::Sbc | Op::Sbcs) {
-            let to = self.own(b);
+            let to = self.own_apart(b, a);
             self.assembler.three(La::Nor, to, b, 0);
             b = to;
         }

@@ -310,7 +310,7 @@ impl Lowering<'_> {
                     (Kind::And, _) => La::And,
                 };
                 self.assembler.three(op, to, first, second);
-                self.free(second);
+                self.free_apart(second, to);
             }
         }
         if comparison.kind == Kind::And && !is_wide {
@@ -354,11 +354,11 @@ impl Lowering<'_> {
         if op == TestOp::Equal && k == 0 {
             return (j, !is_opposite);
         }
-        let to = if TEMPORARIES.contains(&j) && op != TestOp::Flag { j } else { self.temporary() };
+        let to = if op == TestOp::Flag { self.temporary() } else { self.own(j) };
         match op {
             TestOp::Equal => {
                 self.assembler.three(La::Xor, to, j, k);
-                self.free(k);
+                self.free_apart(k, to);
                 return (to, !is_opposite);
             }
             TestOp::Less => self.assembler.three(La::Slt, to, j, k),
@@ -366,7 +366,7 @@ impl Lowering<'_> {
             TestOp::Flag => self.assembler.two(La::Movcf2gr, to, j),
         }
         if op != TestOp::Flag {
-            self.free(k);
+            self.free_apart(k, to);
         }
         (to, is_opposite)
     }

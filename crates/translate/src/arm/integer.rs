@@ -124,9 +124,10 @@ impl Lowering<'_> {
         let is_wide = i.is_wide();
         let (option, shift) = (i.bits(13, 3), i.bits(10, 3));
         let is_sum = i.op == Op::AddExt;
-        let first = if i.rn() == NONE { STACK_POINTER } else { self.source(i.rn(), is_wide) };
         let joins = is_sum && is_wide && (1..=4).contains(&shift);
+        // The second operand first: it may be changed where it is.
         let (second, _) = self.extended(i.rm(), option, if joins { 0 } else { shift });
+        let first = if i.rn() == NONE { STACK_POINTER } else { self.source(i.rn(), is_wide) };
         let to = if i.rd() == NONE { STACK_POINTER } else { self.target(i.rd()) };
         if joins {
             self.scaled_sum(to, second, first, shift as u8);
@@ -300,7 +301,7 @@ impl Lowering<'_> {
                 (to, Some(to), facts.or(Facts::of(-1)))
             }
             (op, _) => {
-                let to = self.own(second);
+                let to = self.own_apart(second, first);
                 let facts = match op {
                     Op::Csinc => {
                         self.assembler.immediate(if is_wide { La::AddiD } else { La::AddiW }, to, second, 1);
@@ -331,7 +332,7 @@ impl Lowering<'_> {
         }
         let part = match other {
             Some(own) => own,
-            None => self.own(second),
+            None => self.own_apart(second, first),
         };
         self.assembler.three(clear, part, chosen, mask);
         let to = self.target_apart(d, &[part]);
@@ -396,7 +397,7 @@ impl Lowering<'_> {
         }
         let to = self.own(n);
         self.assembler.three(product, to, n, m);
-        self.free(m);
+        self.free_apart(m, to);
         self.accumulate(i, to, is_wide);
     }
 
@@ -426,7 +427,7 @@ impl Lowering<'_> {
         }
         let to = self.own(n);
         self.assembler.three(op, to, n, m);
-        self.free(m);
+        self.free_apart(m, to);
         self.accumulate(i, to, true);
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Lowering<'a> {
     pub next: Option<u64>,
     /// Temporary registers given away for this instruction, as a set.
     pub taken: u8,
+    /// The register of the source whose value each of the temporary registers but the last holds as well, and since which instruction.
+    pub kept: [Option<(u8, usize)>; 3],
     /// Vectors whose registers hold something else during this instruction.
     borrowed: Vec<u8>,
     /// The same, whose low half is in a temporary register meanwhile, and that is all there is to it.
@@ -78,6 +80,7 @@ impl<'a> Lowering<'a> {
             pc: 0,
             next: None,
             taken: 0,
+            kept: [None; 3],
             borrowed: Vec::new(),
             lent: None,
             short_at: None,
@@ -101,6 +104,7 @@ impl<'a> Lowering<'a> {
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
         self.constants = [None; 31];
+        self.kept = [None; 3];
         match self.inner.get(&leader) {
             Some(&label) => {
                 self.assembler.place(label);
@@ -211,6 +215,7 @@ impl<'a> Lowering<'a> {
         for number in (0..31usize).filter(|number| uses.written >> number & 1 != 0) {
             self.known.facts[number] = Facts::NONE;
             self.constants[number] = None;
+            self.forget(number as u8);
         }
     }
 

@@ -141,14 +141,15 @@ impl Lowering<'_> {
     fn indexed(&mut self, i: Instruction) {
         let access = Access::of_one(i);
         let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
-        let base = self.whole_or_stack(i.rn());
+        // The index first: it may be changed where it is.
         let (index, _) = self.extended(i.rm(), i.bits(13, 3), 0);
+        let base = self.whole_or_stack(i.rn());
         let address = if shift == 0 {
             Address::Sum(base, index)
         } else {
             let to = self.own(index);
             self.scaled_sum(to, index, base, shift as u8);
-            self.free(base);
+            self.free_apart(base, to);
             Address::Near(to, 0)
         };
         self.access(access, i.rd(), address);

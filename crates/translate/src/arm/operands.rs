@@ -15,15 +15,53 @@ pub(super) const NONE: u8 = 31;
 pub(super) const STACK: u8 = 32;
 
 impl Lowering<'_> {
-    /// A general register for this instruction.
+    /// A general register for this instruction: one whose value nobody needs, if there is one.
     pub fn temporary(&mut self) -> u8 {
-        let free = TEMPORARIES.iter().enumerate().find(|(n, _)| self.taken >> n & 1 == 0);
-        let Some((n, register)) = free else {
+        self.take([3, 0, 1, 2])
+    }
+
+    /// The same, for a value that may be needed again.
+    fn lasting(&mut self) -> u8 {
+        self.take([0, 1, 2, 3])
+    }
+
+    fn take(&mut self, order: [usize; 4]) -> u8 {
+        let free = || order.into_iter().filter(|n| self.taken >> n & 1 == 0);
+        let oldest = || free().min_by_key(|n| self.kept.get(*n).copied().flatten().map_or(0, |(_, index)| index));
+        let empty = free().find(|n| self.kept.get(*n).copied().flatten().is_none());
+        let Some(n) = empty.or_else(oldest) else {
             self.short_at.get_or_insert(self.pc);
             return SCRATCH;
         };
         self.taken |= 1 << n;
-        *register
+        if let Some(kept) = self.kept.get_mut(n) {
+            *kept = None;
+        }
+        TEMPORARIES[n]
+    }
+
+    /// Notes that `register` holds x`number` beyond this instruction, if it is a temporary one that lasts.
+    fn keep(&mut self, number: u8, register: u8) {
+        self.forget(number);
+        let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
+        if let Some(kept) = n.and_then(|n| self.kept.get_mut(n)) {
+            *kept = Some((number, self.index));
+        }
+    }
+
+    /// No temporary register holds x`number` any more.
+    pub fn forget(&mut self, number: u8) {
+        for kept in self.kept.iter_mut().filter(|kept| kept.is_some_and(|(other, _)| other == number)) {
+            *kept = None;
+        }
+    }
+
+    /// The temporary register that holds x`number`.
+    fn kept(&mut self, number: u8) -> Option<u8> {
+        let n = self.kept.iter().position(|kept| kept.is_some_and(|(other, _)| other == number))?;
+        self.kept[n] = Some((number, self.index));
+        self.taken |= 1 << n;
+        Some(TEMPORARIES[n])
     }
 
     /// Gives a temporary register back; others stay as they are.
@@ -35,7 +73,23 @@ impl Lowering<'_> {
 
     /// The register itself if it is a temporary one, or another that is.
     pub fn own(&mut self, register: u8) -> u8 {
-        if TEMPORARIES.contains(&register) { register } else { self.temporary() }
+        let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) else { return self.temporary() };
+        if let Some(kept) = self.kept.get_mut(n) {
+            *kept = None;
+        }
+        register
+    }
+
+    /// The same, of a register whose value `other` may be as well: that stays.
+    pub fn own_apart(&mut self, register: u8, other: u8) -> u8 {
+        if register == other { self.temporary() } else { self.own(register) }
+    }
+
+    /// Gives a temporary register back if it is not `other`.
+    pub fn free_apart(&mut self, register: u8, other: u8) {
+        if register != other {
+            self.free(register);
+        }
     }
 
     /// What is known of the value of x`number` where it is.
@@ -52,19 +106,21 @@ impl Lowering<'_> {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
-        match place(number) {
-            Place::Register(register) => register,
-            Place::Scratch(scratch) => {
-                let register = self.temporary();
-                self.assembler.two(La::Movscr2gr, register, scratch);
-                register
-            }
-            Place::Slot(offset) => {
-                let register = self.temporary();
-                self.assembler.immediate(La::LdD, register, SLOTS, offset);
-                register
-            }
+        let there = place(number);
+        if let Place::Register(register) = there {
+            return register;
         }
+        if let Some(register) = self.kept(number) {
+            return register;
+        }
+        let register = self.lasting();
+        match there {
+            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset),
+            Place::Register(_) => {}
+        }
+        self.keep(number, register);
+        register
     }
 
     /// The LoongArch register with x`number`.
@@ -124,7 +180,7 @@ impl Lowering<'_> {
         }
         match place(number) {
             Place::Register(register) => register,
-            _ => self.temporary(),
+            _ => self.lasting(),
         }
     }
 
@@ -132,6 +188,7 @@ impl Lowering<'_> {
     pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
         match (number != NONE).then(|| place(number)) {
             Some(Place::Register(register)) if !sources.contains(&register) => register,
+            Some(Place::Scratch(_) | Place::Slot(_)) => self.lasting(),
             _ => self.temporary(),
         }
     }
@@ -161,6 +218,8 @@ impl Lowering<'_> {
                     Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset),
                     Place::Register(_) => {}
                 }
+                self.known.facts[usize::from(number)] = facts;
+                self.keep(number, register);
             }
         }
     }

@@ -3,7 +3,7 @@
 use longma_translate::arm::instruction::{Op, decode, patterns};
 
 use super::cases::{Random, instruction, is_memory, number, state};
-use super::machine::{Case, can_compare, differences};
+use super::machine::{Case, MIDDLE, can_compare, differences};
 
 /// tst xzr, xzr: nobody reads the flags that were there.
 const FORGET: u32 = 0xea1f_03ff;
@@ -12,16 +12,18 @@ const FORGET: u32 = 0xea1f_03ff;
 fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
     let mut words = Vec::new();
     let length = 2 + random.below(7) as usize;
+    // No branch goes between an access and what sets its base.
+    let has_branches = random.below(2) == 0;
     while words.len() < length {
-        let left = (length - words.len()) as u64;
+        let left = length.saturating_sub(words.len()) as u64;
         let (matched, mask) = patterns[random.below(patterns.len() as u64) as usize];
         match random.below(8) {
-            0 if left > 1 => {
+            0 if left > 1 && has_branches => {
                 // b.cond
                 let over = 1 + random.below(left - 1) as u32;
                 words.push(0x5400_0000 | (over + 1) << 5 | random.below(14) as u32);
             }
-            1 if left > 1 => {
+            1 if left > 1 && has_branches => {
                 // cbz, cbnz, tbz, tbnz
                 let over = 2 + random.below(left - 1) as u32;
                 let register = random.below(28) as u32;
@@ -34,8 +36,12 @@ fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
             2 | 3 => words.push(compare(random)),
             4 => words.push(select(random)),
             _ => {
-                let Some((i, _)) = instruction(matched, mask, random) else { continue };
-                if !is_memory(i) && !matches!(i.op, Op::Adr | Op::Adrp) && i.word >> 27 & 7 != 3 {
+                let Some((i, index)) = instruction(matched, mask, random) else { continue };
+                if is_memory(i) && !has_branches && index.is_none() && i.word >> 5 & 31 == 29 && i.word >> 27 & 7 != 3 {
+                    // The base may have been changed: movz, movk.
+                    words.extend([0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29, 0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29]);
+                    words.push(i.word);
+                } else if !is_memory(i) && !matches!(i.op, Op::Adr | Op::Adrp) && i.word >> 27 & 7 != 3 {
                     words.push(i.word);
                 }
             }

@@ -142,13 +142,14 @@ impl Lowering<'_> {
         let is_scalar = i.bits(28, 1) != 0;
         let is_whole = i.is_whole() && !is_scalar;
         let n = if is_scalar { self.scalar(i.rn(), i) } else { self.lanes(i.rn(), is_whole) };
-        let mut factor = self.second(i, &[d, n]);
+        let factor = self.second(i, &[d, n]);
+        let mut n = n;
         if matches!(i.op, Op::FmlsE | Op::FmlsSE) {
-            // The product is negated: one of its factors is.
+            // The product is negated: its first factor is.
             let (op, bit) = if i.is_double() { (La::VbitreviD, 63) } else { (La::VbitreviW, 31) };
             let to = self.borrow_vector(&[d, n, factor]);
-            self.assembler.immediate(op, to, factor, bit);
-            factor = to;
+            self.assembler.immediate(op, to, n, bit);
+            n = to;
         }
         let multiplies = matches!(i.op, Op::FmulE | Op::FmulSE);
         if is_scalar {
