@@ -128,12 +128,12 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });
                 let taken = self.taken;
                 let test = self.test(condition);
-                self.truth(test, TRUTH);
+                let holds = self.store_truth(test);
                 self.taken = taken;
                 if d != NONE {
                     self.compute(comparison, d);
                 }
-                self.known.flags = Flags::Truth(condition);
+                self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
             }
             Way::Stored(flags) => {
                 let (a, b) = self.compared(a, b, is_wide, true);

@@ -348,6 +348,19 @@ impl Lowering<'_> {
         }
     }
 
+    /// Puts into [`TRUTH`] what is not zero if a test holds or, if this gives false, if it does not.
+    pub fn store_truth(&mut self, test: Test) -> bool {
+        let Test { op, j, k, is_opposite } = test;
+        match op {
+            TestOp::Equal if k == 0 => self.assembler.copy(TRUTH, j),
+            TestOp::Equal => self.assembler.three(La::Xor, TRUTH, j, k),
+            TestOp::Less => self.assembler.three(La::Slt, TRUTH, j, k),
+            TestOp::Below => self.assembler.three(La::Sltu, TRUTH, j, k),
+            TestOp::Flag => self.assembler.two(La::Movcf2gr, TRUTH, j),
+        }
+        is_opposite == (op == TestOp::Equal)
+    }
+
     /// A register that is not zero if a test holds or, as the second value says, if it does not.
     pub fn mask(&mut self, test: Test) -> (u8, bool) {
         let Test { op, j, k, is_opposite } = test;

@@ -54,7 +54,7 @@ impl Lowering<'_> {
 
     /// A scalar has been written.
     pub fn put_scalar(&mut self, number: u8, is_double: bool) {
-        self.known.valid[usize::from(number)] = if is_double { 8 } else { 4 };
+        self.put_vector(number, if is_double { 8 } else { 4 });
     }
 
     /// Scalar floating-point instructions but conversions.
@@ -267,7 +267,7 @@ impl Lowering<'_> {
                 let from = self.whole(n);
                 self.widen(d, 8);
                 self.assembler.immediate(La::Vinsgr2vrD, d, from, 1);
-                self.known.valid[usize::from(d)] = 16;
+                self.put_vector(d, 16);
             }
             _ if d == NONE => {}
             Op::FmovWs => {

@@ -232,8 +232,10 @@ impl Lowering<'_> {
         let constant = self.known_constant(m);
         let facts = self.facts(m);
         if !is_wide && facts.width > 32 && !facts.sign {
-            let from = self.unsigned_word(m);
-            return self.put(d, from, true, Facts::ZERO_EXTENDED);
+            let from = self.word(m);
+            let to = self.target(d);
+            self.assembler.field(La::BstrpickD, to, from, 31, 0);
+            return self.put(d, to, true, Facts::ZERO_EXTENDED);
         }
         let from = self.source(m, is_wide);
         let facts = self.facts(m);

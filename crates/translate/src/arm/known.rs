@@ -56,13 +56,15 @@ pub struct Known {
     pub(super) loose: u32,
     /// The bytes of each vector that are as they are to be; those above are to be zero.
     pub(super) valid: [u8; 32],
+    /// The bytes of each vector above which it is to be zero; 16 if that is not known.
+    pub(super) used: [u8; 32],
     /// Where the condition flags are.
     pub(super) flags: Flags,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { facts: [Facts::NONE; 31], loose: 0, valid: [16; 32], flags: Flags::Stored }
+        Self { facts: [Facts::NONE; 31], loose: 0, valid: [16; 32], used: [16; 32], flags: Flags::Stored }
     }
 }
 
@@ -82,15 +84,20 @@ impl Known {
         self.loose >> number & 1 != 0 || self.facts[number].width <= 32
     }
 
-    /// What holds where all of these lead to, if code there reads of upper halves only those of `wide`, and of vectors those with more
-    /// than four or eight bytes in `upper`.
-    pub(super) fn join(outs: &[Self], wide: u32, upper: [u32; 2]) -> Self {
+    /// What holds where all of these lead to, each with whether it leads back, if code there reads of upper halves only those of `wide`,
+    /// and of vectors those with more than four or eight bytes in `upper`.
+    pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
+        let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
             let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);
-            let may_be_loose = wide >> number & 1 == 0 && outs.iter().all(|known| known.is_narrow(number));
+            // Where a loop leaves it loose, nobody in there asks for all of it each time.
+            let loose_back = ways.iter().any(|(back, known)| *back && known.loose >> number & 1 != 0);
+            let all_loose = outs.iter().all(|known| known.loose >> number & 1 != 0);
+            let pays = wide >> number & 1 == 0 || loose_back || all_loose;
+            let may_be_loose = pays && outs.iter().all(|known| known.is_narrow(number));
             joined.loose = joined.loose & !(1 << number) | u32::from(some_loose && may_be_loose) << number;
             joined.facts[number] = if !some_loose || may_be_loose {
                 facts
@@ -102,10 +109,15 @@ impl Known {
         }
         for number in 0..32 {
             let valid = |known: &Self| known.valid[number];
-            let (least, most) = (outs.iter().map(valid).min().unwrap_or(16), outs.iter().map(valid).max().unwrap_or(16));
+            let least = outs.iter().map(valid).min().unwrap_or(16);
+            let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
             let needed = if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
-            // Of one that is whole nobody knows what is above.
-            joined.valid[number] = if most == 16 || needed > least { 16 } else { least };
+            // What nobody reads may be anything.
+            joined.valid[number] = if used <= least || needed <= least { least } else if used <= 8 && needed > 8 { 8 } else { 16 };
+            joined.used[number] = used.max(joined.valid[number].min(8));
+            if joined.valid[number] == 16 {
+                joined.used[number] = used;
+            }
         }
         joined
     }

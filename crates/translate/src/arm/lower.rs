@@ -32,8 +32,8 @@ pub(super) struct Lowering<'a> {
     pub known: Known,
     /// Registers whose value is a number that is known.
     pub constants: [Option<i64>; 31],
-    /// What was known where a jump leads to a leader.
-    pub outs: Vec<(u64, Known)>,
+    /// What was known where a jump leads to a leader, and whether it leads back.
+    pub outs: Vec<(u64, bool, Known)>,
     /// The block being translated, and what is read behind each of its instructions.
     pub block: Block,
     pub live_behind: Vec<Live>,
@@ -127,7 +127,8 @@ impl<'a> Lowering<'a> {
         if !self.is_first {
             return Known::default();
         }
-        let outs: Vec<Known> = self.outs.iter().filter(|(to, _)| *to == leader).map(|(_, known)| *known).collect();
+        let outs = self.outs.iter().filter(|(to, ..)| *to == leader);
+        let outs: Vec<(bool, Known)> = outs.map(|(_, back, known)| (*back, *known)).collect();
         let live = self.reach.live_at(leader);
         Known::join(&outs, live.wide, live.upper)
     }
@@ -217,6 +218,9 @@ impl<'a> Lowering<'a> {
             self.constants[number] = None;
             self.forget(number as u8);
         }
+        for number in (0..32u8).filter(|number| uses.vectors_written >> number & 1 != 0) {
+            self.put_vector(number, 16);
+        }
     }
 
     /// Brings every register into the form that the source has it in. Flags stay where they are.
@@ -242,6 +246,12 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// So many bytes of a vector have been written; those above are zero.
+    pub fn put_vector(&mut self, number: u8, bytes: u8) {
+        self.known.valid[usize::from(number)] = bytes;
+        self.known.used[usize::from(number)] = bytes;
+    }
+
     /// What a jump to `to` finds there.
     fn wanted_at(&self, to: u64) -> Known {
         if self.inner.contains_key(&to) { self.plan.get(&to).copied().unwrap_or_default() } else { Known::default() }
@@ -249,7 +259,7 @@ impl<'a> Lowering<'a> {
 
     /// Brings registers into the form in which code at `to` finds them, and notes what is known.
     pub fn go_to(&mut self, to: u64) {
-        self.outs.push((to, Known { flags: Flags::Stored, ..self.known }));
+        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
         if self.is_first {
             return;
         }

@@ -201,7 +201,7 @@ impl Lowering<'_> {
             if access.loads {
                 self.emit(near, far, index, part, address);
                 self.assembler.two(La::Movgr2frD, register, part);
-                self.known.valid[usize::from(register)] = 8;
+                self.put_vector(register, 8);
             } else {
                 self.assembler.two(La::Movfr2grS, part, register);
                 self.emit(near, far, index, part, address);
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         }
         self.emit(near, None, index, register, address);
         if access.loads {
-            self.known.valid[usize::from(register)] = access.bytes;
+            self.put_vector(register, access.bytes);
         }
     }
 

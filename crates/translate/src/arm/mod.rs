@@ -52,14 +52,6 @@ const NUMBER: u8 = 8;
 #[derive(Debug)]
 pub struct Aarch64;
 
-/// x`number`, which is in a register of LoongArch's.
-fn x(state: &State, number: u8) -> u64 {
-    match registers::place(number) {
-        registers::Place::Register(register) => state.r(register),
-        _ => 0,
-    }
-}
-
 impl FrontEnd for Aarch64 {
     type Service = Instruction;
     type Pending = Known;
@@ -122,8 +114,9 @@ impl FrontEnd for Aarch64 {
     }
 
     fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
-        let arguments = std::array::from_fn(|number| x(state, number as u8));
-        system::prepare(x(state, NUMBER), arguments, room, memory)
+        let x = |number| registers::read(state, number, memory);
+        let arguments = std::array::from_fn(|number| x(number as u8));
+        system::prepare(x(NUMBER), arguments, room, memory)
     }
 
     fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {

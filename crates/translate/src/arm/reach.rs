@@ -152,7 +152,8 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
-            Op::Br | Op::Blr => flags(0),
+            // Of a trap nobody comes back: the handler's view is not asked for.
+            Op::Br | Op::Blr | Op::Brk => flags(0),
             _ => flags(ALL),
         }
     }
@@ -186,10 +187,25 @@ impl Reach {
         }
     }
 
+    /// The flags that the code behind a call reads before it goes elsewhere. The calling convention says that they mean nothing there, so
+    /// that only code which has its own convention does.
+    fn read_at_once(&self, mut pc: u64) -> u8 {
+        let mut read = 0;
+        while let Some(Some(i)) = self.instructions.get(&pc) {
+            let uses = self.used_by(pc);
+            read |= uses.reads.flags;
+            if uses.sets_flags || i.ends_block() {
+                break;
+            }
+            pc = pc.wrapping_add(4);
+        }
+        read
+    }
+
     fn find_live(&mut self) {
         let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
         let calls = self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
-        let behind_calls: Vec<u64> = calls.map(|(pc, _)| pc.wrapping_add(4)).collect();
+        self.returned = calls.fold(0, |sum, (pc, _)| sum | self.read_at_once(pc.wrapping_add(4)));
         self.live.extend(self.leaders.iter().map(|&leader| (leader, Live::default())));
         loop {
             let mut changed = false;
@@ -200,10 +216,6 @@ impl Reach {
                 }
                 changed |= self.live.insert(*leader, live) != Some(live);
             }
-            let behind = behind_calls.iter().filter_map(|pc| self.live.get(pc));
-            let returned = behind.fold(0, |sum, live| sum | live.flags);
-            changed |= returned != self.returned;
-            self.returned = returned;
             if !changed {
                 return;
             }
@@ -241,8 +253,7 @@ fn flags_read(pages: &FxHashSet<u64>, mut pc: u64, fetch: &dyn Fn(u64) -> Option
             return read;
         }
         match i.op {
-            Op::Br | Op::Blr | Op::Ret | Op::Bl => return read,
-            Op::Brk => return ALL,
+            Op::Br | Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
             Op::B => match i.target(pc) {
                 Some(target) => pc = target,
                 None => return ALL,

@@ -32,11 +32,12 @@ pub const FLOAT_TRUTH: u8 = 4;
 /// A condition flag that holds nothing between two source instructions.
 pub const FLAG_TEMPORARY: u8 = 5;
 
-/// The scratch registers of the binary-translation extension: the thread pointer, then x16 to x18.
+/// The scratch registers of the binary-translation extension: the thread pointer, then x16, x27 and x28.
 pub const THREAD_POINTER: u8 = 0;
 
-/// Where in the slots x24 to x28 are.
-const SLOT_OF_X24: i32 = 0;
+/// Where in the slots x5 to x7 are, and x25 and x26.
+const SLOT_OF_X5: i32 = 0;
+const SLOT_OF_X25: i32 = 24;
 /// Where in the slots the word is that the last exclusive load of a byte or a half has read.
 pub const SLOT_OF_EXCLUSIVE: i32 = 40;
 /// Where vectors are while their registers hold something else.
@@ -58,10 +59,14 @@ pub enum Place {
 /// Where x`number` is, 0 to 30.
 pub const fn place(number: u8) -> Place {
     match number {
-        0..=15 => Place::Register(4 + number),
-        16..=18 => Place::Scratch(number - 15),
-        19..=23 => Place::Register(number + 4),
-        24..=28 => Place::Slot(SLOT_OF_X24 + 8 * (number as i32 - 24)),
+        0..=4 | 8..=15 => Place::Register(4 + number),
+        5..=7 => Place::Slot(SLOT_OF_X5 + 8 * (number as i32 - 5)),
+        16 => Place::Scratch(1),
+        17 | 18 => Place::Register(number - 7),
+        19 => Place::Register(9),
+        20..=24 => Place::Register(number + 3),
+        25 | 26 => Place::Slot(SLOT_OF_X25 + 8 * (number as i32 - 25)),
+        27 | 28 => Place::Scratch(number - 25),
         29 => Place::Register(22),
         _ => Place::Register(20),
     }

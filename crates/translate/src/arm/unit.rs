@@ -57,12 +57,12 @@ fn plan(reach: &Reach) -> Plan {
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.all();
-        let mut outs: FxHashMap<u64, Vec<Known>> = FxHashMap::default();
-        for (to, known) in lowering.outs {
-            outs.entry(to).or_default().push(known);
+        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+        for (to, back, known) in lowering.outs {
+            outs.entry(to).or_default().push((back, known));
         }
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
-        let of = |(to, outs): (&u64, &Vec<Known>)| {
+        let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);
             let known = if given_up.contains(to) { Known::default() } else { Known::join(outs, live.wide, live.upper) };
             (*to, known)

@@ -43,7 +43,7 @@ impl Lowering<'_> {
 
     /// A vector has been written, of 16 bytes or of eight with zero above.
     fn put_lanes(&mut self, number: u8, is_whole: bool) {
-        self.known.valid[usize::from(number)] = if is_whole { 16 } else { 8 };
+        self.put_vector(number, if is_whole { 16 } else { 8 });
     }
 
     /// `vilvl.d`: the low half of `k`, and above it that of `j`.

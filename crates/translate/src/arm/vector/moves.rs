@@ -104,6 +104,9 @@ impl Lowering<'_> {
         if is_whole || value == 0 {
             self.assembler.two(La::Vreplgr2vrD, d, from);
             self.put_lanes(d, true);
+            if value == 0 {
+                self.known.used[usize::from(d)] = 4;
+            }
         } else {
             self.assembler.two(La::Movgr2frD, d, from);
             self.put_lanes(d, false);
