@@ -9,6 +9,9 @@ use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
 use super::registers::*;
+use crate::front_end::{MARK_NUMBER, MARKS};
+
+const _: () = assert!(matches!(place(0), Place::Register(MARK_NUMBER)));
 
 impl Lowering<'_> {
     /// Integer instructions.
@@ -247,6 +250,11 @@ impl Lowering<'_> {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (shift, value) = (16 * i.bits(21, 2), u64::from(i.bits(5, 16)));
         if d == NONE {
+            // A word for zero marks something, and the number of an event is in the first register, which is the one for it.
+            if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
+                self.tighten(0);
+                self.assembler.immediate(La::Andi, 0, 0, value as i32);
+            }
             return;
         }
         let all = if is_wide { u64::MAX } else { 0xffff_ffff };
