@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests"
 PREBUILT = GUESTS / "prebuilt" / "loongarch64"
 # Programs for these run translated. MIPS64's C library rounds once where it multiplies and adds, and two programs print every digit.
-TRANSLATED = {"mips64el": {"fft", "nbody"}, "x86_64": set()}
+TRANSLATED = {"mips64el": {"fft", "nbody"}, "x86_64": set(), "aarch64": set()}
 LIST = tomllib.loads((GUESTS / "guests.toml").read_text())
 
 

@@ -21,6 +21,7 @@ TESTS_LOOK_UP = {
     ("via", "via-myrinet"),
     ("vipl", "vipl-myrinet"),
     ("zoned", "zoned-lab"),
+    ("translate", "translate-arm"),
     ("translate", "translate-mips"),
     ("translate", "translate-x86"),
 }

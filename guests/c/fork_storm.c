@@ -77,6 +77,9 @@ static void changed_code(unsigned char *code, size_t page) {
     __asm__ volatile("dbar 0\n\tibar 0" : : : "memory");
 #elif defined(__x86_64__)
     *(volatile unsigned char *)code = 0xc3;
+#elif defined(__aarch64__)
+    *(volatile uint32_t *)code = 0xd65f03c0u; // ret
+    __builtin___clear_cache((char *)code, (char *)code + 4);
 #else
 #error "no machine code for this machine"
 #endif

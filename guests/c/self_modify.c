@@ -16,6 +16,10 @@ static void write_function(unsigned char *code, unsigned number) {
 #elif defined(__x86_64__)
     unsigned char bytes[6] = {0xb8, (unsigned char)number, (unsigned char)(number >> 8), 0, 0, 0xc3};
     memcpy(code, bytes, sizeof bytes);
+#elif defined(__aarch64__)
+    uint32_t words[2] = {0x52800000u | number << 5, 0xd65f03c0u}; // movz w0, number; ret
+    memcpy(code, words, sizeof words);
+    __builtin___clear_cache((char *)code, (char *)code + sizeof words);
 #else
 #error "no machine code for this machine"
 #endif

@@ -1,12 +1,12 @@
 /*
- * longma.h: what a guest program tells the model it runs on. On a real processor, LoongArch, x86-64 or MIPS64, these instructions do
+ * longma.h: what a guest program tells the model it runs on. On a real processor, LoongArch, x86-64, MIPS64 or AArch64, these instructions do
  * nothing, and compiled for another architecture there are none: the same source runs everywhere.
  *
  * They are not seen by a run that does not ask for them. What is between longma_roi_begin and longma_roi_end is the region of
  * interest: only it is simulated and counted. Each is a barrier to the compiler, so that the work does not move out of the region.
  *
  * Encoding: andi $zero, $zero, n (a result in the register that is always zero) with n from 0x4c1, on LoongArch and MIPS; n = 0 is
- * LoongArch's nop. On x86-64 a nop with an operand, nopl n(%rax), of whose address nothing is read.
+ * LoongArch's nop. On x86-64 a nop with an operand, nopl n(%rax), of whose address nothing is read; on AArch64 movz xzr, n.
  */
 #ifndef LONGMA_H
 #define LONGMA_H
@@ -17,6 +17,8 @@
 #define LONGMA_MAGIC(n) __asm__ volatile("andi $0, $0, " #n ::: "memory")
 #elif defined(__x86_64__)
 #define LONGMA_MAGIC(n) __asm__ volatile("nopl " #n "(%%rax)" ::: "memory")
+#elif defined(__aarch64__)
+#define LONGMA_MAGIC(n) __asm__ volatile("movz xzr, #" #n ::: "memory")
 #else
 #define LONGMA_MAGIC(n) __asm__ volatile("" ::: "memory")
 #endif
@@ -41,6 +43,9 @@ static inline void longma_event(unsigned long number)
 	__asm__ volatile("andi $0, $0, 0x4c4" : : "r"(a0) : "memory");
 #elif defined(__x86_64__)
 	__asm__ volatile("nopl 0x4c4(%%rax)" : : "D"(number) : "memory");
+#elif defined(__aarch64__)
+	register unsigned long x0 __asm__("x0") = number;
+	__asm__ volatile("movz xzr, #0x4c4" : : "r"(x0) : "memory");
 #else
 	(void)number;
 	LONGMA_MAGIC(0x4c4);

@@ -28,7 +28,7 @@ struct Cli {
 enum Command {
     /// Run a LoongArch64 Linux program.
     Run(Box<run::Arguments>),
-    /// Run a program for MIPS64 or x86-64 and show what its code became on LoongArch, with counts.
+    /// Run a program for MIPS64, x86-64 or AArch64 and show what its code became on LoongArch, with counts.
     Translate(translate::Arguments),
     /// Machines: what they are made of.
     Machine(machine::Args),

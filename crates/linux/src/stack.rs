@@ -11,6 +11,8 @@ pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;
 
 /// What `cpuid` of leaf 1 gives in EDX, as AT_HWCAP of x86 has it: FPU, TSC, CX8, CMOV, CLFSH, MMX absent, FXSR, SSE, SSE2.
 const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 << 25 | 1 << 26;
+/// HWCAP_ of AArch64: FP, ASIMD, CRC32, ATOMICS.
+const ARM_FEATURES: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 8;
 
 /// AT_RANDOM's bytes where they shall be the same in each run: the first of pi's fraction.
 pub(crate) const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
@@ -150,8 +152,11 @@ impl Places {
 /// The auxiliary vector's bytes.
 fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     let [user, effective_user, group, effective_group] = program.ids;
-    let capabilities =
-        if program.architecture == Architecture::X86_64 { X86_FEATURES } else { program.capabilities };
+    let capabilities = match program.architecture {
+        Architecture::X86_64 => X86_FEATURES,
+        Architecture::Aarch64 => ARM_FEATURES,
+        Architecture::LoongArch64 | Architecture::Mips64 => program.capabilities,
+    };
     let auxiliary: [(u64, u64); AUXILIARY_ENTRIES] = [
         (libc::AT_SYSINFO_EHDR, program.vdso),
         (libc::AT_HWCAP, capabilities),
@@ -178,7 +183,7 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     // There is no vDSO of other architectures here, and for MIPS64 no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.
     let has = |key| match program.architecture {
         Architecture::LoongArch64 => true,
-        Architecture::X86_64 => key != libc::AT_SYSINFO_EHDR,
+        Architecture::X86_64 | Architecture::Aarch64 => key != libc::AT_SYSINFO_EHDR,
         Architecture::Mips64 => !matches!(key, libc::AT_SYSINFO_EHDR | libc::AT_PLATFORM | libc::AT_HWCAP),
     };
     auxiliary

@@ -184,6 +184,10 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     const ALIGNMENT: u64;
     /// The register that holds the table's start.
     const TABLE: u8;
+    /// The register that holds where the thread's slots are: memory for what has no register; 0 if there are none.
+    const SLOTS: u8 = 0;
+    /// The size of a thread's slots.
+    const SLOT_BYTES: u64 = 0;
     /// The general register with the thread pointer, or 0 if that is elsewhere.
     const THREAD_POINTER: u8;
     /// The length of the instruction that makes a system call.

@@ -7,7 +7,7 @@ use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, S
 use std::collections::BTreeMap;
 
 /// Architectures that are translated; the folders of their programs are called so.
-const ARCHITECTURES: &[&str] = &["mips64el", "x86_64"];
+const ARCHITECTURES: &[&str] = &["mips64el", "x86_64", "aarch64"];
 /// The folder of the programs that they are compared with.
 const NATIVE: &str = "loongarch64";
 const LEVELS: &[&str] = &["functional", "timing"];

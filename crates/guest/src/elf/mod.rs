@@ -2,6 +2,7 @@
 //! Not symbols, relocations or sections: those are the dynamic linker's and the debugger's.
 //! Source: ELF-64 Object File Format 1.5; LoongArch ELF psABI 2.40, section "ELF header".
 
+mod arm;
 mod load;
 mod mips;
 mod vdso;
@@ -122,6 +123,9 @@ pub enum ElfError {
     /// For MIPS, and not of the kind that is translated.
     #[error("it is a program for MIPS, {0}")]
     Mips(&'static str),
+    /// For AArch64, and not of the kind that is translated.
+    #[error("it is a program for AArch64, {0}")]
+    Arm(&'static str),
     /// For x86, and not of the kind that is translated.
     #[error("it is a program for x86, {0}")]
     X86(&'static str),
@@ -177,6 +181,8 @@ pub enum Architecture {
     Mips64,
     /// x86-64 with its usual calling convention: an engine translates it.
     X86_64,
+    /// Little-endian AArch64 with its usual calling convention: an engine translates it.
+    Aarch64,
 }
 
 impl Architecture {
@@ -189,6 +195,9 @@ impl Architecture {
         } else if x86::is_for_x86(header) {
             x86::check(header).map_err(ElfError::X86)?;
             Self::X86_64
+        } else if arm::is_for_arm(header) {
+            arm::check(header).map_err(ElfError::Arm)?;
+            Self::Aarch64
         } else {
             Self::LoongArch64
         };
@@ -204,14 +213,17 @@ impl Architecture {
 
     /// The size of a page in bytes.
     pub fn page_bytes(self) -> u64 {
-        if self == Self::X86_64 { HOST_PAGE_BYTES } else { PAGE_BYTES }
+        match self {
+            Self::X86_64 | Self::Aarch64 => HOST_PAGE_BYTES,
+            Self::LoongArch64 | Self::Mips64 => PAGE_BYTES,
+        }
     }
 
     /// Of how many parts of the address space a program has one; the engine has the others.
     pub fn share(self) -> u64 {
         match self {
             Self::LoongArch64 => 1,
-            Self::Mips64 => 2,
+            Self::Mips64 | Self::Aarch64 => 2,
             // Instructions have no alignment: the table of targets has an entry for each byte.
             Self::X86_64 => 8,
         }
@@ -223,6 +235,7 @@ impl Architecture {
             Self::LoongArch64 => MACHINE,
             Self::Mips64 => MACHINE_MIPS,
             Self::X86_64 => x86::MACHINE_X86_64,
+            Self::Aarch64 => arm::MACHINE_AARCH64,
         }
     }
 
@@ -238,7 +251,11 @@ impl Architecture {
 
     /// AT_PLATFORM.
     pub fn platform(self) -> &'static [u8] {
-        if self == Self::X86_64 { b"x86_64" } else { b"loongarch" }
+        match self {
+            Self::X86_64 => b"x86_64",
+            Self::Aarch64 => b"aarch64",
+            Self::LoongArch64 | Self::Mips64 => b"loongarch",
+        }
     }
 
     /// Whether an engine translates it.

@@ -16,6 +16,8 @@ const REACHED: u64 = 1 << 32;
 const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
 /// `mov rax, 15` (rt_sigreturn) and `syscall`, as debuggers and unwinders know it.
 const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+/// `mov x8, 139` (rt_sigreturn) and `svc 0`, as debuggers and unwinders know it.
+const ARM_SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
 /// Maps both areas, in the part of the address space that the program does not have and at the highest free place that entries reach.
 pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
@@ -39,5 +41,9 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
 
 /// The code that handlers return to.
 pub(super) fn signal_return(architecture: Architecture) -> &'static [u8] {
-    if architecture == Architecture::X86_64 { X86_SIGNAL_RETURN } else { MIPS_SIGNAL_RETURN }
+    match architecture {
+        Architecture::X86_64 => X86_SIGNAL_RETURN,
+        Architecture::Aarch64 => ARM_SIGNAL_RETURN,
+        Architecture::LoongArch64 | Architecture::Mips64 => MIPS_SIGNAL_RETURN,
+    }
 }

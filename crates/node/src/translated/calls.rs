@@ -4,12 +4,12 @@
 use std::cell::Cell;
 
 use longma_core::Core;
-use longma_guest::{Errno, MapRequest, Placement, Protection};
+use longma_guest::Errno;
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
-use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step};
+use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step, Structures};
 
-use super::Translated;
+use super::{Translated, memory_for};
 use crate::cores::Cores;
 
 // The number and the arguments of LoongArch's calls.
@@ -31,9 +31,7 @@ thread_local! {
 /// Room for the structures of a call. Not below the stack pointer: another stack may lie there, or nothing.
 fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     if ROOM.get() == 0 {
-        let writable = Protection { read: true, write: true, execute: false };
-        let request = MapRequest::anonymous(Placement::Hint(0), F::ROOM_BYTES, writable);
-        ROOM.set(cores.process().address_space().map(&request)?);
+        ROOM.set(memory_for(&cores.process().address_space(), F::ROOM_BYTES)?);
     }
     Ok(ROOM.get())
 }
@@ -44,6 +42,23 @@ fn leave_room<F: FrontEnd>(cores: &Cores) {
     if room != 0 {
         // Pages that the program has unmapped itself are not there any more.
         let _ = cores.process().address_space().unmap(room, F::ROOM_BYTES);
+    }
+}
+
+/// Slots of a thread's own, in which is what is in those of the thread that makes it.
+fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> Option<u64> {
+    if F::SLOT_BYTES == 0 {
+        return Some(0);
+    }
+    let own = memory_for(&cores.process().address_space(), F::SLOT_BYTES).ok()?;
+    let mut bytes = vec![0; F::SLOT_BYTES as usize];
+    (view.read(slots, &mut bytes) && view.write(own, &bytes)).then_some(own)
+}
+
+/// Gives the slots back of a thread that has ended.
+fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
+    if F::SLOT_BYTES != 0 {
+        let _ = cores.process().address_space().unmap(state.r(F::SLOTS), F::SLOT_BYTES);
     }
 }
 
@@ -122,6 +137,7 @@ impl<F: FrontEnd> Translated<F> {
         if outcome != Outcome::Continue {
             if let Outcome::ExitThread(_) = outcome {
                 leave_room::<F>(cores);
+                leave_slots::<F>(cores, state);
             }
             return Err(outcome);
         }
@@ -183,6 +199,9 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn bear(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
+        let Some(slots) = slots_like::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
+            return false;
+        };
         if flags & CLONE_SETTLS != 0 {
             F::set_thread_pointer(state, thread_pointer);
             caller[usize::from(F::THREAD_POINTER)] = state.r(F::THREAD_POINTER);
@@ -190,6 +209,7 @@ impl<F: FrontEnd> Translated<F> {
         state.x = caller;
         state.set_r(STACK_POINTER, stack);
         state.set_r(F::TABLE, self.layout.table);
+        state.set_r(F::SLOTS, slots);
         F::put_result(state, Ok((0, None)));
         // The process takes the call for one of LoongArch's, of four bytes.
         let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);

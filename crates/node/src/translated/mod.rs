@@ -13,10 +13,12 @@ use std::time::SystemTime;
 use longma_core::{Core, Executed};
 use longma_guest::elf::Architecture;
 use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::{AddressSpace, Errno, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::engine::{Engine, Layout, Refusal};
 use longma_translate::front_end::{FrontEnd, Memory, Structures};
+use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
@@ -68,6 +70,7 @@ pub(crate) fn translation_of(process: &Process) -> Option<Box<dyn Translation>> 
         Architecture::LoongArch64 => None,
         Architecture::Mips64 => Some(Box::new(Translated::<Mips64>::of(process)?)),
         Architecture::X86_64 => Some(Box::new(Translated::<X86_64>::of(process)?)),
+        Architecture::Aarch64 => Some(Box::new(Translated::<Aarch64>::of(process)?)),
     }
 }
 
@@ -84,12 +87,21 @@ struct Translated<F: FrontEnd> {
     forgetting: Mutex<()>,
     /// What the program does not have.
     layout: Layout,
+    /// Where the first thread's slots are; 0 if there are none.
+    first_slots: u64,
+}
+
+/// Memory of the program's that so many bytes of the engine's own are in; nothing is there yet.
+fn memory_for(space: &AddressSpace, bytes: u64) -> Result<u64, Errno> {
+    let writable = Protection { read: true, write: true, execute: false };
+    space.map(&MapRequest::anonymous(Placement::Hint(0), bytes, writable))
 }
 
 impl<F: FrontEnd> Translation for Translated<F> {
     fn begin(&self, state: &mut State) {
         F::begin(state, state.pc);
         state.set_r(F::TABLE, self.layout.table);
+        state.set_r(F::SLOTS, self.first_slots);
         state.pc = 0;
     }
 
@@ -135,12 +147,17 @@ impl<F: FrontEnd> Translated<F> {
             table: areas.table.start,
             limit: (areas.table.end - areas.table.start) >> F::ENTRY_SHIFT,
         };
+        let first_slots = match F::SLOT_BYTES {
+            0 => 0,
+            bytes => memory_for(&process.address_space(), bytes).ok()?,
+        };
         Some(Self {
             engine: Mutex::new(Engine::new(layout.clone())),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
             forgetting: Mutex::default(),
             layout,
+            first_slots,
         })
     }
 

@@ -75,6 +75,7 @@ impl Emitter<'_> {
             Op::Movfr2grS => self.move_to_general(i, false),
             Op::Movfr2cf | Op::Movcf2fr => return false,
             Op::Movcf2gr => self.flag_to_general(i),
+            Op::Movgr2cf => self.general_to_flag(i),
             Op::FfintDL => self.convert_from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm64, true),
             Op::FfintDW => self.convert_from_integer(i, Code::VEX_Vcvtsi2sd_xmm_xmm_rm32, false),
             Op::FfintSL => self.convert_from_integer(i, Code::VEX_Vcvtsi2ss_xmm_xmm_rm64, true),
@@ -303,6 +304,14 @@ impl Emitter<'_> {
         let to = self.target(i.d, Register::RAX);
         self.a.op2(Code::Movzx_r32_rm8, low32(to), condition_flag(i.j));
         self.write(i.d, to);
+    }
+
+    /// The lowest bit.
+    fn general_to_flag(&mut self, i: &Instruction) {
+        let from = self.read(i.j, Register::RAX);
+        self.a.op2(Code::Mov_r32_rm32, Register::EAX, low32(from));
+        self.a.op2(Code::And_rm32_imm8, Register::EAX, 1);
+        self.a.op2(Code::Mov_rm8_r8, condition_flag(i.d), low8(Register::RAX));
     }
 
     fn convert_from_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {

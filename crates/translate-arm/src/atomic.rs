@@ -1,0 +1,329 @@
+//! Exclusive, ordered and atomic accesses.
+//! Not the plain ones (`memory`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B2.9 (exclusives), B2.3 (acquire and release) and C6.2; LoongArch
+//! Reference Manual, volume 1, sections 2.2.7 and 2.2.8.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::registers::*;
+use longma_translate::assembler::Goal;
+
+/// Whether the code of an instruction needs [`TRUTH`] for itself.
+pub(super) fn needs_truth(i: Instruction) -> bool {
+    let (swap, change) = (i.word & 0x3fa0_7c00 == 0x08a0_7c00, i.word & 0x3f20_0c00 == 0x3820_0000);
+    swap || change
+}
+
+/// Barriers: all before what comes behind; loads before all that comes behind; all before the stores behind.
+pub(super) const FULL: i32 = 0x10;
+const ACQUIRE: i32 = 0x14;
+const RELEASE: i32 = 0x12;
+
+impl Lowering<'_> {
+    /// Exclusive, ordered and atomic accesses.
+    pub fn atomic(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            LdxrW | LdaxrW | LdxrX | LdaxrX => self.load_exclusive(i),
+            Ldxrb | Ldaxrb | Ldxrh | Ldaxrh => self.load_exclusive_part(i),
+            StxrW | StlxrW | StxrX | StlxrX => self.store_exclusive(i),
+            Stxrb | Stlxrb | Stxrh | Stlxrh => self.store_exclusive_part(i),
+            LdxpW | LdaxpW | LdxpX | LdaxpX => self.load_exclusive_pair(i),
+            StxpW | StlxpW | StxpX | StlxpX => self.store_exclusive_pair(i),
+            Ldarb | Ldarh | LdarW | LdarX => self.load_acquire(i),
+            Stlrb | Stlrh | StlrW | StlrX => self.store_release(i),
+            Casb | Cash | CasW | CasX => self.compare_and_swap(i),
+            Clrex => {
+                // A load of what nobody stores to exclusively.
+                let to = self.temporary();
+                self.assembler.immediate(La::LlD, to, SLOTS, SLOT_OF_EXCLUSIVE);
+            }
+            _ => return self.read_modify_write(i),
+        }
+        true
+    }
+
+    pub fn barrier(&mut self, hint: i32) {
+        self.assembler.push(Code { imm: hint, ..Code::new(La::Dbar) });
+    }
+
+    /// Whether bit 15, o0, says acquire or release.
+    fn barrier_if(&mut self, i: Instruction, hint: i32) {
+        if i.bits(15, 1) != 0 {
+            self.barrier(hint);
+        }
+    }
+
+    fn load_exclusive(&mut self, i: Instruction) {
+        let is_wide = i.bits(30, 1) != 0;
+        let base = self.base(i);
+        let to = self.target(i.rd());
+        self.assembler.immediate(if is_wide { La::LlD } else { La::LlW }, to, base, 0);
+        self.put_sum(i.rd(), to, is_wide);
+        self.barrier_if(i, ACQUIRE);
+    }
+
+    /// The aligned word around a byte or a half, and how far to the right it is to be rotated for that: both in temporary registers.
+    fn word_around(&mut self, base: u8) -> (u8, u8) {
+        let amount = self.temporary();
+        self.assembler.immediate(La::SlliD, amount, base, 3);
+        let word = self.own(base);
+        self.assembler.copy(word, base);
+        self.assembler.field(La::BstrinsD, word, 0, 1, 0);
+        (word, amount)
+    }
+
+    fn load_exclusive_part(&mut self, i: Instruction) {
+        let width = 8 << i.bits(30, 2);
+        let base = self.base(i);
+        let (word, amount) = self.word_around(base);
+        self.assembler.immediate(La::LlW, word, word, 0);
+        self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
+        self.assembler.three(La::RotrW, word, word, amount);
+        self.assembler.field(La::BstrpickD, word, word, width - 1, 0);
+        self.put(i.rd(), word, true, Facts::of_width(width));
+        self.barrier_if(i, ACQUIRE);
+    }
+
+    /// The store with `value`, a temporary register, at `address`; then 0 in Rs if it was done, 1 if not.
+    fn store_if_reserved(&mut self, i: Instruction, op: La, value: u8, address: u8) {
+        self.assembler.immediate(op, value, address, 0);
+        self.assembler.immediate(La::Xori, value, value, 1);
+        self.put(i.rm(), value, true, Facts::of_width(1));
+    }
+
+    fn store_exclusive(&mut self, i: Instruction) {
+        let is_wide = i.bits(30, 1) != 0;
+        self.barrier_if(i, RELEASE);
+        let base = self.base(i);
+        let from = self.source(i.rd(), is_wide);
+        let value = self.own_apart(from, base);
+        self.assembler.copy(value, from);
+        self.store_if_reserved(i, if is_wide { La::ScD } else { La::ScW }, value, base);
+    }
+
+    /// The word that was loaded, with the part changed: the store fails if it is not there any more.
+    fn store_exclusive_part(&mut self, i: Instruction) {
+        let width = 8 << i.bits(30, 2);
+        self.barrier_if(i, RELEASE);
+        let base = self.base(i);
+        let (address, amount) = self.word_around(base);
+        let value = self.temporary();
+        self.assembler.immediate(La::LdW, value, SLOTS, SLOT_OF_EXCLUSIVE);
+        self.assembler.three(La::RotrW, value, value, amount);
+        let from = self.word(i.rd());
+        self.assembler.field(La::BstrinsW, value, from, width - 1, 0);
+        self.assembler.three(La::SubW, amount, 0, amount);
+        self.assembler.three(La::RotrW, value, value, amount);
+        self.store_if_reserved(i, La::ScW, value, address);
+    }
+
+    fn load_exclusive_pair(&mut self, i: Instruction) {
+        let (first, second) = (i.rd(), i.ra());
+        let base = self.base(i);
+        let low = self.temporary();
+        self.assembler.immediate(La::LlD, low, base, 0);
+        let high = self.temporary();
+        if i.bits(30, 1) != 0 {
+            self.assembler.immediate(La::LdD, high, base, 8);
+            self.put(first, low, true, Facts::NONE);
+            self.put(second, high, true, Facts::NONE);
+        } else {
+            self.assembler.immediate(La::SrliD, high, low, 32);
+            self.assembler.field(La::BstrpickD, low, low, 31, 0);
+            self.put(first, low, true, Facts::ZERO_EXTENDED);
+            self.put(second, high, true, Facts::ZERO_EXTENDED);
+        }
+        self.barrier_if(i, ACQUIRE);
+    }
+
+    fn store_exclusive_pair(&mut self, i: Instruction) {
+        let is_wide = i.bits(30, 1) != 0;
+        self.barrier_if(i, RELEASE);
+        let base = self.base(i);
+        let from = self.source(i.rd(), is_wide);
+        let value = self.own_apart(from, base);
+        self.assembler.copy(value, from);
+        let high = self.source(i.ra(), is_wide);
+        if is_wide {
+            self.assembler.three(La::ScQ, value, base, high);
+            self.assembler.immediate(La::Xori, value, value, 1);
+            self.put(i.rm(), value, true, Facts::of_width(1));
+        } else {
+            self.assembler.field(La::BstrinsD, value, high, 63, 32);
+            self.store_if_reserved(i, La::ScD, value, base);
+        }
+    }
+
+    fn load_acquire(&mut self, i: Instruction) {
+        let (op, facts) = match i.bits(30, 2) {
+            0 => (La::LdBu, Facts::of_width(8)),
+            1 => (La::LdHu, Facts::of_width(16)),
+            2 => (La::LdWu, Facts::ZERO_EXTENDED),
+            _ => (La::LdD, Facts::NONE),
+        };
+        let base = self.base(i);
+        let to = self.target(i.rd());
+        self.assembler.immediate(op, to, base, 0);
+        self.put(i.rd(), to, true, facts);
+        self.barrier(ACQUIRE);
+    }
+
+    /// No acquiring load behind goes before it.
+    fn store_release(&mut self, i: Instruction) {
+        let op = [La::StB, La::StH, La::StW, La::StD][i.bits(30, 2) as usize];
+        let base = self.base(i);
+        let from = self.source(i.rd(), i.bits(30, 2) == 3);
+        self.barrier(RELEASE);
+        self.assembler.immediate(op, from, base, 0);
+        self.barrier(FULL);
+    }
+
+    fn three(&mut self, op: La, d: u8, value: u8, address: u8) {
+        self.assembler.push(Code { d, j: address, k: value, ..Code::new(op) });
+    }
+
+    fn compare_and_swap(&mut self, i: Instruction) {
+        let size = i.bits(30, 2);
+        let is_wide = size == 3;
+        let base = self.base(i);
+        // What is compared is first sign-extended, as what is loaded comes.
+        let from = self.source(i.rm(), is_wide);
+        let expected = self.own_apart(from, base);
+        match size {
+            0 => self.assembler.two(La::ExtWB, expected, from),
+            1 => self.assembler.two(La::ExtWH, expected, from),
+            2 => self.assembler.immediate(La::SlliW, expected, from, 0),
+            _ => self.assembler.copy(expected, from),
+        }
+        let value = self.source(i.rd(), is_wide);
+        let op = [La::AmcasDbB, La::AmcasDbH, La::AmcasDbW, La::AmcasDbD][size as usize];
+        if size < 2 {
+            self.three(op, expected, value, base);
+            self.assembler.field(La::BstrpickD, expected, expected, (8 << size) - 1, 0);
+            return self.put(i.rm(), expected, true, Facts::of_width(8 << size));
+        }
+        let old = self.temporary();
+        let (load, store) = if is_wide { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
+        let (again, done) = (self.assembler.label(), self.assembler.label());
+        self.assembler.place(again);
+        self.assembler.immediate(load, old, base, 0);
+        self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Bne) }, Goal::Label(done));
+        self.assembler.copy(TRUTH, value);
+        self.assembler.immediate(store, TRUTH, base, 0);
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(again));
+        self.assembler.place(done);
+        self.barrier(FULL);
+        self.put_sum(i.rm(), old, is_wide);
+    }
+
+    /// LDADD and its kin, and SWP.
+    fn read_modify_write(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        let size = i.bits(30, 2);
+        let (words, change) = match i.op {
+            Ldaddb | Ldaddh | LdaddW | LdaddX => ([La::AmaddDbW, La::AmaddDbD], La::AddD),
+            Ldclrb | Ldclrh | LdclrW | LdclrX => ([La::AmandDbW, La::AmandDbD], La::And),
+            Ldeorb | Ldeorh | LdeorW | LdeorX => ([La::AmxorDbW, La::AmxorDbD], La::Xor),
+            Ldsetb | Ldseth | LdsetW | LdsetX => ([La::AmorDbW, La::AmorDbD], La::Or),
+            Ldsmaxb | Ldsmaxh | LdsmaxW | LdsmaxX => ([La::AmmaxDbW, La::AmmaxDbD], La::Slt),
+            Ldsminb | Ldsminh | LdsminW | LdsminX => ([La::AmminDbW, La::AmminDbD], La::Slt),
+            Ldumaxb | Ldumaxh | LdumaxW | LdumaxX => ([La::AmmaxDbWu, La::AmmaxDbDu], La::Sltu),
+            Lduminb | Lduminh | LduminW | LduminX => ([La::AmminDbWu, La::AmminDbDu], La::Sltu),
+            Swpb | Swph | SwpW | SwpX => ([La::AmswapDbW, La::AmswapDbD], La::Or),
+            _ => return false,
+        };
+        let base = self.base(i);
+        let mut value = self.source(i.rm(), size == 3);
+        if matches!(i.op, Ldclrb | Ldclrh | LdclrW | LdclrX) {
+            let to = self.own_apart(value, base);
+            self.assembler.three(La::Nor, to, value, 0);
+            value = to;
+        }
+        if size < 2 {
+            self.modify_part(i, value, base, change);
+            return true;
+        }
+        let to = self.target_apart(i.rd(), &[base, value]);
+        self.three(words[usize::from(size == 3)], to, value, base);
+        self.put_sum(i.rd(), to, size == 3);
+        true
+    }
+
+    /// The same of a byte or a half: tried until nobody has come between.
+    fn modify_part(&mut self, i: Instruction, value: u8, base: u8, change: La) {
+        let is_half = i.bits(30, 2) == 1;
+        let (load, extend, swap) =
+            if is_half { (La::LdHu, La::ExtWH, La::AmcasDbH) } else { (La::LdBu, La::ExtWB, La::AmcasDbB) };
+        let last = if is_half { 15 } else { 7 };
+        let name = i.mnemonic();
+        let is_signed = name.starts_with("lds") && !name.starts_with("ldset");
+        let picks = matches!(change, La::Slt | La::Sltu);
+        if picks {
+            // Compared as it is loaded.
+            let to = self.own_apart(value, base);
+            if is_signed {
+                self.assembler.two(extend, to, value);
+            } else {
+                self.assembler.field(La::BstrpickD, to, value, last, 0);
+            }
+            return self.pick_part(i, to, base, (load, extend, swap, last, is_signed));
+        }
+        let again = self.assembler.label();
+        self.assembler.place(again);
+        let old = self.temporary();
+        self.assembler.immediate(load, old, base, 0);
+        if name.starts_with("swp") {
+            self.assembler.copy(TRUTH, value);
+        } else {
+            self.assembler.three(change, TRUTH, old, value);
+        }
+        self.swap_part(i, old, base, again, (extend, swap, last));
+    }
+
+    /// The maximum or the minimum.
+    fn pick_part(&mut self, i: Instruction, value: u8, base: u8, how: (La, La, La, u8, bool)) {
+        let (load, extend, swap, last, is_signed) = how;
+        let is_most = i.mnemonic().contains("max");
+        let again = self.assembler.label();
+        self.assembler.place(again);
+        let old = self.temporary();
+        self.assembler.immediate(load, old, base, 0);
+        let keep = self.temporary();
+        if is_signed {
+            self.assembler.two(extend, old, old);
+        }
+        let op = if is_signed { La::Slt } else { La::Sltu };
+        if is_most {
+            self.assembler.three(op, keep, value, old);
+        } else {
+            self.assembler.three(op, keep, old, value);
+        }
+        self.assembler.three(La::Masknez, TRUTH, value, keep);
+        self.assembler.three(La::Maskeqz, keep, old, keep);
+        self.assembler.three(La::Or, TRUTH, TRUTH, keep);
+        self.free(keep);
+        self.assembler.field(La::BstrpickD, old, old, last, 0);
+        self.swap_part(i, old, base, again, (extend, swap, last));
+    }
+
+    /// Puts what is in [`TRUTH`] where `old`, zero-extended, was found.
+    fn swap_part(
+        &mut self,
+        i: Instruction,
+        old: u8,
+        base: u8,
+        again: usize,
+        (extend, swap, last): (La, La, u8),
+    ) {
+        let seen = self.temporary();
+        self.assembler.two(extend, seen, old);
+        self.three(swap, seen, TRUTH, base);
+        self.assembler.field(La::BstrpickD, seen, seen, last, 0);
+        self.assembler.jump(Code { j: seen, d: old, ..Code::new(La::Bne) }, Goal::Label(again));
+        self.put(i.rd(), old, true, Facts::of_width(last + 1));
+    }
+}

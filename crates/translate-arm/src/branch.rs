@@ -1,0 +1,131 @@
+//! Branches, calls and returns.
+//! Not what holds where they lead to (`lower`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C6.2 (B, BL, BR, BLR, RET, CBZ, TBZ); LoongArch Reference Manual,
+//! volume 1.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::flags::{Flags, Test, TestOp};
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
+
+impl Lowering<'_> {
+    /// An instruction that goes elsewhere.
+    pub fn jump(&mut self, i: Instruction) {
+        let behind = self.pc.wrapping_add(4);
+        match i.op {
+            Op::B => {
+                if let Some(target) = i.target(self.pc) {
+                    self.leave(target);
+                }
+            }
+            Op::Bl => {
+                self.settle();
+                self.link(behind);
+                self.known.flags = Flags::Stored;
+                if let Some(target) = i.target(self.pc) {
+                    let goal = self.goal(target);
+                    self.assembler.jump(Code::new(La::Bl), goal);
+                }
+                self.leave(behind);
+            }
+            Op::Blr => self.call_register(i, behind),
+            Op::Br | Op::Ret => self.jump_to_register(i),
+            _ => self.branch(i),
+        }
+    }
+
+    fn link(&mut self, behind: u64) {
+        self.assembler.constant(LINK, behind as i64);
+        self.known.facts[30] = Facts::of(behind as i64);
+        self.constants[30] = None;
+    }
+
+    /// A return jumps through r1 as LoongArch's own do. Other jumps do so with an offset, so that nobody takes them for returns; it names
+    /// the register, in case there is no code yet.
+    fn jump_to_register(&mut self, i: Instruction) {
+        self.settle();
+        let register = self.jumped_to(i.rn());
+        let offset = if i.op == Op::Ret && register == LINK { 0 } else { 4 * i32::from(register) };
+        self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+        if offset != 0 {
+            self.assembler.immediate(La::AddiD, SCRATCH, SCRATCH, -offset);
+        }
+        self.assembler.immediate(La::Jirl, 0, SCRATCH, offset);
+    }
+
+    /// The register that a jump goes by: its own, or the one for others.
+    fn jumped_to(&mut self, number: u8) -> u8 {
+        let register = self.whole(number);
+        if TEMPORARIES.contains(&register) || register == 0 {
+            self.assembler.copy(TARGET, register);
+            TARGET
+        } else {
+            register
+        }
+    }
+
+    fn call_register(&mut self, i: Instruction, behind: u64) {
+        self.settle();
+        let mut register = self.jumped_to(i.rn());
+        if register == LINK {
+            self.assembler.copy(TARGET, LINK);
+            register = TARGET;
+        }
+        self.link(behind);
+        self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+        self.unit.calls.push((self.assembler.words.len() as u32, register));
+        self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
+        self.known.flags = Flags::Stored;
+        self.leave(behind);
+    }
+
+    fn branch(&mut self, i: Instruction) {
+        let Some(target) = i.target(self.pc) else { return };
+        // Registers are brought into their form before the test reads them.
+        let flags = self.known.flags;
+        self.go_to(target);
+        self.known.flags = flags;
+        let test = match i.op {
+            Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
+            Op::BCond => self.test(i.condition()),
+            Op::Cbz | Op::Cbnz => self.test_of_zero(i),
+            _ => self.test_of_bit(i),
+        };
+        self.branch_to(test.branch(), target);
+    }
+
+    fn test_of_zero(&mut self, i: Instruction) -> Test {
+        let number = i.rd();
+        let value = if i.is_wide() {
+            self.whole(number)
+        } else if self.facts(number).width <= 32 {
+            self.word(number)
+        } else {
+            self.signed_word(number)
+        };
+        let test = Test::of(TestOp::Equal, value, 0);
+        if i.op == Op::Cbnz { test.not() } else { test }
+    }
+
+    fn test_of_bit(&mut self, i: Instruction) -> Test {
+        let bit = i.bits(19, 5) as u8 | if i.is_wide() { 32 } else { 0 };
+        let value = self.source(i.rd(), i.is_wide());
+        let facts = self.facts(i.rd());
+        if bit == 63 || bit == 31 && facts.sign {
+            // The sign says it.
+            let test = Test::of(TestOp::Less, value, 0);
+            return if i.op == Op::Tbz { test.not() } else { test };
+        }
+        let to = self.own(value);
+        if bit < 12 {
+            self.assembler.immediate(La::Andi, to, value, 1 << bit);
+        } else {
+            self.assembler.field(La::BstrpickD, to, value, bit, bit);
+        }
+        let test = Test::of(TestOp::Equal, to, 0);
+        if i.op == Op::Tbnz { test.not() } else { test }
+    }
+}

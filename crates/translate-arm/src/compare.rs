@@ -1,0 +1,443 @@
+//! Instructions that set the condition flags: which flags are read, and the shortest way to have them.
+//! Not how conditions are tested (`flags`), nor floating-point comparisons (`float`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C6.2 (ADDS to SUBS) and J1 (AddWithCarry).
+
+use longma_loongarch::Op as La;
+
+use super::atomic::needs_truth;
+use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, flags_of, holds};
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::{NONE, STACK};
+use super::registers::*;
+use longma_translate::assembler::Goal;
+
+/// What is read of the flags that an instruction sets.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// Flags that must be written: who reads them is elsewhere, or reads them all.
+    pub stored: u8,
+    /// Conditions, and the index of the instruction that reads each.
+    pub conditions: Vec<(usize, u8)>,
+    /// An instruction before the last of them needs the register for the truth itself.
+    is_disturbed: bool,
+}
+
+impl Readers {
+    /// The one condition that is read, be it in its opposite.
+    pub fn only(&self) -> Option<u8> {
+        let (_, first) = *self.conditions.first()?;
+        let same = self.conditions.iter().all(|(_, condition)| condition >> 1 == first >> 1);
+        (same && self.stored == 0 && first < 14 && !self.is_disturbed).then_some(first)
+    }
+
+    /// All flags that are read.
+    pub fn flags(&self) -> u8 {
+        self.conditions.iter().fold(self.stored, |flags, (_, condition)| flags | flags_of(*condition))
+    }
+}
+
+/// How flags are to be had.
+enum Way {
+    /// From what is still there when they are read.
+    Later(Comparison),
+    /// One condition, found out at once.
+    Truth(u8),
+    Stored(u8),
+}
+
+impl Lowering<'_> {
+    /// Who reads the flags that this instruction sets.
+    pub fn readers(&self) -> Readers {
+        let mut readers = Readers::default();
+        let mut is_disturbed = false;
+        for (index, (pc, i)) in self.block.0.iter().enumerate().skip(self.index + 1) {
+            let Some(i) = *i else {
+                readers.stored |= ALL;
+                return readers;
+            };
+            let uses = self.reach.used_by(*pc);
+            is_disturbed |= needs_truth(i);
+            match i.op {
+                _ if uses.reads.flags == 0 => {}
+                Op::Mrs => readers.stored |= ALL,
+                Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs => readers.conditions.push((index, CARRY_SET)),
+                _ => readers.conditions.push((index, i.condition())),
+            }
+            if uses.reads.flags != 0 {
+                readers.is_disturbed = is_disturbed;
+            }
+            if let Some(target) = i.target(*pc).filter(|_| i.is_conditional_branch()) {
+                readers.stored |= self.reach.live_at(target).flags;
+            }
+            if uses.sets_flags {
+                return readers;
+            }
+        }
+        readers.stored |= self.reach.live_behind(&self.block).flags;
+        readers
+    }
+
+    /// Whether a register of the source is in one of LoongArch's and stays as it is up to the instruction at `last`.
+    fn stays(&self, number: u8, from: usize, last: usize) -> bool {
+        match number {
+            NONE => true,
+            STACK => last <= self.index + 1,
+            _ => {
+                let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
+                matches!(place(number), Place::Register(_))
+                    && !self.block.0[from.min(last)..last].iter().any(writes)
+            }
+        }
+    }
+
+    fn way(&self, comparison: Comparison, readers: &Readers) -> Way {
+        let last = readers.conditions.iter().map(|(index, _)| *index).max().unwrap_or(self.index);
+        let operands = comparison.operands.filter(|(a, b)| {
+            let second = match b {
+                Second::Register(b) => self.stays(*b, self.index, last),
+                Second::Constant(_) => true,
+                Second::Held(..) => false,
+            };
+            second && self.stays(*a, self.index, last)
+        });
+        let result = comparison.result.filter(|result| self.stays(*result, self.index + 1, last));
+        let kept = Comparison { operands, result, ..comparison };
+        let all = |comparison| {
+            readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition))
+        };
+        match readers.only() {
+            _ if readers.stored == 0 && all(kept) => Way::Later(kept),
+            Some(condition) if all(Comparison { result: None, ..comparison }) => Way::Truth(condition),
+            _ => Way::Stored(readers.flags()),
+        }
+    }
+
+    /// An instruction that sets flags by the sum, difference or conjunction of `a` and `b`; `d` gets it.
+    fn set_flags(&mut self, kind: Kind, i: Instruction, a: u8, b: Second, d: u8) {
+        let is_wide = i.is_wide();
+        let result = Some(d).filter(|d| *d != NONE);
+        let comparison = Comparison { kind, is_wide, operands: Some((a, b)), result };
+        let readers = self.readers();
+        match self.way(comparison, &readers) {
+            Way::Later(kept) => {
+                if d != NONE {
+                    self.compute(comparison, d);
+                }
+                self.known.flags =
+                    if readers.conditions.is_empty() { Flags::Stored } else { Flags::Compared(kept) };
+            }
+            Way::Truth(condition) => {
+                self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });
+                let taken = self.taken;
+                let test = self.test(condition);
+                let holds = self.store_truth(test);
+                self.taken = taken;
+                if d != NONE {
+                    self.compute(comparison, d);
+                }
+                self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
+            }
+            Way::Stored(flags) => {
+                let (a, b) = self.compared(a, b, is_wide, true);
+                let value = self.store_flags(kind, (a, b), is_wide, flags);
+                self.put_sum(d, value, is_wide);
+                self.known.flags = Flags::Stored;
+            }
+        }
+    }
+
+    /// The sum, difference or conjunction, into the register of the source.
+    fn compute(&mut self, comparison: Comparison, d: u8) {
+        let Some((a, b)) = comparison.operands else { return };
+        let is_wide = comparison.is_wide;
+        let first = self.source(a, is_wide);
+        let to = self.target(d);
+        let facts = match (comparison.kind, b) {
+            (Kind::Sub, Second::Constant(value)) => {
+                self.add_constant(to, first, value.wrapping_neg(), is_wide);
+                None
+            }
+            (Kind::Add, Second::Constant(value)) => {
+                self.add_constant(to, first, value, is_wide);
+                None
+            }
+            (Kind::And, Second::Constant(value)) => {
+                self.and_constant(to, first, value as u64);
+                Some(self.facts(a).and(Facts::of(value)))
+            }
+            (kind, b) => {
+                let (second, known) = match b {
+                    Second::Register(b) => (self.source(b, is_wide), self.facts(b)),
+                    Second::Held(register, facts) => (register, facts),
+                    Second::Constant(_) => (0, Facts::NONE),
+                };
+                let op = match (kind, is_wide) {
+                    (Kind::Sub, false) => La::SubW,
+                    (Kind::Sub, true) => La::SubD,
+                    (Kind::Add, false) => La::AddW,
+                    (Kind::Add, true) => La::AddD,
+                    (Kind::And, _) => La::And,
+                };
+                let facts = (kind == Kind::And).then(|| self.facts(a).and(known));
+                self.assembler.three(op, to, first, second);
+                facts
+            }
+        };
+        match facts {
+            Some(facts) => self.put(d, to, is_wide, facts),
+            None => self.put_sum(d, to, is_wide),
+        }
+    }
+
+    /// Computes the result of two operands, of words with their sign above, in a temporary register, and writes these of its flags.
+    fn store_flags(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, flags: u8) -> u8 {
+        let value = self.temporary();
+        let op = match (kind, is_wide) {
+            (Kind::Sub, false) => La::SubW,
+            (Kind::Sub, true) => La::SubD,
+            (Kind::Add, false) => La::AddW,
+            (Kind::Add, true) => La::AddD,
+            (Kind::And, _) => La::And,
+        };
+        self.assembler.three(op, value, a, b);
+        self.store_sign_and_zero(value, flags);
+        if kind == Kind::And {
+            for (bit, flag) in [(2, CARRY), (1, OVERFLOW)] {
+                if flags & bit != 0 {
+                    self.assembler.two(La::Movgr2cf, flag, 0);
+                }
+            }
+            return value;
+        }
+        if flags & 2 != 0 {
+            if kind == Kind::Sub {
+                self.assembler.three(La::Sltu, TRUTH, a, b);
+                self.assembler.immediate(La::Xori, TRUTH, TRUTH, 1);
+            } else {
+                self.assembler.three(La::Sltu, TRUTH, value, a);
+            }
+            self.assembler.two(La::Movgr2cf, CARRY, TRUTH);
+        }
+        if flags & 1 != 0 {
+            let both = self.temporary();
+            self.assembler.three(La::Xor, both, a, if kind == Kind::Sub { b } else { value });
+            self.assembler.three(La::Xor, TRUTH, if kind == Kind::Sub { a } else { b }, value);
+            self.assembler.three(La::And, TRUTH, TRUTH, both);
+            self.assembler.immediate(La::SrliD, TRUTH, TRUTH, 63);
+            self.assembler.two(La::Movgr2cf, OVERFLOW, TRUTH);
+            self.free(both);
+        }
+        value
+    }
+
+    /// Writes N and Z of a value, of a word with its sign above, as far as they are among `flags`.
+    fn store_sign_and_zero(&mut self, value: u8, flags: u8) {
+        if flags & 8 != 0 {
+            self.assembler.three(La::Slt, TRUTH, value, 0);
+            self.assembler.two(La::Movgr2cf, NEGATIVE, TRUTH);
+        }
+        if flags & 4 != 0 {
+            self.assembler.immediate(La::Sltui, TRUTH, value, 1);
+            self.assembler.two(La::Movgr2cf, ZERO, TRUTH);
+        }
+    }
+
+    /// Instructions that set flags.
+    pub fn compare(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        let stack = |number| if number == NONE { STACK } else { number };
+        let (d, n) = (i.rd(), i.rn());
+        match i.op {
+            AddsImm | SubsImm => {
+                let value = i.arithmetic_immediate();
+                match (i.op, value) {
+                    (AddsImm, 0) => self.set_flags(Kind::Add, i, stack(n), Second::Constant(0), d),
+                    // A sum carries where the difference from the negative borrows not.
+                    (AddsImm, _) => self.set_flags(Kind::Sub, i, stack(n), Second::Constant(-value), d),
+                    _ => self.set_flags(Kind::Sub, i, stack(n), Second::Constant(value), d),
+                }
+            }
+            AndsImm => self.set_flags(Kind::And, i, n, Second::Constant(i.mask() as i64), d),
+            AddsReg | SubsReg | AndsReg => {
+                let kind = match i.op {
+                    AddsReg => Kind::Add,
+                    SubsReg => Kind::Sub,
+                    _ => Kind::And,
+                };
+                let second = self.second_shifted(i);
+                self.set_flags(kind, i, n, second, d);
+            }
+            BicsReg => {
+                let (register, facts) = self.shifted(i);
+                let to = self.own(register);
+                self.assembler.three(La::Nor, to, register, 0);
+                self.set_flags(Kind::And, i, n, Second::Held(to, Facts { width: 64, sign: facts.sign }), d);
+            }
+            AddsExt | SubsExt => {
+                let (register, facts) = self.extended(i.rm(), i.bits(13, 3), i.bits(10, 3));
+                let kind = if i.op == AddsExt { Kind::Add } else { Kind::Sub };
+                self.set_flags(kind, i, stack(n), Second::Held(register, facts), d);
+            }
+            CcmpReg | CcmpImm | CcmnReg | CcmnImm => self.compare_if(i),
+            Adc | Adcs | Sbc | Sbcs => self.with_carry(i),
+            _ => return false,
+        }
+        true
+    }
+
+    fn second_shifted(&mut self, i: Instruction) -> Second {
+        if i.bits(10, 6) == 0 {
+            return Second::Register(i.rm());
+        }
+        let (register, facts) = self.shifted(i);
+        Second::Held(register, facts)
+    }
+
+    /// CCMP and CCMN: a comparison if a condition holds, and given flags if not.
+    fn compare_if(&mut self, i: Instruction) {
+        let (condition, given) = (i.condition(), i.bits(0, 4) as u8);
+        let immediate = i64::from(i.bits(16, 5));
+        let (kind, second) = match i.op {
+            Op::CcmpReg => (Kind::Sub, Second::Register(i.rm())),
+            Op::CcmpImm => (Kind::Sub, Second::Constant(immediate)),
+            Op::CcmnReg => (Kind::Add, Second::Register(i.rm())),
+            _ if immediate == 0 => (Kind::Add, Second::Constant(0)),
+            _ => (Kind::Sub, Second::Constant(-immediate)),
+        };
+        let comparison =
+            Comparison { kind, is_wide: i.is_wide(), operands: Some((i.rn(), second)), result: None };
+        let readers = self.readers();
+        match readers.only() {
+            Some(wanted) if Self::can_test(comparison, wanted) => {
+                self.truth_if(condition, comparison, wanted, holds(wanted, given));
+                self.known.flags = Flags::Truth(wanted);
+            }
+            _ => {
+                self.store_if(condition, comparison, given, readers.flags());
+                self.known.flags = Flags::Stored;
+            }
+        }
+    }
+
+    /// Whether `wanted` holds of a comparison that is made if `condition` holds, and otherwise `otherwise`.
+    fn truth_if(&mut self, condition: u8, comparison: Comparison, wanted: u8, otherwise: bool) {
+        if condition >= 14 {
+            self.known.flags = Flags::Compared(comparison);
+            let test = self.test(wanted);
+            return self.truth(test, TRUTH);
+        }
+        let first = self.test(condition);
+        let (mask, is_opposite) = if otherwise {
+            // Where it does not hold, the result does.
+            let to = self.temporary();
+            self.truth(first.not(), to);
+            (to, false)
+        } else {
+            self.mask(first)
+        };
+        // What is masked by may be the register that holds the truth so far.
+        let mask = if mask == TRUTH {
+            let to = self.temporary();
+            self.assembler.copy(to, TRUTH);
+            to
+        } else {
+            mask
+        };
+        let kept = if TEMPORARIES.contains(&mask) { mask } else { 0 };
+        for register in TEMPORARIES {
+            if register != kept {
+                self.free(register);
+            }
+        }
+        self.known.flags = Flags::Compared(comparison);
+        let second = self.test(wanted);
+        self.truth(second, TRUTH);
+        let op = match (otherwise, is_opposite) {
+            (true, _) => La::Or,
+            (false, false) => La::Maskeqz,
+            (false, true) => La::Masknez,
+        };
+        self.assembler.three(op, TRUTH, TRUTH, mask);
+    }
+
+    /// Writes flags: those of a comparison if `condition` holds, and `given` ones if not.
+    fn store_if(&mut self, condition: u8, comparison: Comparison, given: u8, flags: u8) {
+        let over = self.assembler.label();
+        if let Some((a, b)) = comparison.operands.filter(|_| comparison.is_wide) {
+            self.tighten(a);
+            if let Second::Register(b) = b {
+                self.tighten(b);
+            }
+        }
+        if condition < 14 {
+            let test = self.test(condition);
+            let done = self.assembler.label();
+            self.assembler.jump(test.branch(), Goal::Label(done));
+            self.taken = 0;
+            for (bit, flag) in [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)] {
+                if flags & bit != 0 {
+                    self.assembler.immediate(La::AddiD, TRUTH, 0, i32::from(given & bit != 0));
+                    self.assembler.two(La::Movgr2cf, flag, TRUTH);
+                }
+            }
+            self.assembler.go(Goal::Label(over));
+            self.assembler.place(done);
+        }
+        let Some((a, b)) = comparison.operands else { return };
+        let (a, b) = self.compared(a, b, comparison.is_wide, true);
+        self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
+        self.assembler.place(over);
+        // What has been loaded on one way only is not there on the other.
+        self.kept = [None; 3];
+    }
+
+    /// ADC and SBC: the second operand of SBC is inverted.
+    fn with_carry(&mut self, i: Instruction) {
+        let is_wide = i.is_wide();
+        let sets = matches!(i.op, Op::Adcs | Op::Sbcs);
+        let flags = if sets { self.readers().flags() } else { 0 };
+        let test = self.test(CARRY_SET);
+        self.truth(test, TRUTH);
+        self.taken = 0;
+        let (a, mut b) = (self.source(i.rn(), is_wide), self.source(i.rm(), is_wide));
+        let (add, value) = (if is_wide { La::AddD } else { La::AddW }, self.temporary());
+        if matches!(i.op, Op::Sbc | Op::Sbcs) {
+            let to = self.own_apart(b, a);
+            self.assembler.three(La::Nor, to, b, 0);
+            b = to;
+        }
+        self.assembler.three(add, value, a, b);
+        self.assembler.three(add, value, value, TRUTH);
+        self.store_sign_and_zero(value, flags);
+        let top = if is_wide { 63 } else { 31 };
+        let bit = |lowering: &mut Self, flag| {
+            lowering.assembler.field(La::BstrpickD, TRUTH, TRUTH, top, top);
+            lowering.assembler.two(La::Movgr2cf, flag, TRUTH);
+        };
+        if flags & 1 != 0 {
+            let both = self.temporary();
+            self.assembler.three(La::Xor, TRUTH, a, value);
+            self.assembler.three(La::Xor, both, b, value);
+            self.assembler.three(La::And, TRUTH, TRUTH, both);
+            bit(self, OVERFLOW);
+            self.free(both);
+        }
+        if flags & 2 != 0 {
+            // It carries where both have the highest bit, or one and the sum has not.
+            let either = self.temporary();
+            self.assembler.three(La::Or, either, a, b);
+            self.assembler.three(La::Andn, either, either, value);
+            self.assembler.three(La::And, TRUTH, a, b);
+            self.assembler.three(La::Or, TRUTH, TRUTH, either);
+            bit(self, CARRY);
+        }
+        self.put_sum(i.rd(), value, is_wide);
+        match self.known.flags {
+            _ if sets => self.known.flags = Flags::Stored,
+            Flags::Truth(_) => self.known.flags = Flags::Truth(CARRY_SET),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! System registers, barriers, hints, and what programs may do to caches.
+//! Not the calls of the system.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C5.2, C5.3 and C6.2 (MRS, MSR, DMB, DSB, HINT); LoongArch Reference
+//! Manual, volume 1, section 2.2.8.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::atomic::FULL;
+use super::flags::Flags;
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::NONE;
+use super::registers::*;
+
+/// Loads before what comes behind; stores before stores.
+const OF_LOADS: i32 = 0x14;
+const OF_STORES: i32 = 0x1a;
+/// CTR_EL0: lines of 64 bytes, in both caches, and caches that must be told of new code.
+const CACHES: i64 = 0x8444_c004;
+/// DCZID_EL0: DC ZVA clears 64 bytes.
+const CLEARED: i64 = 4;
+/// What the stable counter counts in a second.
+const COUNTER_HZ: i64 = 100_000_000;
+
+impl Lowering<'_> {
+    /// Instructions of the system's state.
+    pub fn system(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            // ISB: what has changed has been told by IC IVAU.
+            Hint | Isb | DcCvac | DcCvau | DcCivac => {}
+            Dmb | Dsb => {
+                let hint = match i.bits(8, 2) {
+                    1 => OF_LOADS,
+                    2 => OF_STORES,
+                    _ => FULL,
+                };
+                self.barrier(hint);
+            }
+            DcZva => self.clear_block(i),
+            Mrs => return self.read_register(i),
+            Msr => return self.write_register(i),
+            _ => return false,
+        }
+        true
+    }
+
+    fn read_register(&mut self, i: Instruction) -> bool {
+        let d = i.rd();
+        if i.is_of_float_control() {
+            return false;
+        }
+        if d == NONE {
+            return true;
+        }
+        let to = self.target(d);
+        match i.system_register() {
+            TPIDR_EL0 => self.assembler.two(La::Movscr2gr, to, THREAD_POINTER),
+            CTR_EL0 => self.assembler.constant(to, CACHES),
+            DCZID_EL0 => self.assembler.constant(to, CLEARED),
+            CNTFRQ_EL0 => self.assembler.constant(to, COUNTER_HZ),
+            CNTVCT_EL0 => self.assembler.two(La::RdtimeD, to, 0),
+            NZCV => {
+                let part = self.temporary();
+                self.assembler.two(La::Movcf2gr, to, NEGATIVE);
+                for flag in [ZERO, CARRY, OVERFLOW] {
+                    self.assembler.two(La::Movcf2gr, part, flag);
+                    self.assembler.push(Code { d: to, j: to, k: part, imm: 1, ..Code::new(La::AlslD) });
+                }
+                self.assembler.immediate(La::SlliD, to, to, 28);
+            }
+            _ => self.assembler.copy(to, 0),
+        }
+        self.put(d, to, true, Facts::NONE);
+        true
+    }
+
+    fn write_register(&mut self, i: Instruction) -> bool {
+        if i.is_of_float_control() {
+            return false;
+        }
+        let from = self.whole(i.rd());
+        if i.system_register() == TPIDR_EL0 {
+            self.assembler.two(La::Movgr2scr, THREAD_POINTER, from);
+            return true;
+        }
+        let part = self.temporary();
+        for (bit, flag) in [(31, NEGATIVE), (30, ZERO), (29, CARRY), (28, OVERFLOW)] {
+            self.assembler.field(La::BstrpickD, part, from, bit, bit);
+            self.assembler.two(La::Movgr2cf, flag, part);
+        }
+        self.known.flags = Flags::Stored;
+        true
+    }
+}

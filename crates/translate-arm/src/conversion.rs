@@ -1,0 +1,121 @@
+//! Conversions between formats and to and from integers.
+//! Not those to and from fixed-point numbers, and the rarest: they are the engine's (`service`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2 (FCVT, FCVTZS, SCVTF and their kin); LoongArch Reference Manual,
+//! volume 1, section 3.2.3.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::NONE;
+use longma_translate::assembler::Goal;
+
+impl Lowering<'_> {
+    /// Conversions.
+    pub fn conversion(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            FcvtDs => {
+                self.assembler.two(La::FcvtDS, i.rd(), i.rn());
+                self.put_scalar(i.rd(), true);
+            }
+            FcvtSd => {
+                self.widen(i.rn(), 8);
+                self.assembler.two(La::FcvtSD, i.rd(), i.rn());
+                self.put_scalar(i.rd(), false);
+            }
+            Fcvtzs => self.to_signed(i, [La::FtintrzWS, La::FtintrzWD, La::FtintrzLS, La::FtintrzLD]),
+            Fcvtns => self.to_signed(i, [La::FtintrneWS, La::FtintrneWD, La::FtintrneLS, La::FtintrneLD]),
+            Fcvtps => self.to_signed(i, [La::FtintrpWS, La::FtintrpWD, La::FtintrpLS, La::FtintrpLD]),
+            Fcvtms => self.to_signed(i, [La::FtintrmWS, La::FtintrmWD, La::FtintrmLS, La::FtintrmLD]),
+            Fcvtzu => self.to_unsigned(i),
+            Scvtf => self.from_signed(i),
+            Ucvtf => self.from_unsigned(i),
+            _ => return false,
+        }
+        true
+    }
+
+    fn to_signed(&mut self, i: Instruction, ops: [La; 4]) {
+        let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
+        if d == NONE {
+            return;
+        }
+        let between = self.borrow_scalar(&[n]);
+        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
+        let to = self.target(d);
+        self.assembler.two(if is_wide { La::Movfr2grD } else { La::Movfr2grS }, to, between);
+        self.put_sum(d, to, is_wide);
+    }
+
+    fn to_unsigned(&mut self, i: Instruction) {
+        let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
+        if d == NONE {
+            return;
+        }
+        let between = self.borrow_scalar(&[n]);
+        let to = self.target(d);
+        if !is_wide && !i.is_double() {
+            self.assembler.two(La::VftintrzWuS, between, n);
+            self.assembler.two(La::Movfr2grS, to, between);
+            return self.put(d, to, false, Facts::WORD);
+        }
+        let wide = if i.is_double() {
+            n
+        } else {
+            self.assembler.two(La::FcvtDS, between, n);
+            between
+        };
+        self.assembler.two(La::VftintrzLuD, between, wide);
+        self.assembler.two(La::Movfr2grD, to, between);
+        if is_wide {
+            return self.put(d, to, true, Facts::NONE);
+        }
+        // What has more than 32 bits becomes all ones.
+        let excess = self.temporary();
+        self.assembler.immediate(La::SrliD, excess, to, 32);
+        self.assembler.three(La::Sltu, excess, 0, excess);
+        self.assembler.three(La::SubD, excess, 0, excess);
+        self.assembler.three(La::Or, to, to, excess);
+        self.put(d, to, false, Facts::NONE);
+    }
+
+    fn from_signed(&mut self, i: Instruction) {
+        let (d, is_wide) = (i.rd(), i.is_wide());
+        let from = self.source(i.rn(), is_wide);
+        self.assembler.two(La::Movgr2frD, d, from);
+        let ops = [La::FfintSW, La::FfintDW, La::FfintSL, La::FfintDL];
+        self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], d, d);
+        self.put_scalar(d, i.is_double());
+    }
+
+    fn from_unsigned(&mut self, i: Instruction) {
+        let d = i.rd();
+        if !i.is_wide() {
+            let from = self.unsigned_word(i.rn());
+            self.assembler.two(La::Movgr2frD, d, from);
+            self.assembler.two(if i.is_double() { La::FfintDL } else { La::FfintSL }, d, d);
+            return self.put_scalar(d, i.is_double());
+        }
+        let from = self.whole(i.rn());
+        let (convert, add) = if i.is_double() { (La::FfintDL, La::FaddD) } else { (La::FfintSL, La::FaddS) };
+        let (large, done) = (self.assembler.label(), self.assembler.label());
+        self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Blt) }, Goal::Label(large));
+        self.assembler.two(La::Movgr2frD, d, from);
+        self.assembler.two(convert, d, d);
+        self.assembler.go(Goal::Label(done));
+        self.assembler.place(large);
+        // Half of it, with what is lost kept in the last bit, and that twice.
+        let half = self.temporary();
+        let last = self.temporary();
+        self.assembler.immediate(La::Andi, last, from, 1);
+        self.assembler.immediate(La::SrliD, half, from, 1);
+        self.assembler.three(La::Or, half, half, last);
+        self.assembler.two(La::Movgr2frD, d, half);
+        self.assembler.two(convert, d, d);
+        self.assembler.three(add, d, d, d);
+        self.assembler.place(done);
+        self.put_scalar(d, i.is_double());
+    }
+}

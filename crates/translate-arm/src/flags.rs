@@ -1,0 +1,450 @@
+//! Condition flags: put off until a condition is read, or written to the condition flags of LoongArch.
+//! Not the instructions that set them (`compare`), nor those that read conditions.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C1.2.4 (conditions) and J1 (AddWithCarry).
+
+use longma_loongarch::{Instruction as Code, Op as La, State};
+
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::{NONE, STACK};
+use super::registers::*;
+
+/// N, Z, C and V, as the immediates of instructions have them.
+pub(super) const ALL: u8 = 15;
+/// Carry set: no borrow.
+pub(super) const CARRY_SET: u8 = 2;
+
+/// Which flags decide a condition.
+pub(super) fn flags_of(condition: u8) -> u8 {
+    match condition >> 1 {
+        0 => 4,
+        1 => 2,
+        2 => 8,
+        3 => 1,
+        4 => 6,
+        5 => 9,
+        6 => 13,
+        _ => 0,
+    }
+}
+
+/// Whether a condition holds with these flags.
+pub(super) fn holds(condition: u8, flags: u8) -> bool {
+    let [n, z, c, v] = [8, 4, 2, 1].map(|bit| flags & bit != 0);
+    let base = match condition >> 1 {
+        0 => z,
+        1 => c,
+        2 => n,
+        3 => v,
+        4 => c && !z,
+        5 => n == v,
+        6 => n == v && !z,
+        _ => return true,
+    };
+    base != (condition & 1 != 0)
+}
+
+/// What flags are to be computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Sub,
+    Add,
+    And,
+}
+
+/// A second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Second {
+    /// A general register of the source.
+    Register(u8),
+    Constant(i64),
+    /// A register of LoongArch's for this instruction, and what is known of its value.
+    Held(u8, Facts),
+}
+
+/// An instruction that sets flags, whose operands, or whose result, are still in their registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Comparison {
+    pub kind: Kind,
+    pub is_wide: bool,
+    /// The operands, if they are still there.
+    pub operands: Option<(u8, Second)>,
+    /// The register of the source with the result, if it is still there.
+    pub result: Option<u8>,
+}
+
+/// Where the condition flags are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flags {
+    /// In LoongArch's, as far as they are read.
+    Stored,
+    /// Nowhere: what they come from is there.
+    Compared(Comparison),
+    /// A register says whether this condition holds, and no other is read.
+    Truth(u8),
+    /// A condition flag does.
+    FloatTruth(u8),
+}
+
+/// A test that can be made at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Test {
+    pub op: TestOp,
+    pub j: u8,
+    pub k: u8,
+    /// It is the opposite.
+    pub is_opposite: bool,
+}
+
+/// What a test asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TestOp {
+    Equal,
+    Less,
+    Below,
+    /// Condition flag `j` is set.
+    Flag,
+}
+
+impl Test {
+    pub fn of(op: TestOp, j: u8, k: u8) -> Self {
+        Self { op, j, k, is_opposite: false }
+    }
+
+    pub fn not(self) -> Self {
+        Self { is_opposite: !self.is_opposite, ..self }
+    }
+
+    fn not_if(self, opposite: bool) -> Self {
+        if opposite { self.not() } else { self }
+    }
+
+    /// The branch that is taken if it holds.
+    pub fn branch(self) -> Code {
+        let (holds, fails) = match self.op {
+            TestOp::Equal if self.k == 0 => (La::Beqz, La::Bnez),
+            TestOp::Equal => (La::Beq, La::Bne),
+            TestOp::Less => (La::Blt, La::Bge),
+            TestOp::Below => (La::Bltu, La::Bgeu),
+            TestOp::Flag => (La::Bcnez, La::Bceqz),
+        };
+        Code { j: self.j, d: self.k, ..Code::new(if self.is_opposite { fails } else { holds }) }
+    }
+}
+
+impl Lowering<'_> {
+    /// The test that says whether a condition holds; AL and NV have none.
+    pub fn test(&mut self, condition: u8) -> Test {
+        let opposite = condition & 1 != 0;
+        match self.known.flags {
+            Flags::Truth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
+            Flags::FloatTruth(of) => Test::of(TestOp::Flag, FLOAT_TRUTH, 0).not_if(of != condition),
+            Flags::Compared(comparison) => self.test_of(comparison, condition),
+            Flags::Stored => match condition >> 1 {
+                0 => Test::of(TestOp::Flag, ZERO, 0).not_if(opposite),
+                1 => Test::of(TestOp::Flag, CARRY, 0).not_if(opposite),
+                2 => Test::of(TestOp::Flag, NEGATIVE, 0).not_if(opposite),
+                3 => Test::of(TestOp::Flag, OVERFLOW, 0).not_if(opposite),
+                _ => self.test_of_several(condition),
+            },
+        }
+    }
+
+    /// Conditions of several stored flags.
+    fn test_of_several(&mut self, condition: u8) -> Test {
+        let opposite = condition & 1 != 0;
+        let (first, second) = (self.temporary(), self.temporary());
+        if condition >> 1 == 4 {
+            self.assembler.two(La::Movcf2gr, first, CARRY);
+            self.assembler.two(La::Movcf2gr, second, ZERO);
+            self.assembler.three(La::Andn, first, first, second);
+            self.free(second);
+            return Test::of(TestOp::Equal, first, 0).not_if(!opposite);
+        }
+        self.assembler.two(La::Movcf2gr, first, NEGATIVE);
+        self.assembler.two(La::Movcf2gr, second, OVERFLOW);
+        self.assembler.three(La::Xor, first, first, second);
+        if condition >> 1 == 6 {
+            self.assembler.two(La::Movcf2gr, second, ZERO);
+            self.assembler.three(La::Or, first, first, second);
+        }
+        self.free(second);
+        Test::of(TestOp::Equal, first, 0).not_if(opposite)
+    }
+
+    /// Both operands of a comparison in a form that compares as they do; `signed` if it matters.
+    pub fn compared(&mut self, a: u8, b: Second, is_wide: bool, signed: bool) -> (u8, u8) {
+        if is_wide {
+            let a = self.whole(a);
+            let b = match b {
+                Second::Register(b) => self.whole(b),
+                Second::Constant(value) => self.constant(value),
+                Second::Held(register, _) => register,
+            };
+            return (a, b);
+        }
+        let facts = |lowering: &Self, operand| match operand {
+            Second::Register(b) => lowering.facts(b),
+            Second::Constant(value) if (value as i32) >= 0 => Facts::of(value & 0x7fff_ffff),
+            Second::Constant(_) => Facts { width: 32, sign: true },
+            Second::Held(_, facts) => facts,
+        };
+        let (first, second) = (self.facts(a), facts(self, b));
+        let unsigned = !signed && first.width <= 32 && second.width <= 32 && !(first.sign && second.sign);
+        let value = |lowering: &mut Self, number| {
+            if unsigned { lowering.unsigned_word(number) } else { lowering.signed_word(number) }
+        };
+        let a = value(self, a);
+        let b = match b {
+            Second::Register(b) => value(self, b),
+            Second::Constant(constant) if unsigned => self.constant(constant & 0xffff_ffff),
+            Second::Constant(constant) => self.constant((constant as i32).into()),
+            Second::Held(register, facts) if unsigned || facts.sign => register,
+            Second::Held(register, _) => {
+                let to = self.own(register);
+                self.assembler.immediate(La::SlliW, to, register, 0);
+                to
+            }
+        };
+        (a, b)
+    }
+
+    /// The sign of a value of 64 or 32 bits as that of a register.
+    fn with_sign(&mut self, number: u8, is_wide: bool) -> u8 {
+        if is_wide { self.whole(number) } else { self.signed_word(number) }
+    }
+
+    /// Whether [`Self::test_of`] can do with the operands, or with the result.
+    pub fn can_test(comparison: Comparison, condition: u8) -> bool {
+        let by_result = matches!(condition >> 1, 0 | 2) || comparison.kind == Kind::And;
+        if comparison.result.is_some() && by_result {
+            return true;
+        }
+        let Some((_, second)) = comparison.operands else { return false };
+        match comparison.kind {
+            Kind::Sub => condition >> 1 != 3,
+            Kind::And => true,
+            Kind::Add => {
+                matches!(condition >> 1, 0 | 2)
+                    || condition >> 1 == 1 && matches!(second, Second::Register(_))
+            }
+        }
+    }
+
+    fn test_of(&mut self, comparison: Comparison, condition: u8) -> Test {
+        let (is_wide, opposite) = (comparison.is_wide, condition & 1 != 0);
+        if comparison.kind == Kind::And {
+            return self.test_of_result(comparison, condition);
+        }
+        if let (Some(_), 0 | 2) = (comparison.result, condition >> 1) {
+            return self.test_of_result(comparison, condition);
+        }
+        let Some((a, b)) = comparison.operands else { unreachable!("the flags were to be written") };
+        if comparison.kind == Kind::Add {
+            if condition >> 1 != 1 {
+                return self.test_of_result(comparison, condition);
+            }
+            // A sum that is less than one of its operands has carried.
+            let sum = self.result_of(comparison);
+            let (sum, first) = if is_wide {
+                (sum, self.whole(a))
+            } else {
+                self.assembler.field(La::BstrpickD, sum, sum, 31, 0);
+                (sum, self.unsigned_word(a))
+            };
+            return Test::of(TestOp::Below, sum, first).not_if(opposite);
+        }
+        let signed = condition >> 1 >= 5;
+        if condition >> 1 == 2 {
+            return self.test_of_result(comparison, condition);
+        }
+        let (a, b) = self.compared(a, b, is_wide, signed);
+        match condition >> 1 {
+            0 => Test::of(TestOp::Equal, a, b).not_if(opposite),
+            1 => Test::of(TestOp::Below, a, b).not_if(!opposite),
+            4 => Test::of(TestOp::Below, b, a).not_if(opposite),
+            5 => Test::of(TestOp::Less, a, b).not_if(!opposite),
+            _ => Test::of(TestOp::Less, b, a).not_if(opposite),
+        }
+    }
+
+    /// Conditions that the result decides: whether it is zero or negative; of AND all, since C and V are clear.
+    fn test_of_result(&mut self, comparison: Comparison, condition: u8) -> Test {
+        let opposite = condition & 1 != 0;
+        let is_wide = comparison.is_wide;
+        let value = match comparison.result {
+            Some(result) if condition >> 1 == 0 && self.facts(result).width <= 32 => self.word(result),
+            Some(result) => self.with_sign(result, is_wide),
+            None => self.result_of(comparison),
+        };
+        match condition >> 1 {
+            0 => Test::of(TestOp::Equal, value, 0).not_if(opposite),
+            2 => Test::of(TestOp::Less, value, 0).not_if(opposite),
+            // C and V are clear: LS, VC, CC always hold, GE is PL.
+            1 | 3 | 4 => Test::of(TestOp::Equal, 0, 0).not_if(!opposite),
+            5 => Test::of(TestOp::Less, value, 0).not_if(!opposite),
+            _ => Test::of(TestOp::Less, 0, value).not_if(opposite),
+        }
+    }
+
+    /// The result of a comparison in a temporary register; of words with the sign above.
+    fn result_of(&mut self, comparison: Comparison) -> u8 {
+        let Some((a, b)) = comparison.operands else { unreachable!("the operands are there") };
+        let is_wide = comparison.is_wide;
+        let first = if is_wide { self.whole(a) } else { self.word(a) };
+        let to = self.own(first);
+        match (comparison.kind, b) {
+            (Kind::Sub, Second::Constant(value)) => {
+                self.add_constant(to, first, value.wrapping_neg(), is_wide)
+            }
+            (Kind::Add, Second::Constant(value)) => self.add_constant(to, first, value, is_wide),
+            (Kind::And, Second::Constant(value)) => self.and_constant(to, first, value as u64),
+            (kind, b) => {
+                let second = match b {
+                    Second::Register(b) => self.source(b, is_wide),
+                    Second::Held(register, _) => register,
+                    Second::Constant(value) => self.constant(value),
+                };
+                let op = match (kind, is_wide) {
+                    (Kind::Sub, false) => La::SubW,
+                    (Kind::Sub, true) => La::SubD,
+                    (Kind::Add, false) => La::AddW,
+                    (Kind::Add, true) => La::AddD,
+                    (Kind::And, _) => La::And,
+                };
+                self.assembler.three(op, to, first, second);
+                self.free_apart(second, to);
+            }
+        }
+        if comparison.kind == Kind::And && !is_wide {
+            self.assembler.immediate(La::SlliW, to, to, 0);
+        }
+        to
+    }
+
+    /// Whether a test holds, as 0 or 1, in a register: `to`.
+    pub fn truth(&mut self, test: Test, to: u8) {
+        let Test { op, j, k, is_opposite } = test;
+        match op {
+            TestOp::Equal if j == 0 && k == 0 => {
+                self.assembler.immediate(La::AddiD, to, 0, i32::from(!is_opposite));
+                return;
+            }
+            TestOp::Equal => {
+                if k != 0 {
+                    self.assembler.three(La::Xor, to, j, k);
+                }
+                let value = if k == 0 { j } else { to };
+                if is_opposite {
+                    self.assembler.three(La::Sltu, to, 0, value);
+                } else {
+                    self.assembler.immediate(La::Sltui, to, value, 1);
+                }
+                return;
+            }
+            TestOp::Less => self.assembler.three(La::Slt, to, j, k),
+            TestOp::Below => self.assembler.three(La::Sltu, to, j, k),
+            TestOp::Flag => self.assembler.two(La::Movcf2gr, to, j),
+        }
+        if is_opposite {
+            self.assembler.immediate(La::Xori, to, to, 1);
+        }
+    }
+
+    /// Puts into [`TRUTH`] what is not zero if a test holds or, if this gives false, if it does not.
+    pub fn store_truth(&mut self, test: Test) -> bool {
+        let Test { op, j, k, is_opposite } = test;
+        match op {
+            TestOp::Equal if k == 0 => self.assembler.copy(TRUTH, j),
+            TestOp::Equal => self.assembler.three(La::Xor, TRUTH, j, k),
+            TestOp::Less => self.assembler.three(La::Slt, TRUTH, j, k),
+            TestOp::Below => self.assembler.three(La::Sltu, TRUTH, j, k),
+            TestOp::Flag => self.assembler.two(La::Movcf2gr, TRUTH, j),
+        }
+        is_opposite == (op == TestOp::Equal)
+    }
+
+    /// A register that is not zero if a test holds or, as the second value says, if it does not.
+    pub fn mask(&mut self, test: Test) -> (u8, bool) {
+        let Test { op, j, k, is_opposite } = test;
+        if op == TestOp::Equal && k == 0 {
+            return (j, !is_opposite);
+        }
+        let to = if op == TestOp::Flag { self.temporary() } else { self.own(j) };
+        match op {
+            TestOp::Equal => {
+                self.assembler.three(La::Xor, to, j, k);
+                self.free_apart(k, to);
+                return (to, !is_opposite);
+            }
+            TestOp::Less => self.assembler.three(La::Slt, to, j, k),
+            TestOp::Below => self.assembler.three(La::Sltu, to, j, k),
+            TestOp::Flag => self.assembler.two(La::Movcf2gr, to, j),
+        }
+        if op != TestOp::Flag {
+            self.free_apart(k, to);
+        }
+        (to, is_opposite)
+    }
+}
+
+impl Flags {
+    /// Writes the flags of a thread.
+    pub(super) fn settle(self, state: &mut State) {
+        let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
+        let flags = match self {
+            Self::Stored => return,
+            Self::Truth(condition) => satisfying(condition ^ u8::from(state.r(TRUTH) == 0)),
+            Self::FloatTruth(condition) => {
+                satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
+            }
+            Self::Compared(comparison) => comparison.flags(state),
+        };
+        set_flags(state, u64::from(flags) << 28);
+    }
+}
+
+impl Comparison {
+    fn flags(self, state: &State) -> u8 {
+        let value = |number: u8| match number {
+            STACK => state.r(STACK_POINTER),
+            NONE => 0,
+            _ => match place(number) {
+                Place::Register(register) => state.r(register),
+                _ => 0,
+            },
+        };
+        let bits = if self.is_wide { 64 } else { 32 };
+        let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
+        if let Some((a, b)) = self.operands {
+            let b = match b {
+                Second::Register(b) => value(b),
+                Second::Constant(constant) => constant as u64,
+                Second::Held(..) => 0,
+            };
+            let (a, b) = (cut(value(a)), cut(b));
+            return match self.kind {
+                Kind::Sub => add_with_carry(a, cut(!b), true, bits).1,
+                Kind::Add => add_with_carry(a, b, false, bits).1,
+                Kind::And => of_result(a & b, bits),
+            };
+        }
+        of_result(cut(self.result.map_or(0, value)), bits)
+    }
+}
+
+/// N and Z of a result of so many bits.
+pub(super) fn of_result(result: u64, bits: u32) -> u8 {
+    (result >> (bits - 1) & 1) as u8 * 8 | u8::from(result == 0) * 4
+}
+
+/// A sum of so many bits and its flags.
+pub(super) fn add_with_carry(a: u64, b: u64, carry: bool, bits: u32) -> (u64, u8) {
+    let all = u64::MAX >> (64 - bits);
+    let wide = u128::from(a) + u128::from(b) + u128::from(carry);
+    let result = wide as u64 & all;
+    let overflows = (a ^ result) & (b ^ result);
+    let flags =
+        of_result(result, bits) | u8::from(wide >> bits != 0) * 2 | (overflows >> (bits - 1) & 1) as u8;
+    (result, flags)
+}

@@ -1,0 +1,310 @@
+//! Scalar floating-point arithmetic, comparison, selection and moves.
+//! Not conversions (`conversion`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections A1.5 (NaNs), C7.2; LoongArch Reference Manual, volume 1, section 3.2.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::compare::Readers;
+use super::flags::{Flags, TestOp, holds};
+use super::instruction::{Instruction, Op};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::NONE;
+use super::registers::*;
+use longma_translate::assembler::Goal;
+
+/// Comparisons of LoongArch, each quiet and signaling, of singles and doubles.
+#[derive(Clone, Copy)]
+struct Comparison([[La; 2]; 2]);
+
+const EQUAL: Comparison = Comparison([[La::FcmpCeqS, La::FcmpCeqD], [La::FcmpSeqS, La::FcmpSeqD]]);
+const UNEQUAL: Comparison = Comparison([[La::FcmpCuneS, La::FcmpCuneD], [La::FcmpSuneS, La::FcmpSuneD]]);
+const LESS: Comparison = Comparison([[La::FcmpCltS, La::FcmpCltD], [La::FcmpSltS, La::FcmpSltD]]);
+const LESS_EQUAL: Comparison = Comparison([[La::FcmpCleS, La::FcmpCleD], [La::FcmpSleS, La::FcmpSleD]]);
+const NOT_GREATER_EQUAL: Comparison =
+    Comparison([[La::FcmpCultS, La::FcmpCultD], [La::FcmpSultS, La::FcmpSultD]]);
+const NOT_GREATER: Comparison = Comparison([[La::FcmpCuleS, La::FcmpCuleD], [La::FcmpSuleS, La::FcmpSuleD]]);
+const UNORDERED: Comparison = Comparison([[La::FcmpCunS, La::FcmpCunD], [La::FcmpSunS, La::FcmpSunD]]);
+const ORDERED: Comparison = Comparison([[La::FcmpCorS, La::FcmpCorD], [La::FcmpSorS, La::FcmpSorD]]);
+
+/// The comparison that says whether a condition holds, and whether its operands are swapped.
+fn comparison_of(condition: u8) -> (Comparison, bool) {
+    match condition {
+        0 => (EQUAL, false),
+        1 => (UNEQUAL, false),
+        2 => (NOT_GREATER, true),
+        3 | 4 => (LESS, false),
+        5 => (NOT_GREATER, true),
+        6 => (UNORDERED, false),
+        7 => (ORDERED, false),
+        8 => (NOT_GREATER_EQUAL, true),
+        9 => (LESS_EQUAL, false),
+        10 => (LESS_EQUAL, true),
+        11 => (NOT_GREATER_EQUAL, false),
+        12 => (LESS, true),
+        _ => (NOT_GREATER, false),
+    }
+}
+
+impl Lowering<'_> {
+    /// A scalar source: as many bytes as it has are as they are to be.
+    pub fn scalar(&mut self, number: u8, i: Instruction) -> u8 {
+        self.widen(number, if i.is_double() { 8 } else { 4 });
+        number
+    }
+
+    /// A scalar has been written.
+    pub fn put_scalar(&mut self, number: u8, is_double: bool) {
+        self.put_vector(number, if is_double { 8 } else { 4 });
+    }
+
+    /// Scalar floating-point instructions but conversions.
+    pub fn float(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            Fadd | Fsub | Fmul | Fdiv | Fmaxnm | Fminnm | Fmax | Fmin | Fnmul => self.float_two(i),
+            FmovReg | Fabs | Fneg | Fsqrt | Frintn | Frintp | Frintm | Frintz | Frintx | Frinti => {
+                self.float_one(i)
+            }
+            Fmadd | Fmsub | Fnmadd | Fnmsub => self.fused(i),
+            FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => self.float_compare(i),
+            Fccmp | Fccmpe => self.float_compare_if(i),
+            Fcsel => self.float_select(i),
+            FmovImm | FmovWs | FmovSw | FmovXd | FmovDx | FmovXh | FmovHx => self.float_move(i),
+            _ => return false,
+        }
+        true
+    }
+
+    fn float_two(&mut self, i: Instruction) {
+        let (d, n, m) = (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i));
+        let double = usize::from(i.is_double());
+        let add = [La::FaddS, La::FaddD][double];
+        let op = match i.op {
+            Op::Fadd => add,
+            Op::Fsub => [La::FsubS, La::FsubD][double],
+            Op::Fmul | Op::Fnmul => [La::FmulS, La::FmulD][double],
+            Op::Fdiv => [La::FdivS, La::FdivD][double],
+            Op::Fmaxnm | Op::Fmax => [La::FmaxS, La::FmaxD][double],
+            _ => [La::FminS, La::FminD][double],
+        };
+        if matches!(i.op, Op::Fmax | Op::Fmin) {
+            // LoongArch gives a number rather than a quiet NaN; of a sum the NaN comes out.
+            let (nan, done) = (self.assembler.label(), self.assembler.label());
+            self.assembler.three(UNORDERED.0[0][double], FLAG_TEMPORARY, n, m);
+            self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, Goal::Label(nan));
+            self.assembler.three(op, d, n, m);
+            self.assembler.go(Goal::Label(done));
+            self.assembler.place(nan);
+            self.assembler.three(add, d, n, m);
+            self.assembler.place(done);
+        } else {
+            self.assembler.three(op, d, n, m);
+        }
+        if i.op == Op::Fnmul {
+            self.assembler.two([La::FnegS, La::FnegD][double], d, d);
+        }
+        self.put_scalar(d, i.is_double());
+    }
+
+    fn float_one(&mut self, i: Instruction) {
+        let (d, n) = (i.rd(), self.scalar(i.rn(), i));
+        let ops = match i.op {
+            Op::FmovReg => [La::FmovS, La::FmovD],
+            Op::Fabs => [La::FabsS, La::FabsD],
+            Op::Fneg => [La::FnegS, La::FnegD],
+            Op::Fsqrt => [La::FsqrtS, La::FsqrtD],
+            Op::Frintn => [La::VfrintrneS, La::VfrintrneD],
+            Op::Frintp => [La::VfrintrpS, La::VfrintrpD],
+            Op::Frintm => [La::VfrintrmS, La::VfrintrmD],
+            Op::Frintz => [La::VfrintrzS, La::VfrintrzD],
+            _ => [La::FrintS, La::FrintD],
+        };
+        self.assembler.two(ops[usize::from(i.is_double())], d, n);
+        self.put_scalar(d, i.is_double());
+    }
+
+    /// a + n * m, with the product or all of it negated: the operands are, so that zeros and NaNs have the right signs.
+    fn fused(&mut self, i: Instruction) {
+        let (d, mut n, m, mut a) =
+            (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i), self.scalar(i.ra(), i));
+        let double = usize::from(i.is_double());
+        let negate = [La::FnegS, La::FnegD][double];
+        let used = [d, n, m, a];
+        let mut has_d = true;
+        if matches!(i.op, Op::Fmsub | Op::Fnmadd) {
+            let to = if d != m && d != a { d } else { self.borrow_vector(&used) };
+            has_d = to != d;
+            self.assembler.two(negate, to, n);
+            n = to;
+        }
+        if matches!(i.op, Op::Fnmadd | Op::Fnmsub) {
+            let to = if has_d && d != m && d != n { d } else { self.borrow_vector(&used) };
+            self.assembler.two(negate, to, a);
+            a = to;
+        }
+        self.assembler.push(Code { d, j: n, k: m, a, ..Code::new([La::FmaddS, La::FmaddD][double]) });
+        self.put_scalar(d, i.is_double());
+    }
+
+    /// The operands of a comparison, the second of which may be zero.
+    fn float_operands(&mut self, i: Instruction) -> (u8, u8) {
+        let n = self.scalar(i.rn(), i);
+        if matches!(i.op, Op::FcmpZero | Op::FcmpeZero) {
+            let zero = self.borrow_vector(&[n]);
+            self.assembler.two(La::Movgr2frD, zero, 0);
+            return (n, zero);
+        }
+        (n, self.scalar(i.rm(), i))
+    }
+
+    fn float_condition(&mut self, i: Instruction, (n, m): (u8, u8), condition: u8, flag: u8) {
+        let signals = matches!(i.op, Op::FcmpeReg | Op::FcmpeZero | Op::Fccmpe);
+        let (comparison, is_swapped) = comparison_of(condition);
+        let op = comparison.0[usize::from(signals)][usize::from(i.is_double())];
+        let (j, k) = if is_swapped { (m, n) } else { (n, m) };
+        self.assembler.three(op, flag, j, k);
+    }
+
+    fn float_compare(&mut self, i: Instruction) {
+        let operands = self.float_operands(i);
+        let readers = self.readers();
+        match readers.only() {
+            Some(condition) => {
+                self.float_condition(i, operands, condition, FLOAT_TRUTH);
+                self.known.flags = Flags::FloatTruth(condition);
+            }
+            None => {
+                self.store_float_flags(i, operands, &readers);
+                self.known.flags = Flags::Stored;
+            }
+        }
+    }
+
+    fn store_float_flags(&mut self, i: Instruction, operands: (u8, u8), readers: &Readers) {
+        let flags = readers.flags();
+        // MI, EQ, CS and VS are the flags themselves.
+        for (bit, condition, flag) in [(8, 4, NEGATIVE), (4, 0, ZERO), (2, 2, CARRY), (1, 6, OVERFLOW)] {
+            if flags & bit != 0 {
+                self.float_condition(i, operands, condition, flag);
+            }
+        }
+        if flags == 0 {
+            // For the exceptions that it raises.
+            self.float_condition(i, operands, 6, FLAG_TEMPORARY);
+        }
+    }
+
+    /// FCCMP: a comparison if a condition holds, and given flags if not.
+    fn float_compare_if(&mut self, i: Instruction) {
+        let given = i.bits(0, 4) as u8;
+        let operands = self.float_operands(i);
+        let readers = self.readers();
+        let over = self.assembler.label();
+        let otherwise = self.assembler.label();
+        let flags = readers.flags();
+        let only = readers.only();
+        let is_conditional = i.condition() < 14;
+        if is_conditional {
+            let test = self.test(i.condition());
+            self.assembler.jump(test.not().branch(), Goal::Label(otherwise));
+        }
+        match only {
+            Some(condition) => self.float_condition(i, operands, condition, FLOAT_TRUTH),
+            None => self.store_float_flags(i, operands, &readers),
+        }
+        if is_conditional {
+            self.assembler.go(Goal::Label(over));
+            self.assembler.place(otherwise);
+            let bits = [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)];
+            let stored = bits.into_iter().filter(|(bit, _)| only.is_none() && flags & bit != 0);
+            let mut values: Vec<(bool, u8)> = stored.map(|(bit, flag)| (given & bit != 0, flag)).collect();
+            values.extend(only.map(|condition| (holds(condition, given), FLOAT_TRUTH)));
+            for (value, flag) in values {
+                self.assembler.immediate(La::AddiD, SCRATCH, 0, value.into());
+                self.assembler.two(La::Movgr2cf, flag, SCRATCH);
+            }
+        }
+        self.assembler.place(over);
+        self.known.flags = only.map_or(Flags::Stored, Flags::FloatTruth);
+    }
+
+    fn float_select(&mut self, i: Instruction) {
+        let (d, n, m) = (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i));
+        if i.condition() >= 14 {
+            self.assembler.two(La::FmovD, d, n);
+            return self.put_scalar(d, i.is_double());
+        }
+        let test = self.test(i.condition());
+        let (flag, is_opposite) = if test.op == TestOp::Flag {
+            (test.j, test.is_opposite)
+        } else {
+            let truth = self.temporary();
+            self.truth(test, truth);
+            self.assembler.two(La::Movgr2cf, FLAG_TEMPORARY, truth);
+            (FLAG_TEMPORARY, false)
+        };
+        let (j, k) = if is_opposite { (n, m) } else { (m, n) };
+        self.assembler.push(Code { d, j, k, a: flag, ..Code::new(La::Fsel) });
+        self.put_scalar(d, i.is_double());
+    }
+
+    fn float_move(&mut self, i: Instruction) {
+        let (d, n) = (i.rd(), i.rn());
+        match i.op {
+            Op::FmovImm => {
+                let value = self.constant(immediate(i.bits(13, 8), i.is_double()) as i64);
+                self.assembler.two(La::Movgr2frD, d, value);
+                self.put_scalar(d, true);
+            }
+            Op::FmovSw => {
+                let from = self.word(n);
+                self.assembler.two(La::Movgr2frD, d, from);
+                self.put_scalar(d, false);
+            }
+            Op::FmovDx => {
+                let from = self.whole(n);
+                self.assembler.two(La::Movgr2frD, d, from);
+                self.put_scalar(d, true);
+            }
+            Op::FmovHx => {
+                let from = self.whole(n);
+                self.widen(d, 8);
+                self.assembler.immediate(La::Vinsgr2vrD, d, from, 1);
+                self.put_vector(d, 16);
+            }
+            _ if d == NONE => {}
+            Op::FmovWs => {
+                let to = self.target(d);
+                self.assembler.two(La::Movfr2grS, to, n);
+                self.put(d, to, false, Facts::WORD);
+            }
+            Op::FmovXd => {
+                self.widen(n, 8);
+                let to = self.target(d);
+                self.assembler.two(La::Movfr2grD, to, n);
+                self.put(d, to, true, Facts::NONE);
+            }
+            _ => {
+                self.widen(n, 16);
+                let to = self.target(d);
+                self.assembler.immediate(La::Vpickve2grD, to, n, 1);
+                self.put(d, to, true, Facts::NONE);
+            }
+        }
+    }
+}
+
+/// The bits of a floating-point immediate of eight bits.
+pub(super) fn immediate(bits: u32, is_double: bool) -> u64 {
+    let bits = u64::from(bits);
+    let (sign, low) = (bits >> 7, bits & 0x3f);
+    let inverse = bits >> 6 & 1 == 0;
+    if is_double {
+        let exponent = if inverse { 0x400 } else { 0x3fc };
+        sign << 63 | (exponent | low >> 4) << 52 | (low & 15) << 48
+    } else {
+        let exponent = if inverse { 0x80 } else { 0x7c };
+        sign << 31 | (exponent | low >> 4) << 23 | (low & 15) << 19
+    }
+}

@@ -1,0 +1,281 @@
+//! A64 instructions: the table as data, the strict decoder, the fields of a word.
+//! Not what they do, nor their text (`print`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; `instructions.tsv` is the one table all of it comes from.
+
+use super::registers::{FPCR, FPSR, is_readable, is_writable};
+use super::vector::modified_immediate;
+
+/// What the table knows of one instruction.
+#[derive(Debug)]
+pub(super) struct Row {
+    op: Op,
+    /// The word with every field zero.
+    matched: u32,
+    /// The bits that tell the instruction from others.
+    mask: u32,
+    pub mnemonic: &'static str,
+    pub operands: &'static [Operand],
+}
+
+/// What becomes of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Read,
+    Written,
+    Both,
+}
+
+/// An operand; the header of the table says what the letters stand for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operand {
+    Register { role: Role, kind: u8, at: u8 },
+    Other(&'static str),
+    Address(u8),
+}
+
+include!(concat!(env!("OUT_DIR"), "/arm.rs"));
+
+/// A decoded instruction: which one, and its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Which instruction.
+    pub op: Op,
+    /// The word it was decoded from.
+    pub word: u32,
+}
+
+/// Every instruction of the table: the word with every field zero, and the bits that tell it from others.
+pub fn patterns() -> impl Iterator<Item = (u32, u32)> {
+    ROWS.iter().map(|row| (row.matched, row.mask))
+}
+
+/// The instruction of a word; `None` if the table has none.
+pub fn decode(word: u32) -> Option<Instruction> {
+    // By bits 30 to 24, which are fixed in most rows.
+    static GROUPS: std::sync::LazyLock<[Vec<&'static Row>; 128]> = std::sync::LazyLock::new(|| {
+        std::array::from_fn(|group| {
+            let fits = |row: &&Row| (row.matched ^ (group as u32) << 24) & row.mask & 0x7f00_0000 == 0;
+            ROWS.iter().filter(fits).collect()
+        })
+    });
+    let row = GROUPS[(word >> 24 & 0x7f) as usize].iter().find(|row| word & row.mask == row.matched)?;
+    let instruction = Instruction { op: row.op, word };
+    instruction.is_defined().then_some(instruction)
+}
+
+/// The immediate of a logical instruction, from N, immr and imms.
+pub(super) fn bit_mask(word: u32, is_wide: bool) -> Option<u64> {
+    let (n, immr, imms) = (word >> 22 & 1, word >> 16 & 63, word >> 10 & 63);
+    let length = 31u32.checked_sub((n << 6 | !imms & 63).leading_zeros())?;
+    if length == 0 || !is_wide && n == 1 {
+        return None;
+    }
+    let size = 1u32 << length;
+    let (ones, rotation) = (imms & (size - 1), immr & (size - 1));
+    if ones == size - 1 {
+        return None;
+    }
+    let element = (1u64 << (ones + 1)) - 1;
+    let all = u64::MAX >> (64 - size);
+    let element =
+        if rotation == 0 { element } else { (element >> rotation | element << (size - rotation)) & all };
+    let mask = (0..64 / size).fold(0, |mask, index| mask | element << (index * size));
+    Some(if is_wide { mask } else { mask & 0xffff_ffff })
+}
+
+impl Instruction {
+    pub(super) fn row(self) -> &'static Row {
+        &ROWS[self.op as usize]
+    }
+
+    /// The manual's name.
+    pub fn mnemonic(self) -> &'static str {
+        self.row().mnemonic
+    }
+
+    /// The bits from `at` on, `width` of them.
+    pub(super) fn bits(self, at: u32, width: u32) -> u32 {
+        self.word >> at & ((1 << width) - 1)
+    }
+
+    /// The same, signed.
+    pub(super) fn signed(self, at: u32, width: u32) -> i64 {
+        i64::from((self.word << (32 - at - width)) as i32 >> (32 - width))
+    }
+
+    /// Rd or Rt.
+    pub(super) fn rd(self) -> u8 {
+        self.bits(0, 5) as u8
+    }
+
+    /// Rn.
+    pub(super) fn rn(self) -> u8 {
+        self.bits(5, 5) as u8
+    }
+
+    /// Rm or Rs.
+    pub(super) fn rm(self) -> u8 {
+        self.bits(16, 5) as u8
+    }
+
+    /// Ra or Rt2.
+    pub(super) fn ra(self) -> u8 {
+        self.bits(10, 5) as u8
+    }
+
+    /// Whether it works on 64 bits.
+    pub(super) fn is_wide(self) -> bool {
+        self.word >> 31 != 0
+    }
+
+    /// Whether a scalar is a double.
+    pub(super) fn is_double(self) -> bool {
+        self.word >> 22 & 1 != 0
+    }
+
+    /// The condition of a select or a conditional comparison.
+    pub(super) fn condition(self) -> u8 {
+        if self.op == Op::BCond { self.bits(0, 4) as u8 } else { self.bits(12, 4) as u8 }
+    }
+
+    /// The immediate of ADD and SUB.
+    pub(super) fn arithmetic_immediate(self) -> i64 {
+        i64::from(self.bits(10, 12)) << if self.bits(22, 1) != 0 { 12 } else { 0 }
+    }
+
+    /// The immediate of a logical instruction.
+    pub(super) fn mask(self) -> u64 {
+        bit_mask(self.word, self.is_wide()).unwrap_or_default()
+    }
+
+    /// The register of MRS and MSR: op0 to op2, 16 bits.
+    pub(super) fn system_register(self) -> u16 {
+        self.bits(5, 16) as u16
+    }
+
+    /// Where a branch, a literal or an address relative to `pc` is; `None` if the instruction has none.
+    pub(super) fn target(self, pc: u64) -> Option<u64> {
+        let offset = match self.op {
+            Op::B | Op::Bl => self.signed(0, 26) << 2,
+            Op::Tbz | Op::Tbnz => self.signed(5, 14) << 2,
+            Op::Adr => self.signed(5, 19) << 2 | i64::from(self.bits(29, 2)),
+            Op::Adrp => {
+                let pages = self.signed(5, 19) << 2 | i64::from(self.bits(29, 2));
+                return Some((pc & !0xfff).wrapping_add_signed(pages << 12));
+            }
+            _ if self.has("to19") || self.is_literal() => self.signed(5, 19) << 2,
+            _ => return None,
+        };
+        Some(pc.wrapping_add_signed(offset))
+    }
+
+    fn has(self, name: &str) -> bool {
+        self.row().operands.iter().any(|operand| matches!(operand, Operand::Other(other) if *other == name))
+    }
+
+    fn is_literal(self) -> bool {
+        matches!(self.row().operands.last(), Some(Operand::Address(b'l')))
+    }
+
+    /// Whether it may go elsewhere and may go on behind.
+    pub(super) fn is_conditional_branch(self) -> bool {
+        matches!(self.op, Op::BCond | Op::Cbz | Op::Cbnz | Op::Tbz | Op::Tbnz)
+    }
+
+    /// Whether code behind is reached by a return.
+    pub(super) fn is_call(self) -> bool {
+        matches!(self.op, Op::Bl | Op::Blr | Op::Svc)
+    }
+
+    /// Whether nothing behind it is reached but by jumps.
+    pub(super) fn ends_block(self) -> bool {
+        self.is_call() || matches!(self.op, Op::B | Op::Br | Op::Ret | Op::Brk)
+    }
+
+    /// Combinations of fields that the manual leaves unallocated are no instructions.
+    fn is_defined(self) -> bool {
+        let is_wide = self.is_wide();
+        let is_whole = self.bits(30, 1) != 0;
+        if self.mnemonic().ends_with('1') && !self.is_lane_defined() {
+            return false;
+        }
+        let shift_fits = is_wide || self.bits(15, 1) == 0;
+        for operand in self.row().operands {
+            let fits = match operand {
+                Operand::Other("mask") => bit_mask(self.word, is_wide).is_some(),
+                Operand::Other("wide") => is_wide || self.bits(22, 1) == 0,
+                Operand::Other("field") => {
+                    self.bits(22, 1) == u32::from(is_wide)
+                        && (is_wide || self.bits(16, 6) < 32 && self.bits(10, 6) < 32)
+                }
+                Operand::Other("lsb") => self.bits(22, 1) == u32::from(is_wide) && shift_fits,
+                Operand::Other("shift") => shift_fits && (self.is_logical() || self.bits(22, 2) != 3),
+                Operand::Other("extend") => self.bits(10, 3) <= 4,
+                Operand::Other("bit") => true,
+                Operand::Other("fbits") => is_wide || !shift_fits,
+                Operand::Other("lanes") => is_whole || self.bits(22, 2) != 3,
+                Operand::Other("short") => self.bits(22, 2) != 3,
+                Operand::Other("floats") => is_whole || !self.is_double(),
+                Operand::Other("across") => self.bits(22, 2) < 2 || is_whole && self.bits(22, 2) == 2,
+                Operand::Other("element") => self.has_element(),
+                Operand::Other("elements") => matches!(self.bits(22, 2), 1 | 2),
+                Operand::Other("floate") => !self.is_double() || is_whole && self.bits(21, 1) == 0,
+                Operand::Other("floate1") => !self.is_double() || self.bits(21, 1) == 0,
+                Operand::Other("index") => is_whole || self.bits(14, 1) == 0,
+                Operand::Other("amount") => self.bits(19, 4) != 0 && (is_whole || self.bits(22, 1) == 0),
+                Operand::Other("amount3") => self.bits(19, 4) != 0 && self.bits(22, 1) == 0,
+                Operand::Other("modified0" | "modified1") => modified_immediate(self).is_some(),
+                Operand::Other("list2" | "list3" | "list4") => {
+                    is_whole || self.bits(10, 2) != 3 || self.mnemonic().ends_with('1')
+                }
+                Operand::Address(b'r') => self.bits(14, 1) != 0,
+                Operand::Other("sysreg") => {
+                    if self.op == Op::Mrs {
+                        is_readable(self.system_register())
+                    } else {
+                        is_writable(self.system_register())
+                    }
+                }
+                _ => true,
+            };
+            if !fits {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether an element that is copied is one: of the sizes that the instruction has.
+    fn has_element(self) -> bool {
+        let (bits, is_whole) = (self.bits(16, 5), self.bits(30, 1) != 0);
+        let size = bits.trailing_zeros();
+        match self.op {
+            Op::Smov => size < 2 || size == 2 && is_whole,
+            Op::Umov => size < 3 && !is_whole || size == 3 && is_whole,
+            Op::DupElement | Op::DupGeneral => size < 3 || size == 3 && is_whole,
+            _ => size < 4,
+        }
+    }
+
+    /// Of loads and stores of one lane, whether the size and the lane's number go together.
+    fn is_lane_defined(self) -> bool {
+        use Op::*;
+        match self.op {
+            Ld1LaneH | Ld1LaneHPost | St1LaneH | St1LaneHPost => self.bits(10, 1) == 0,
+            Ld1LaneS | Ld1LaneSPost | St1LaneS | St1LaneSPost => {
+                self.bits(10, 2) == 0 || self.bits(10, 2) == 1 && self.bits(12, 1) == 0
+            }
+            _ => true,
+        }
+    }
+
+    fn is_logical(self) -> bool {
+        use Op::*;
+        matches!(self.op, AndReg | BicReg | OrrReg | OrnReg | EorReg | EonReg | AndsReg | BicsReg)
+    }
+
+    /// Whether it reads or writes what floating-point arithmetic leaves behind, or how it rounds.
+    pub(super) fn is_of_float_control(self) -> bool {
+        matches!(self.op, Op::Mrs | Op::Msr) && matches!(self.system_register(), FPCR | FPSR)
+    }
+}

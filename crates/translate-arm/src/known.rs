@@ -1,0 +1,150 @@
+//! What a translation knows of registers between two instructions: which are still to be brought into the form that the source has them in.
+//! Code that nobody would notice is not written then: zero-extensions of words, and of scalars in vectors.
+//! Not the code.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B1.2.1 (registers: what becomes of upper parts).
+
+use longma_loongarch::State;
+
+use super::flags::Flags;
+use super::registers::{Place, place};
+
+/// What is known of the bits of a LoongArch register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// All bits from here on are zero; 64 if that is not known.
+    pub width: u8,
+    /// The upper half is the sign of the lower one.
+    pub sign: bool,
+}
+
+impl Facts {
+    /// Nothing is known.
+    pub const NONE: Self = Self { width: 64, sign: false };
+    /// A result of LoongArch's instructions on words.
+    pub const WORD: Self = Self { width: 64, sign: true };
+    /// Zero-extended from 32 bits.
+    pub const ZERO_EXTENDED: Self = Self::of_width(32);
+
+    /// A number of so many bits at most.
+    pub const fn of_width(width: u8) -> Self {
+        Self { width, sign: width < 32 }
+    }
+
+    /// Of a constant.
+    pub const fn of(value: i64) -> Self {
+        Self { width: 64 - value.leading_zeros() as u8, sign: value == value as i32 as i64 }
+    }
+
+    /// Of the conjunction of two values.
+    pub fn and(self, other: Self) -> Self {
+        let width = self.width.min(other.width);
+        Self { width, sign: width < 32 || self.sign && other.sign }
+    }
+
+    /// What holds of either.
+    pub fn or(self, other: Self) -> Self {
+        Self { width: self.width.max(other.width), sign: self.sign && other.sign }
+    }
+}
+
+/// What is known between two instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Of the general registers where they are; nothing of those without a LoongArch register of their own.
+    pub(super) facts: [Facts; 31],
+    /// Those whose upper half is to be zero and may be something else.
+    pub(super) loose: u32,
+    /// The bytes of each vector that are as they are to be; those above are to be zero.
+    pub(super) valid: [u8; 32],
+    /// The bytes of each vector above which it is to be zero; 16 if that is not known.
+    pub(super) used: [u8; 32],
+    /// Where the condition flags are.
+    pub(super) flags: Flags,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { facts: [Facts::NONE; 31], loose: 0, valid: [16; 32], used: [16; 32], flags: Flags::Stored }
+    }
+}
+
+impl Known {
+    /// Whether every register is as it is to be.
+    pub(super) fn is_settled(&self) -> bool {
+        self.loose == 0 && self.valid == [16; 32] && self.flags == Flags::Stored
+    }
+
+    /// Whether x`number` is to be zero above 32 bits and may be something else there.
+    pub(super) fn is_loose(&self, number: u8) -> bool {
+        self.loose >> number & 1 != 0
+    }
+
+    /// Whether the value of x`number` has at most 32 bits, whatever its register holds above.
+    fn is_narrow(&self, number: usize) -> bool {
+        self.loose >> number & 1 != 0 || self.facts[number].width <= 32
+    }
+
+    /// What holds where all of these lead to, each with whether it leads back, if code there reads of upper halves only those of `wide`,
+    /// and of vectors those with more than four or eight bytes in `upper`.
+    pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
+        let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
+        let mut joined = outs.first().copied().unwrap_or_default();
+        joined.flags = Flags::Stored;
+        for number in 0..31 {
+            let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
+            let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);
+            // Where a loop leaves it loose, nobody in there asks for all of it each time.
+            let loose_back = ways.iter().any(|(back, known)| *back && known.loose >> number & 1 != 0);
+            let all_loose = outs.iter().all(|known| known.loose >> number & 1 != 0);
+            let pays = wide >> number & 1 == 0 || loose_back || all_loose;
+            let may_be_loose = pays && outs.iter().all(|known| known.is_narrow(number));
+            joined.loose = joined.loose & !(1 << number) | u32::from(some_loose && may_be_loose) << number;
+            joined.facts[number] = if !some_loose || may_be_loose {
+                facts
+            } else {
+                // Those that are loose are settled on their way.
+                let settled = |known: &Self| {
+                    if known.loose >> number & 1 != 0 { Facts::ZERO_EXTENDED } else { known.facts[number] }
+                };
+                outs.iter().map(settled).reduce(Facts::or).unwrap_or(Facts::NONE)
+            };
+        }
+        for number in 0..32 {
+            let valid = |known: &Self| known.valid[number];
+            let least = outs.iter().map(valid).min().unwrap_or(16);
+            let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
+            let needed =
+                if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
+            // What nobody reads may be anything.
+            joined.valid[number] = if used <= least || needed <= least {
+                least
+            } else if used <= 8 && needed > 8 {
+                8
+            } else {
+                16
+            };
+            joined.used[number] = used.max(joined.valid[number].min(8));
+            if joined.valid[number] == 16 {
+                joined.used[number] = used;
+            }
+        }
+        joined
+    }
+
+    /// Brings every register into the form that the source has it in.
+    pub(super) fn settle(&self, state: &mut State) {
+        self.flags.settle(state);
+        for number in (0..31).filter(|number| self.is_loose(*number)) {
+            if let Place::Register(register) = place(number) {
+                state.set_r(register, state.r(register) & 0xffff_ffff);
+            }
+        }
+        for (number, valid) in self.valid.into_iter().enumerate().filter(|(_, valid)| *valid < 16) {
+            let lanes = &mut state.v[number].0;
+            lanes[1] = 0;
+            if valid < 8 {
+                lanes[0] &= (1 << (8 * valid)) - 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! AArch64: A64 of ARMv8.0 and the atomic accesses of ARMv8.1, little endian, as Linux programs use it.
+//! Not the engine, which knows no source architecture.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (registers of calls).
+
+mod atomic;
+mod bits;
+mod branch;
+mod compare;
+mod control;
+mod conversion;
+mod flags;
+mod float;
+pub mod frame;
+pub mod instruction;
+mod integer;
+mod known;
+mod lower;
+mod memory;
+mod numbers;
+mod operands;
+mod print;
+mod reach;
+pub mod registers;
+mod service;
+pub mod system;
+mod unit;
+mod uses;
+mod vector;
+
+use std::ops::Range;
+
+use longma_loongarch::{Instruction as Word, Op as La, State};
+
+use instruction::Instruction;
+pub use known::Known;
+use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
+pub use service::serve;
+use system::After;
+
+/// Where the code of one instruction begins.
+type Position = front_end::Position<Known>;
+/// A translated unit.
+type Unit = front_end::Unit<Instruction, Known>;
+
+/// Errors are the negative numbers from -1 to this.
+const LAST_ERROR: u64 = -4095i64 as u64;
+/// x8: the number of a call.
+const NUMBER: u8 = 8;
+
+/// AArch64 as the engine sees it.
+#[derive(Debug)]
+pub struct Aarch64;
+
+impl FrontEnd for Aarch64 {
+    type Service = Instruction;
+    type Pending = Known;
+    type After = After;
+
+    const NAME: &'static str = "AArch64";
+    const ENTRY_SHIFT: u32 = 0;
+    const ALIGNMENT: u64 = 4;
+    const THREAD_POINTER: u8 = 0;
+    const TABLE: u8 = TABLE;
+    const SLOTS: u8 = SLOTS;
+    const SLOT_BYTES: u64 = SLOT_BYTES;
+    const SYSCALL_BYTES: u64 = 4;
+    const ROOM_BYTES: u64 = system::ROOM_BYTES;
+
+    fn prepare_process() {
+        let _ = (system::name(0), instruction::decode(0));
+    }
+
+    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+        unit::translate(start, fetch, known)
+    }
+
+    fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
+        match fetch(pc).and_then(instruction::decode) {
+            Some(instruction) => (instruction.mnemonic().into(), instruction.text(pc).to_string()),
+            None => ("none".into(), "(none)".into()),
+        }
+    }
+
+    fn begin(state: &mut State, pc: u64) {
+        state.set_r(TARGET, pc);
+        state.set_r(SCRATCH, (-4 * i64::from(TARGET)) as u64);
+    }
+
+    fn settle(known: Known, state: &mut State) {
+        known.settle(state);
+    }
+
+    fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+        serve(instruction, state, memory)
+    }
+
+    /// The address behind a call knows its register; other jumps left the distance to themselves in r1.
+    fn missed(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64 {
+        let link = state.r(SCRATCH);
+        let register = call(link).or_else(|| {
+            let distance = state.pc.wrapping_sub(link);
+            let register = (distance / 4) as u8;
+            let is_one = distance.is_multiple_of(4) && distance < 4 * 32;
+            is_one.then_some(if register == 0 { LINK } else { register })
+        });
+        // Otherwise two halves of entries, of an address that is no multiple of four.
+        register.map_or(state.pc, |register| state.r(register))
+    }
+
+    fn looked_up(state: &State, word: &Word) -> Option<u64> {
+        let looks_up = word.op == La::LdxWu && word.d == SCRATCH && word.k == TABLE;
+        looks_up.then(|| state.r(word.j))
+    }
+
+    fn call(state: &mut State, room: u64, memory: &dyn Structures) -> Step<After> {
+        let x = |number| registers::read(state, number, memory);
+        let arguments = std::array::from_fn(|number| x(number as u8));
+        system::prepare(x(NUMBER), arguments, room, memory)
+    }
+
+    fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+        system::finish(after, result, memory)
+    }
+
+    fn changed(after: After, result: u64) -> Option<Range<u64>> {
+        let (start, bytes) = match after {
+            After::Mapped(start, bytes) => (start, bytes),
+            After::Placed(bytes) if result < LAST_ERROR => (result, bytes),
+            _ => return None,
+        };
+        Some(start..start.saturating_add(bytes))
+    }
+
+    fn put_result(state: &mut State, result: CallResult) {
+        if let registers::Place::Register(register) = registers::place(0) {
+            state.set_r(register, result.map_or_else(u64::wrapping_neg, |(value, _)| value));
+        }
+    }
+
+    fn set_thread_pointer(state: &mut State, value: u64) {
+        state.lbt.scratch[usize::from(THREAD_POINTER)] = value;
+    }
+
+    fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
+        frame::enter(state, back, memory)
+    }
+
+    fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
+        frame::leave(state, memory)
+    }
+
+    fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
+        frame::after(state, frame, memory);
+    }
+}

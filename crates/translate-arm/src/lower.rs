@@ -1,0 +1,351 @@
+//! From blocks of A64 instructions to LoongArch code: their order, what holds where they begin and end.
+//! Not what single instructions become.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; LoongArch Reference Manual, volume 1.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+use rustc_hash::FxHashMap;
+
+use super::flags::Flags;
+use super::instruction::{Instruction, Op};
+use super::known::{Facts, Known};
+use super::reach::{Block, Reach};
+use super::registers::{Place, SLOT_OF_VECTORS, SLOTS, place};
+use super::unit::Plan;
+use super::uses::Live;
+use super::{Position, Unit};
+use longma_translate::assembler::{Assembler, Goal, Label};
+use longma_translate::front_end::Exit;
+
+pub(super) struct Lowering<'a> {
+    pub assembler: Assembler,
+    pub unit: Unit,
+    pub reach: &'a Reach,
+    /// What holds at leaders that only the unit's own jumps lead to.
+    plan: &'a Plan,
+    /// The plan is still to be made.
+    is_first: bool,
+    /// Where the code of such leaders is.
+    inner: FxHashMap<u64, Label>,
+    /// Where that of the others is.
+    pub doors: FxHashMap<u64, usize>,
+    /// What is known of registers here.
+    pub known: Known,
+    /// Registers whose value is a number that is known.
+    pub constants: [Option<i64>; 31],
+    /// What was known where a jump leads to a leader, and whether it leads back.
+    pub outs: Vec<(u64, bool, Known)>,
+    /// The block being translated, and what is read behind each of its instructions.
+    pub block: Block,
+    pub live_behind: Vec<Live>,
+    pub index: usize,
+    /// Where the instruction being translated stands.
+    pub pc: u64,
+    /// The block that comes behind this one.
+    pub next: Option<u64>,
+    /// Temporary registers given away for this instruction, as a set.
+    pub taken: u8,
+    /// The register of the source whose value each of the temporary registers but the last holds as well, and since which instruction.
+    pub kept: [Option<(u8, usize)>; 3],
+    /// Vectors whose registers hold something else during this instruction.
+    borrowed: Vec<u8>,
+    /// The same, whose low half is in a temporary register meanwhile, and that is all there is to it.
+    lent: Option<(u8, u8)>,
+    /// The first instruction that has found too few registers: its code is wrong.
+    pub short_at: Option<u64>,
+    /// The instruction has been translated together with the one before it.
+    pub skip: bool,
+}
+
+impl<'a> Lowering<'a> {
+    /// Without `writes`, no words are made: only what holds where is found.
+    pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
+        let mut assembler = Assembler::default();
+        assembler.is_blank = !writes;
+        let inside = reach.leaders.iter().filter(|leader| !reach.doors.contains(leader));
+        let inner = inside.map(|leader| (*leader, assembler.label())).collect();
+        Self {
+            assembler,
+            unit: Unit::default(),
+            reach,
+            plan,
+            is_first: plan.is_empty() && !writes,
+            inner,
+            doors: FxHashMap::default(),
+            known: Known::default(),
+            constants: [None; 31],
+            outs: Vec::new(),
+            block: Block::default(),
+            live_behind: Vec::new(),
+            index: 0,
+            pc: 0,
+            next: None,
+            taken: 0,
+            kept: [None; 3],
+            borrowed: Vec::new(),
+            lent: None,
+            short_at: None,
+            skip: false,
+        }
+    }
+
+    /// Translates all blocks, in the order of their addresses.
+    pub fn all(&mut self) {
+        let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        for (index, &leader) in leaders.iter().enumerate() {
+            self.next = leaders.get(index + 1).copied();
+            let begin = self.assembler.words.len();
+            self.open(leader);
+            self.translate_block(leader);
+            self.unit.end_block(begin, self.assembler.words.len());
+        }
+    }
+
+    /// The code of a leader begins here.
+    fn open(&mut self, leader: u64) {
+        let offset = self.assembler.words.len();
+        self.constants = [None; 31];
+        self.kept = [None; 3];
+        match self.inner.get(&leader) {
+            Some(&label) => {
+                self.assembler.place(label);
+                self.unit.heads.push((leader, offset as u32));
+                self.known = self.planned(leader);
+            }
+            None => {
+                self.doors.insert(leader, offset);
+                self.unit.entries.push((leader, offset as u32));
+                self.known = Known::default();
+            }
+        }
+    }
+
+    /// What holds at a leader that only the unit's own jumps lead to. The first time, what those before it say.
+    fn planned(&self, leader: u64) -> Known {
+        if let Some(known) = self.plan.get(&leader) {
+            return *known;
+        }
+        if !self.is_first {
+            return Known::default();
+        }
+        let outs = self.outs.iter().filter(|(to, ..)| *to == leader);
+        let outs: Vec<(bool, Known)> = outs.map(|(_, back, known)| (*back, *known)).collect();
+        let live = self.reach.live_at(leader);
+        Known::join(&outs, live.wide, live.upper)
+    }
+
+    fn translate_block(&mut self, leader: u64) {
+        self.block = self.reach.block(leader);
+        let mut live = self.reach.live_behind(&self.block);
+        self.live_behind = vec![Live::default(); self.block.0.len()];
+        for (index, (pc, i)) in self.block.0.iter().enumerate().rev() {
+            self.live_behind[index] = live;
+            live = self.reach.live_before(*pc, *i, live);
+        }
+        for index in 0..self.block.0.len() {
+            self.index = index;
+            let (pc, i) = self.block.0[index];
+            self.pc = pc;
+            let is_unfinished = std::mem::take(&mut self.skip);
+            self.begin_instruction(is_unfinished);
+            match i.filter(|_| !self.reach.refused.contains(&pc)) {
+                Some(i) => self.instruction(i),
+                None => {
+                    self.settle();
+                    self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
+                    return;
+                }
+            }
+            self.give_back_vectors();
+        }
+        if let Some(next) = self.block.1 {
+            self.leave(next);
+        }
+    }
+
+    /// Notes that the code of an instruction begins here; what comes of the one before `is_unfinished`.
+    fn begin_instruction(&mut self, is_unfinished: bool) {
+        self.taken = 0;
+        let offset = self.assembler.words.len() as u32;
+        self.unit.positions.push(Position {
+            offset,
+            pc: self.pc,
+            is_boundary: !is_unfinished,
+            counted: Some(offset),
+            begins: self.index == 0,
+            pending: (!self.known.is_settled()).then_some(self.known),
+        });
+    }
+
+    fn instruction(&mut self, i: Instruction) {
+        match i.op {
+            Op::B
+            | Op::Bl
+            | Op::BCond
+            | Op::Cbz
+            | Op::Cbnz
+            | Op::Tbz
+            | Op::Tbnz
+            | Op::Br
+            | Op::Blr
+            | Op::Ret => {
+                self.jump(i);
+            }
+            Op::Svc => {
+                self.settle();
+                self.assembler.push(Code::new(La::Syscall));
+                self.leave(self.pc.wrapping_add(4));
+            }
+            Op::Brk => {
+                self.settle();
+                // What Linux makes a SIGTRAP of.
+                self.assembler.push(Code::new(La::Break));
+            }
+            _ => {
+                let done = self.compare(i)
+                    || self.integer(i)
+                    || self.bit_field(i)
+                    || self.memory(i)
+                    || self.atomic(i)
+                    || self.system(i)
+                    || self.float(i)
+                    || self.conversion(i)
+                    || self.vector(i);
+                if !done {
+                    self.serve(i);
+                }
+            }
+        }
+    }
+
+    /// Has the engine execute an instruction.
+    pub fn serve(&mut self, i: Instruction) {
+        self.settle();
+        self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
+        let uses = self.reach.used_by(self.pc);
+        for number in (0..31usize).filter(|number| uses.written >> number & 1 != 0) {
+            self.known.facts[number] = Facts::NONE;
+            self.constants[number] = None;
+            self.forget(number as u8);
+        }
+        for number in (0..32u8).filter(|number| uses.vectors_written >> number & 1 != 0) {
+            self.put_vector(number, 16);
+        }
+    }
+
+    /// Brings every register into the form that the source has it in. Flags stay where they are.
+    pub fn settle(&mut self) {
+        for number in 0..31 {
+            self.tighten(number);
+        }
+        for number in 0..32 {
+            self.widen(number, 16);
+        }
+    }
+
+    /// Clears what is to be zero of a vector, as far as `bytes`.
+    pub fn widen(&mut self, number: u8, bytes: u8) {
+        let valid = self.known.valid[usize::from(number)];
+        if valid < 8 && bytes > 4 {
+            self.assembler.immediate(La::Vinsgr2vrW, number, 0, 1);
+            self.known.valid[usize::from(number)] = 8;
+        }
+        if valid < 16 && bytes > 8 {
+            self.assembler.immediate(La::Vinsgr2vrD, number, 0, 1);
+            self.known.valid[usize::from(number)] = 16;
+        }
+    }
+
+    /// So many bytes of a vector have been written; those above are zero.
+    pub fn put_vector(&mut self, number: u8, bytes: u8) {
+        self.known.valid[usize::from(number)] = bytes;
+        self.known.used[usize::from(number)] = bytes;
+    }
+
+    /// What a jump to `to` finds there.
+    fn wanted_at(&self, to: u64) -> Known {
+        if self.inner.contains_key(&to) {
+            self.plan.get(&to).copied().unwrap_or_default()
+        } else {
+            Known::default()
+        }
+    }
+
+    /// Brings registers into the form in which code at `to` finds them, and notes what is known.
+    pub fn go_to(&mut self, to: u64) {
+        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
+        if self.is_first {
+            return;
+        }
+        let wanted = self.wanted_at(to);
+        for number in 0..31u8 {
+            let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
+            if self.known.is_loose(number) && !wanted.is_loose(number) {
+                self.tighten(number);
+            } else if wanted.is_loose(number)
+                && there.sign
+                && !own.sign
+                && let Place::Register(register) = place(number)
+            {
+                self.assembler.immediate(La::SlliW, register, register, 0);
+                self.known.loose |= 1 << number;
+                self.known.facts[usize::from(number)] = Facts::WORD;
+            }
+        }
+        for number in 0..32 {
+            self.widen(number, wanted.valid[usize::from(number)]);
+        }
+    }
+
+    /// The code of a source address.
+    pub fn goal(&self, to: u64) -> Goal {
+        self.inner.get(&to).map_or(Goal::Source(to), |label| Goal::Label(*label))
+    }
+
+    /// Goes on at `to`.
+    pub fn leave(&mut self, to: u64) {
+        self.known.flags = Flags::Stored;
+        self.go_to(to);
+        if self.next != Some(to) {
+            self.assembler.go(self.goal(to));
+        }
+    }
+
+    /// Goes on at `to` if a branch is taken, and behind it otherwise.
+    pub fn branch_to(&mut self, branch: Code, to: u64) {
+        self.assembler.jump(branch, self.goal(to));
+    }
+
+    /// The instruction that stands next in the block.
+    pub fn following(&self) -> Option<Instruction> {
+        self.block.0.get(self.index + 1).and_then(|(_, i)| *i)
+    }
+
+    /// A vector register for this instruction, none of those in `used`: what is in it comes back afterwards.
+    pub fn borrow_vector(&mut self, used: &[u8]) -> u8 {
+        let is_free = |number: &u8| !used.contains(number) && !self.borrowed.contains(number);
+        let number = (0..32).rev().find(is_free).unwrap_or_default();
+        let at = SLOT_OF_VECTORS + 16 * self.borrowed.len() as i32;
+        self.assembler.immediate(La::Vst, number, SLOTS, at);
+        self.borrowed.push(number);
+        number
+    }
+
+    /// A vector register for a scalar: shorter where one holds no more than a scalar.
+    pub fn borrow_scalar(&mut self, used: &[u8]) -> u8 {
+        let is_short = |number: &u8| !used.contains(number) && self.known.valid[usize::from(*number)] <= 8;
+        let Some(number) = (0..32).rev().find(is_short) else { return self.borrow_vector(used) };
+        let keeper = self.temporary();
+        self.assembler.two(La::Movfr2grD, keeper, number);
+        self.lent = Some((number, keeper));
+        number
+    }
+
+    fn give_back_vectors(&mut self) {
+        if let Some((number, keeper)) = self.lent.take() {
+            self.assembler.two(La::Movgr2frD, number, keeper);
+        }
+        for (index, number) in std::mem::take(&mut self.borrowed).into_iter().enumerate() {
+            self.assembler.immediate(La::Vld, number, SLOTS, SLOT_OF_VECTORS + 16 * index as i32);
+        }
+    }
+}

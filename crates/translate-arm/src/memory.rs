@@ -1,0 +1,266 @@
+//! Loads and stores of one register and of two.
+//! Not the exclusive and the atomic ones (`atomic`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C1.3.3 (addressing modes) and C6.2; LoongArch Reference Manual, volume 1.
+
+use longma_loongarch::Op as La;
+
+use super::instruction::{Instruction, Op, Operand};
+use super::known::Facts;
+use super::lower::Lowering;
+use super::operands::NONE;
+
+/// What an access moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Access {
+    bytes: u8,
+    loads: bool,
+    /// To or from a vector register.
+    is_vector: bool,
+    /// A load extends by the sign: to 64 bits if `is_wide`.
+    is_signed: bool,
+    is_wide: bool,
+}
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Address {
+    Near(u8, i64),
+    Sum(u8, u8),
+}
+
+impl Access {
+    /// Of one register, by size, V and opc.
+    fn of_one(i: Instruction) -> Self {
+        let (size, is_vector, opc) = (i.bits(30, 2), i.bits(26, 1) != 0, i.bits(22, 2));
+        if is_vector {
+            let bytes = if opc >= 2 { 16 } else { 1 << size };
+            return Self { bytes, loads: opc & 1 != 0, is_vector, is_signed: false, is_wide: false };
+        }
+        let (is_signed, is_wide) = (opc >= 2, opc == 2 || size == 3);
+        Self { bytes: 1 << size, loads: opc != 0, is_vector, is_signed, is_wide }
+    }
+
+    /// Of two, by opc, V and L.
+    fn of_two(i: Instruction) -> Self {
+        let (opc, is_vector, loads) = (i.bits(30, 2), i.bits(26, 1) != 0, i.bits(22, 1) != 0);
+        let bytes = if is_vector {
+            4 << opc
+        } else if opc == 2 {
+            8
+        } else {
+            4
+        };
+        Self { bytes, loads, is_vector, is_signed: opc == 1, is_wide: opc != 0 }
+    }
+
+    /// Of a literal, by opc and V.
+    fn of_literal(i: Instruction) -> Self {
+        let (opc, is_vector) = (i.bits(30, 2), i.bits(26, 1) != 0);
+        let bytes = match (is_vector, opc) {
+            (true, _) => 4 << opc,
+            (false, 1) => 8,
+            _ => 4,
+        };
+        Self { bytes, loads: true, is_vector, is_signed: opc == 2, is_wide: opc != 0 }
+    }
+
+    /// The instruction with an offset of 12 bits, the one with 16, and the one with an index.
+    fn ops(self) -> (La, Option<La>, La) {
+        match (self.bytes, self.loads, self.is_signed) {
+            (1, true, false) => (La::LdBu, None, La::LdxBu),
+            (1, true, true) => (La::LdB, None, La::LdxB),
+            (1, false, _) => (La::StB, None, La::StxB),
+            (2, true, false) => (La::LdHu, None, La::LdxHu),
+            (2, true, true) => (La::LdH, None, La::LdxH),
+            (2, false, _) => (La::StH, None, La::StxH),
+            (4, true, false) => (La::LdWu, None, La::LdxWu),
+            (4, true, true) => (La::LdW, Some(La::LdptrW), La::LdxW),
+            (4, false, _) => (La::StW, Some(La::StptrW), La::StxW),
+            (_, true, _) => (La::LdD, Some(La::LdptrD), La::LdxD),
+            (_, false, _) => (La::StD, Some(La::StptrD), La::StxD),
+        }
+    }
+
+    fn vector_ops(self) -> (La, La) {
+        match (self.bytes, self.loads) {
+            (4, true) => (La::FldS, La::FldxS),
+            (4, false) => (La::FstS, La::FstxS),
+            (8, true) => (La::FldD, La::FldxD),
+            (8, false) => (La::FstD, La::FstxD),
+            (_, true) => (La::Vld, La::Vldx),
+            (_, false) => (La::Vst, La::Vstx),
+        }
+    }
+
+    /// What is known of what is loaded.
+    fn facts(self) -> Facts {
+        match (self.is_signed, self.bytes) {
+            (true, _) => Facts::WORD,
+            (false, 8) => Facts::NONE,
+            (false, bytes) => Facts::of_width(8 * bytes),
+        }
+    }
+}
+
+impl Lowering<'_> {
+    /// Loads and stores.
+    pub fn memory(&mut self, i: Instruction) -> bool {
+        let Some(Operand::Address(kind)) = i.row().operands.last() else { return false };
+        if matches!(i.row().operands[0], Operand::Other("prefetch")) {
+            return true;
+        }
+        match kind {
+            b'o' => {
+                let access = Access::of_one(i);
+                self.one(i, access, i64::from(i.bits(10, 12)) * i64::from(access.bytes), None);
+            }
+            b'u' => self.one(i, Access::of_one(i), i.signed(12, 9), None),
+            b't' => self.one(i, Access::of_one(i), 0, Some(i.signed(12, 9))),
+            b'p' => self.one(i, Access::of_one(i), i.signed(12, 9), Some(i.signed(12, 9))),
+            b'r' => self.indexed(i),
+            b'l' => {
+                let address = i.target(self.pc).unwrap_or_default() as i64;
+                let low = address << 52 >> 52;
+                let base = self.constant(address - low);
+                self.access(Access::of_literal(i), i.rd(), Address::Near(base, low));
+            }
+            b'h' | b'i' | b'j' => self.two(i, *kind),
+            _ => return false,
+        }
+        true
+    }
+
+    /// One register at the base and an offset; then the base moves.
+    fn one(&mut self, i: Instruction, access: Access, offset: i64, step: Option<i64>) {
+        let base = self.whole_or_stack(i.rn());
+        self.access(access, i.rd(), Address::Near(base, offset));
+        self.step_base(i.rn(), base, step);
+    }
+
+    /// The base, in a register, moves by a step.
+    pub fn step_base(&mut self, number: u8, base: u8, step: Option<i64>) {
+        let Some(step) = step else { return };
+        self.add_constant(base, base, step, true);
+        self.put_or_stack(number, base, true);
+    }
+
+    fn indexed(&mut self, i: Instruction) {
+        let access = Access::of_one(i);
+        let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
+        // The index first: it may be changed where it is.
+        let (index, _) = self.extended(i.rm(), i.bits(13, 3), 0);
+        let base = self.whole_or_stack(i.rn());
+        let address = if shift == 0 {
+            Address::Sum(base, index)
+        } else {
+            let to = self.own(index);
+            self.scaled_sum(to, index, base, shift as u8);
+            self.free_apart(base, to);
+            Address::Near(to, 0)
+        };
+        self.access(access, i.rd(), address);
+    }
+
+    fn two(&mut self, i: Instruction, kind: u8) {
+        let access = Access::of_two(i);
+        let distance = i.signed(15, 7) * i64::from(access.bytes);
+        let (offset, step) = match kind {
+            b'i' => (0, Some(distance)),
+            b'j' => (distance, Some(distance)),
+            _ => (distance, None),
+        };
+        let (first, second, next) = (i.rd(), i.ra(), offset + i64::from(access.bytes));
+        let base = self.whole_or_stack(i.rn());
+        // The base is read until the last: what is loaded into it comes then.
+        if access.loads && !access.is_vector && first == i.rn() && first != NONE {
+            self.access(access, second, Address::Near(base, next));
+            self.access(access, first, Address::Near(base, offset));
+        } else {
+            self.access(access, first, Address::Near(base, offset));
+            self.access(access, second, Address::Near(base, next));
+        }
+        self.step_base(i.rn(), base, step);
+    }
+
+    fn access(&mut self, access: Access, register: u8, address: Address) {
+        if access.is_vector {
+            return self.access_vector(access, register, address);
+        }
+        let (near, far, index) = access.ops();
+        if access.loads {
+            let taken = self.taken;
+            let to = self.target(register);
+            self.emit(near, far, index, to, address);
+            self.put(register, to, access.is_wide, access.facts());
+            self.taken = taken;
+        } else {
+            let from = self.source(register, access.bytes == 8);
+            self.emit(near, far, index, from, address);
+            self.free(from);
+        }
+    }
+
+    fn access_vector(&mut self, access: Access, register: u8, address: Address) {
+        if access.bytes < 4 {
+            let (near, far, index) = Access { is_vector: false, ..access }.ops();
+            let part = self.temporary();
+            if access.loads {
+                self.emit(near, far, index, part, address);
+                self.assembler.two(La::Movgr2frD, register, part);
+                self.put_vector(register, 8);
+            } else {
+                self.assembler.two(La::Movfr2grS, part, register);
+                self.emit(near, far, index, part, address);
+            }
+            return self.free(part);
+        }
+        let (near, index) = access.vector_ops();
+        if !access.loads {
+            self.widen(register, access.bytes);
+        }
+        self.emit(near, None, index, register, address);
+        if access.loads {
+            self.put_vector(register, access.bytes);
+        }
+    }
+
+    /// One access of LoongArch's: with the offset that its address needs.
+    fn emit(&mut self, near: La, far: Option<La>, index: La, register: u8, address: Address) {
+        match (address, far) {
+            (Address::Sum(base, other), _) => self.assembler.three(index, register, base, other),
+            (Address::Near(base, offset), _) if (-2048..2048).contains(&offset) => {
+                self.assembler.immediate(near, register, base, offset as i32);
+            }
+            (Address::Near(base, offset), Some(far))
+                if offset % 4 == 0 && (-0x8000..0x8000).contains(&offset) =>
+            {
+                self.assembler.immediate(far, register, base, offset as i32);
+            }
+            (Address::Near(base, offset), _) => {
+                let low = offset << 52 >> 52;
+                let at = self.temporary();
+                self.assembler.constant(at, offset - low);
+                self.assembler.three(La::AddD, at, at, base);
+                self.assembler.immediate(near, register, at, low as i32);
+                self.free(at);
+            }
+        }
+    }
+
+    /// The address of an instruction that has it in its base alone.
+    pub fn base(&mut self, i: Instruction) -> u8 {
+        self.whole_or_stack(i.rn())
+    }
+
+    /// DC ZVA clears 64 bytes.
+    pub fn clear_block(&mut self, i: Instruction) {
+        debug_assert!(i.op == Op::DcZva);
+        let from = self.whole(i.rd());
+        let to = self.own(from);
+        self.assembler.copy(to, from);
+        self.assembler.field(La::BstrinsD, to, 0, 5, 0);
+        for at in (0..64).step_by(8) {
+            self.assembler.immediate(La::StD, 0, to, at);
+        }
+    }
+}

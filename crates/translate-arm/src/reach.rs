@@ -1,0 +1,278 @@
+//! The code that one address reaches by direct jumps and calls, and what of its registers and flags is read where.
+//! Not what it becomes.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6, for targets.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::flags::ALL;
+use super::instruction::{Instruction, Op, decode};
+use super::uses::{Live, Uses, uses};
+
+/// A unit has no more source instructions than this: branches of 16 bits reach across it.
+const MOST_INSTRUCTIONS: usize = 1500;
+/// So many instructions of other units are looked at for the flags that they read.
+const LOOKAHEAD: usize = 40;
+/// What is watched for changes of the source's code, as the engine does.
+const PAGE: u64 = 4096;
+
+/// The code that one address reaches.
+pub(super) struct Reach {
+    /// By address; `None` is a word that is no instruction.
+    pub instructions: FxHashMap<u64, Option<Instruction>>,
+    pub leaders: BTreeSet<u64>,
+    /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
+    pub doors: FxHashSet<u64>,
+    /// What is read from a leader on.
+    live: FxHashMap<u64, Live>,
+    /// The flags that code behind a call reads.
+    returned: u8,
+    used: FxHashMap<u64, Uses>,
+    /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
+    pub refused: FxHashSet<u64>,
+}
+
+/// A block: its instructions, and where it goes on by falling through.
+pub(super) type Block = (Vec<(u64, Option<Instruction>)>, Option<u64>);
+
+/// Where an instruction that ends a block leads to, and what is reached behind it.
+fn successors(i: Instruction, pc: u64) -> Vec<u64> {
+    let behind = pc.wrapping_add(4);
+    match i.op {
+        Op::B => i.target(pc).into_iter().collect(),
+        Op::Bl => [behind].into_iter().chain(i.target(pc)).collect(),
+        Op::Blr | Op::Svc => vec![behind],
+        _ => vec![],
+    }
+}
+
+impl Reach {
+    /// Follows direct jumps and calls from `start`, up to what `known` has.
+    pub fn of(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Self {
+        let mut found = Self {
+            instructions: FxHashMap::default(),
+            leaders: BTreeSet::new(),
+            doors: FxHashSet::from_iter([start]),
+            live: FxHashMap::default(),
+            returned: 0,
+            used: FxHashMap::default(),
+            refused: FxHashSet::default(),
+        };
+        let mut visited = FxHashSet::default();
+        let mut ahead = VecDeque::from([start]);
+        while let Some(leader) = ahead.pop_front() {
+            let is_new = leader == start || !known(leader);
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+                continue;
+            }
+            found.follow(leader, &mut visited, &mut ahead, fetch, known);
+            if found.instructions.contains_key(&leader) {
+                found.leaders.insert(leader);
+            }
+        }
+        found.used = found
+            .instructions
+            .iter()
+            .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
+            .collect();
+        found.look_ahead(fetch);
+        found.find_live();
+        found
+    }
+
+    fn follow(
+        &mut self,
+        leader: u64,
+        visited: &mut FxHashSet<u64>,
+        ahead: &mut VecDeque<u64>,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+    ) {
+        let mut pc = leader;
+        while visited.insert(pc) {
+            let Some(word) = fetch(pc) else { return };
+            let instruction = decode(word);
+            self.instructions.insert(pc, instruction);
+            let Some(i) = instruction else { return };
+            if i.is_conditional_branch() {
+                ahead.extend(i.target(pc));
+            } else if i.ends_block() {
+                let next = successors(i, pc);
+                if i.is_call() {
+                    self.doors.extend(next.iter().copied());
+                }
+                ahead.extend(next);
+                return;
+            }
+            pc = pc.wrapping_add(4);
+            if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+                return;
+            }
+        }
+    }
+
+    /// The instructions from a leader to the block's end.
+    pub fn block(&self, leader: u64) -> Block {
+        let mut block = Vec::new();
+        let mut pc = leader;
+        loop {
+            if pc != leader && self.leaders.contains(&pc) {
+                return (block, Some(pc));
+            }
+            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            block.push((pc, *instruction));
+            if instruction.is_none_or(Instruction::ends_block) {
+                return (block, None);
+            }
+            pc = pc.wrapping_add(4);
+        }
+    }
+
+    /// What code at an address reads; everything where nothing is known.
+    pub fn live_at(&self, pc: u64) -> Live {
+        self.live.get(&pc).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
+    }
+
+    /// What an instruction does to registers.
+    pub fn used_by(&self, pc: u64) -> Uses {
+        self.used.get(&pc).copied().unwrap_or_default()
+    }
+
+    /// What is read behind the last instruction of a block.
+    pub fn live_behind(&self, block: &Block) -> Live {
+        if let Some(next) = block.1 {
+            return self.live_at(next);
+        }
+        let Some((pc, Some(last))) = block.0.last().copied() else {
+            return Live { flags: ALL, ..Live::REGISTERS };
+        };
+        let flags = |flags| Live { flags, ..Live::REGISTERS };
+        match last.op {
+            Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
+            Op::Svc => flags(self.live_at(pc.wrapping_add(4)).flags),
+            // By the calling convention nothing is read across a call, but in the same unit it is seen.
+            Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
+            Op::Ret => flags(self.returned),
+            // Of a trap nobody comes back: the handler's view is not asked for.
+            Op::Br | Op::Blr | Op::Brk => flags(0),
+            _ => flags(ALL),
+        }
+    }
+
+    /// What is read before an instruction, if `behind` is behind it.
+    pub fn live_before(&self, pc: u64, i: Option<Instruction>, behind: Live) -> Live {
+        let Some(i) = i else { return Live { flags: ALL, ..Live::REGISTERS } };
+        let behind = match i.target(pc).filter(|_| i.is_conditional_branch()) {
+            Some(target) => behind.or(self.live_at(target)),
+            None => behind,
+        };
+        self.used_by(pc).before(behind)
+    }
+
+    /// Looks at the code of other units that this one goes on in, for the flags that are read there.
+    fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
+        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
+        let mut outside = BTreeSet::new();
+        for &leader in &self.leaders {
+            let (block, next) = self.block(leader);
+            outside.extend(next);
+            for (pc, i) in block {
+                let jumps = i.filter(|i| i.is_conditional_branch() || i.op == Op::B);
+                outside.extend(jumps.and_then(|i| i.target(pc)));
+            }
+        }
+        for pc in outside.difference(&self.leaders.clone()).copied() {
+            let mut left = LOOKAHEAD;
+            let flags = flags_read(&pages, pc, fetch, &mut left);
+            self.live.insert(pc, Live { flags, ..Live::REGISTERS });
+        }
+    }
+
+    /// The flags that the code behind a call reads before it goes elsewhere. The calling convention says that they mean nothing there, so
+    /// that only code which has its own convention does.
+    fn read_at_once(&self, mut pc: u64) -> u8 {
+        let mut read = 0;
+        while let Some(Some(i)) = self.instructions.get(&pc) {
+            let uses = self.used_by(pc);
+            read |= uses.reads.flags;
+            if uses.sets_flags || i.ends_block() {
+                break;
+            }
+            pc = pc.wrapping_add(4);
+        }
+        read
+    }
+
+    fn find_live(&mut self) {
+        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        let calls =
+            self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
+        self.returned = calls.fold(0, |sum, (pc, _)| sum | self.read_at_once(pc.wrapping_add(4)));
+        self.live.extend(self.leaders.iter().map(|&leader| (leader, Live::default())));
+        loop {
+            let mut changed = false;
+            for (leader, block) in &blocks {
+                let mut live = self.live_behind(block);
+                for (pc, i) in block.0.iter().rev() {
+                    live = self.live_before(*pc, *i, live);
+                }
+                changed |= self.live.insert(*leader, live) != Some(live);
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Where the source's code has been read: first addresses and bytes.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let mut addresses: Vec<u64> = self.instructions.keys().copied().collect();
+        addresses.sort_unstable();
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for pc in addresses {
+            match ranges.last_mut() {
+                Some((start, bytes)) if *start + *bytes == pc => *bytes += 4,
+                _ => ranges.push((pc, 4)),
+            }
+        }
+        ranges
+    }
+}
+
+/// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
+/// pages whose changes are noticed.
+fn flags_read(
+    pages: &FxHashSet<u64>,
+    mut pc: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    left: &mut usize,
+) -> u8 {
+    let mut read = 0;
+    while read != ALL {
+        if *left == 0 || !pages.contains(&(pc / PAGE)) {
+            return ALL;
+        }
+        *left -= 1;
+        let Some(i) = fetch(pc).and_then(decode) else { return ALL };
+        let uses = uses(i);
+        read |= uses.reads.flags;
+        if uses.sets_flags {
+            return read;
+        }
+        match i.op {
+            Op::Br | Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
+            Op::B => match i.target(pc) {
+                Some(target) => pc = target,
+                None => return ALL,
+            },
+            _ => {
+                if let Some(target) = i.target(pc).filter(|_| i.is_conditional_branch()) {
+                    read |= flags_read(pages, target, fetch, left);
+                }
+                pc = pc.wrapping_add(4);
+            }
+        }
+    }
+    read
+}

@@ -1,0 +1,158 @@
+//! System calls of AArch64 as the calls that LoongArch programs make: both have the numbers and nearly all structures of asm-generic.
+//! Not the calls themselves, which are the process's.
+//! Source: Linux include/uapi/asm-generic/unistd.h, arch/arm64/include/uapi/asm, arch/arm64/Kconfig (CLONE_BACKWARDS); `calls.tsv`.
+
+use std::sync::LazyLock;
+
+use super::numbers;
+use longma_translate::front_end::{self, CallResult, Structures};
+
+/// What to do for a call.
+pub type Step = front_end::Step<After>;
+
+/// What remains to be done with a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// Nothing.
+    Nothing,
+    /// `struct sigaction` from one address to another.
+    Action(u64, u64),
+    /// The name of the machine in the structure at an address.
+    Machine(u64),
+    /// Flags of an open file.
+    Flags,
+    /// Code in this range may have changed.
+    Mapped(u64, u64),
+    /// The memory that the call has put somewhere.
+    Placed(u64),
+}
+
+const EFAULT: u64 = 14;
+const EINVAL: u64 = 22;
+const ENOSYS: u64 = 38;
+const SA_RESTORER: u64 = 0x0400_0000;
+const F_GETFL: u64 = 3;
+const F_SETFL: u64 = 4;
+/// Where `struct utsname` has the machine.
+const MACHINE: u64 = 4 * 65;
+/// Room for structures.
+pub(super) const ROOM_BYTES: u64 = 1024;
+
+/// A row of `calls.tsv`: the name, and the others' number.
+type Row = (&'static str, Option<u64>);
+
+static CALLS: LazyLock<Vec<Option<Row>>> = LazyLock::new(|| {
+    let mut calls = vec![None; 512];
+    for line in include_str!("calls.tsv").lines().filter(|line| !line.starts_with('#')) {
+        let mut columns = line.split('\t');
+        let number = columns.next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
+        let name = columns.next().unwrap_or_default();
+        let generic = columns.next().and_then(|number| number.parse().ok());
+        calls[number] = Some((name, generic));
+    }
+    calls
+});
+
+/// The name of a call, if there is one of this number.
+pub fn name(number: u64) -> Option<&'static str> {
+    CALLS.get(usize::try_from(number).ok()?).copied().flatten().map(|(name, _)| name)
+}
+
+fn generic(name: &str) -> u64 {
+    CALLS.iter().flatten().find(|row| row.0 == name).and_then(|row| row.1).unwrap_or(u64::MAX)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
+}
+
+fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
+    let mut bytes = [0; N];
+    if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(EFAULT) }
+}
+
+fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
+}
+
+/// What call `number` of AArch64 is here. Structures may be put at `room`.
+pub fn prepare(number: u64, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Step {
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    let Some((name, generic)) = CALLS.get(index).copied().flatten() else { return Step::Done(Err(ENOSYS)) };
+    let found = special(name, arguments, room, memory);
+    match (found, generic) {
+        (Some(step), _) => step.unwrap_or_else(|error| Step::Done(Err(error))),
+        (None, Some(number)) => Step::Call(number, arguments, After::Nothing),
+        (None, None) => Step::Done(Err(ENOSYS)),
+    }
+}
+
+/// Calls that are not the same.
+fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) -> Option<Result<Step, u64>> {
+    let [a, b, c, d, e, f] = arguments;
+    let call = |name: &str, arguments, after| Some(Ok(Step::Call(generic(name), arguments, after)));
+    match name {
+        "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+        "openat2" => Some(open_how(arguments, room, memory)),
+        "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+        "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], After::Nothing),
+        "fcntl" if b as u32 == F_SETFL as u32 => {
+            call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing)
+        }
+        "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, After::Flags),
+        "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
+        "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),
+        "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], After::Nothing),
+        "uname" => call(name, arguments, After::Machine(a)),
+        "mmap" => call(name, arguments, After::Placed(b)),
+        "munmap" | "mprotect" | "mremap" => call(name, arguments, After::Mapped(a, b)),
+        // AArch64 has the thread pointer before the child's id.
+        "clone" => call(name, [a, b, c, e, d, f], After::Nothing),
+        // The thread pointer is in its structure; libraries do without it.
+        "clone3" => Some(Err(ENOSYS)),
+        "rt_sigaction" => Some(action(arguments, room, memory)),
+        "rt_sigreturn" => Some(Ok(Step::SignalReturn)),
+        _ => None,
+    }
+}
+
+/// openat2(2), whose flags are in a structure.
+fn open_how([a, b, how, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
+    if size != 24 {
+        return Err(EINVAL);
+    }
+    let bytes: [u8; 24] = fetch(memory, how)?;
+    store(memory, room, &[numbers::open_flags(word(&bytes, 0)), word(&bytes, 8), word(&bytes, 16)])?;
+    Ok(Step::Call(generic("openat2"), [a, b, room, size, 0, 0], After::Nothing))
+}
+
+/// rt_sigaction(2): AArch64's structure has the code that handlers return to; they return to that of the process here.
+fn action([signal, new, old, size, ..]: [u64; 6], room: u64, memory: &dyn Structures) -> Result<Step, u64> {
+    let (given, wanted) = (room, room + 32);
+    if new != 0 {
+        let bytes: [u8; 32] = fetch(memory, new)?;
+        store(memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
+    }
+    let place = |address, there| if address == 0 { 0 } else { there };
+    let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
+    let after = if old == 0 { After::Nothing } else { After::Action(wanted, old) };
+    Ok(Step::Call(generic("rt_sigaction"), arguments, after))
+}
+
+/// What a call gives to the program, once it has been made.
+///
+/// # Errors
+/// The error.
+pub fn finish(after: After, result: u64, memory: &dyn Structures) -> CallResult {
+    match after {
+        After::Action(from, to) => {
+            let bytes: [u8; 24] = fetch(memory, from)?;
+            store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;
+        }
+        After::Machine(at) if !memory.write(at.wrapping_add(MACHINE), b"aarch64\0") => return Err(EFAULT),
+        After::Flags => return Ok((numbers::open_flags_to_arm(result), None)),
+        _ => {}
+    }
+    Ok((result, None))
+}

@@ -1,0 +1,87 @@
+//! A unit: what one address reaches, translated in the order of its addresses, once it is known what holds where.
+//! Not what single instructions become, and not where units lie (`engine`).
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Unit;
+use super::known::Known;
+use super::lower::Lowering;
+use super::reach::Reach;
+use longma_translate::front_end::Exit;
+
+/// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
+const MOST_ROUNDS: usize = 5;
+
+/// What holds at the leaders that only the unit's own jumps lead to.
+pub(super) type Plan = FxHashMap<u64, Known>;
+
+/// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
+pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+    let mut reach = Reach::of(start, fetch, known);
+    loop {
+        match lower(&reach) {
+            Ok(unit) => return unit,
+            Err(pc) => reach.refused.insert(pc),
+        };
+    }
+}
+
+/// The code of what has been found.
+///
+/// # Errors
+/// The address of an instruction for which there are too few registers.
+fn lower(reach: &Reach) -> Result<Unit, u64> {
+    let plan = plan(reach);
+    let mut lowering = Lowering::new(reach, &plan, true);
+    lowering.all();
+    if let Some(pc) = lowering.short_at {
+        return Err(pc);
+    }
+    let mut unit = std::mem::take(&mut lowering.unit);
+    let mut entries = std::mem::take(&mut lowering.doors);
+    for pc in lowering.assembler.outside(&entries) {
+        let at = lowering.assembler.words.len();
+        entries.insert(pc, at);
+        unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
+    }
+    unit.entries.sort_unstable();
+    unit.sources = reach.ranges();
+    unit.words = lowering.assembler.finish(&entries);
+    Ok(unit)
+}
+
+/// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
+fn plan(reach: &Reach) -> Plan {
+    let mut plan = Plan::default();
+    let mut given_up: FxHashSet<u64> = FxHashSet::default();
+    for round in 0.. {
+        let mut lowering = Lowering::new(reach, &plan, false);
+        lowering.all();
+        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+        for (to, back, known) in lowering.outs {
+            outs.entry(to).or_default().push((back, known));
+        }
+        outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
+        let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
+            let live = reach.live_at(*to);
+            let known = if given_up.contains(to) {
+                Known::default()
+            } else {
+                Known::join(outs, live.wide, live.upper)
+            };
+            (*to, known)
+        };
+        let next: Plan = outs.iter().map(of).collect();
+        if next == plan {
+            return plan;
+        }
+        if round >= MOST_ROUNDS {
+            given_up.extend(next.iter().filter(|(to, known)| plan.get(to) != Some(known)).map(|(to, _)| *to));
+        }
+        plan = next;
+        for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
+            *known = Known::default();
+        }
+    }
+    plan
+}

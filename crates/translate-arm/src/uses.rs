@@ -1,0 +1,167 @@
+//! Which registers and flags an instruction reads and writes, and how much of them; which are read behind a place.
+//! Not what becomes of them.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; the table's operands.
+
+use super::flags::{ALL, flags_of};
+use super::instruction::{Instruction, Op, Operand, Role};
+use super::registers::NZCV;
+use super::vector::{count, lane_of};
+
+/// What is read from a place on before it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Live {
+    /// Condition flags, as the immediates of instructions have them.
+    pub flags: u8,
+    /// General registers whose upper half is read.
+    pub wide: u32,
+    /// Vectors of which more is read than four and than eight bytes.
+    pub upper: [u32; 2],
+}
+
+impl Live {
+    /// Everything but flags.
+    pub const REGISTERS: Self = Self { flags: 0, wide: !0, upper: [!0; 2] };
+
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            flags: self.flags | other.flags,
+            wide: self.wide | other.wide,
+            upper: [self.upper[0] | other.upper[0], self.upper[1] | other.upper[1]],
+        }
+    }
+}
+
+/// What an instruction does to registers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Uses {
+    pub reads: Live,
+    /// General registers that are read, be it in part.
+    pub read: u32,
+    /// General registers that are written.
+    pub written: u32,
+    /// Vectors that are written.
+    pub vectors_written: u32,
+    /// Whether all condition flags are written.
+    pub sets_flags: bool,
+}
+
+impl Uses {
+    /// What is read before an instruction, if `behind` is read behind it.
+    pub fn before(&self, behind: Live) -> Live {
+        let kept = Live {
+            flags: if self.sets_flags { 0 } else { behind.flags },
+            wide: behind.wide & !self.written,
+            upper: behind.upper.map(|set| set & !self.vectors_written),
+        };
+        kept.or(self.reads)
+    }
+
+    fn general(&mut self, number: u8, is_wide: bool, role: Role) {
+        if number == 31 {
+            return;
+        }
+        if role != Role::Written {
+            self.read |= 1 << number;
+            self.reads.wide |= u32::from(is_wide) << number;
+        }
+        if role != Role::Read {
+            self.written |= 1 << number;
+        }
+    }
+
+    /// Vectors that are not named one by one.
+    fn lists(&mut self, i: Instruction) {
+        let bytes = if i.bits(30, 1) != 0 { 16 } else { 8 };
+        let role = if i.bits(22, 1) != 0 { Role::Written } else { Role::Read };
+        for index in 0..count(i).unwrap_or(0) {
+            self.vector((i.rd() + index) & 31, bytes, role);
+        }
+        if matches!(i.mnemonic(), "tbl" | "tbx") {
+            for index in 0..=i.bits(13, 2) as u8 {
+                self.vector((i.rn() + index) & 31, 16, Role::Read);
+            }
+        }
+    }
+
+    fn vector(&mut self, number: u8, bytes: u8, role: Role) {
+        if role != Role::Written {
+            self.reads.upper[0] |= u32::from(bytes > 4) << number;
+            self.reads.upper[1] |= u32::from(bytes > 8) << number;
+        }
+        if role != Role::Read {
+            self.vectors_written |= 1 << number;
+        }
+    }
+}
+
+/// Whether an extended register is read whole.
+fn is_extended_wide(i: Instruction) -> bool {
+    i.bits(13, 2) == 3
+}
+
+/// What `i` does to registers and flags.
+pub(super) fn uses(i: Instruction) -> Uses {
+    let mut uses = Uses::default();
+    for operand in i.row().operands {
+        match *operand {
+            Operand::Register { role, kind, at } => {
+                let number = i.bits(at.into(), 5) as u8;
+                match kind {
+                    b'w' => uses.general(number, false, role),
+                    b'x' => uses.general(number, true, role),
+                    b'r' | b'p' => uses.general(number, i.is_wide(), role),
+                    b'e' => uses.general(number, is_extended_wide(i), role),
+                    b'F' => uses.vector(number, if i.is_double() { 8 } else { 4 }, role),
+                    b'D' => uses.vector(number, 8, role),
+                    b'B' | b'H' | b'S' => uses.vector(number, 4, role),
+                    b'E' => uses.vector(lane_of(i).0, 16, role),
+                    b'V' => uses.vector(number, if i.bits(30, 1) != 0 { 16 } else { 8 }, role),
+                    _ => uses.vector(number, 16, role),
+                }
+            }
+            Operand::Address(b'l') => {}
+            Operand::Address(kind) => {
+                let steps = matches!(kind, b't' | b'p' | b'i' | b'j' | b's');
+                uses.general(i.rn(), true, if steps { Role::Both } else { Role::Read });
+                if kind == b's' {
+                    uses.general(i.rm(), true, Role::Read);
+                }
+                if kind == b'r' {
+                    uses.general(i.rm(), is_extended_wide(i), Role::Read);
+                }
+            }
+            Operand::Other(_) => {}
+        }
+    }
+    uses.lists(i);
+    if matches!(i.op, Op::Bl | Op::Blr) {
+        uses.written |= 1 << 30;
+    }
+    uses.reads.flags = flags_of_reader(i);
+    uses.sets_flags = sets_flags(i);
+    uses
+}
+
+/// The condition flags that an instruction reads.
+fn flags_of_reader(i: Instruction) -> u8 {
+    use Op::*;
+    match i.op {
+        BCond | CcmnReg | CcmnImm | CcmpReg | CcmpImm | Csel | Csinc | Csinv | Csneg | Fccmp | Fccmpe
+        | Fcsel => flags_of(i.condition()),
+        Adc | Adcs | Sbc | Sbcs => 2,
+        Mrs if i.system_register() == NZCV => ALL,
+        _ => 0,
+    }
+}
+
+fn sets_flags(i: Instruction) -> bool {
+    use Op::*;
+    match i.op {
+        AddsImm | SubsImm | AndsImm | AndsReg | BicsReg | AddsReg | SubsReg | AddsExt | SubsExt | Adcs
+        | Sbcs => true,
+        CcmnReg | CcmnImm | CcmpReg | CcmpImm | Fccmp | Fccmpe => true,
+        FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => true,
+        Msr => i.system_register() == NZCV,
+        _ => false,
+    }
+}

@@ -1,0 +1,240 @@
+//! Copies, permutations, narrowing and widening, and immediates.
+//! Not the moves between scalars and general registers (`float`).
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+
+use longma_loongarch::Op as La;
+
+use super::Sizes;
+use crate::instruction::{Instruction, Op};
+use crate::known::Facts;
+use crate::lower::Lowering;
+use crate::operands::NONE;
+
+const PICK_EVEN: Sizes = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD];
+const PICK_ODD: Sizes = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD];
+const TO_GENERAL: Sizes = [La::Vpickve2grBu, La::Vpickve2grHu, La::Vpickve2grWu, La::Vpickve2grD];
+const TO_GENERAL_SIGNED: Sizes = [La::Vpickve2grB, La::Vpickve2grH, La::Vpickve2grW, La::Vpickve2grD];
+const FROM_GENERAL: Sizes = [La::Vinsgr2vrB, La::Vinsgr2vrH, La::Vinsgr2vrW, La::Vinsgr2vrD];
+
+/// The immediate that MOVI and its kin put into 64 bits; `None` where the manual leaves it unallocated.
+pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
+    let byte = u64::from(i.bits(16, 3) << 5 | i.bits(5, 5));
+    let (cmode, op) = (i.bits(12, 4), i.bits(29, 1));
+    let twice = |value: u64| value | value << 32;
+    Some(match (cmode >> 1, cmode & 1, op) {
+        (part @ 0..=3, ..) => twice(byte << (8 * part)),
+        (part @ 4..=5, ..) => twice(byte << (8 * (part - 4))) | twice(byte << (8 * (part - 4))) << 16,
+        (6, low, _) => twice(if low == 0 { byte << 8 | 0xff } else { byte << 16 | 0xffff }),
+        (_, 0, 0) => byte.wrapping_mul(0x0101_0101_0101_0101),
+        (_, 0, _) => (0..8).filter(|bit| byte >> bit & 1 != 0).fold(0, |sum, bit| sum | 0xff << (8 * bit)),
+        (_, _, 0) => twice(crate::float::immediate(byte as u32, false)),
+        _ if i.bits(30, 1) != 0 => crate::float::immediate(byte as u32, true),
+        _ => return None,
+    })
+}
+
+/// The lanes' size and the lane that a five-bit immediate says: the lowest one in it is the size.
+pub(crate) fn element(i: Instruction) -> (usize, i32) {
+    let bits = i.bits(16, 5);
+    let size = bits.trailing_zeros();
+    (size as usize, (bits >> (size + 1)) as i32)
+}
+
+impl Lowering<'_> {
+    pub(super) fn vector_move(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            Movi0 | Movi1 => self.move_immediate(i),
+            DupElement | DupGeneral | Smov | Umov | InsGeneral | InsElement | DupScalar => {
+                self.copy_element(i)
+            }
+            Uzp1 | Uzp2 | Zip1 | Zip2 | Trn1 | Trn2 => self.permute(i),
+            Ext => self.extract(i),
+            Rev64V | Rev32V | Rev16V => self.reverse(i),
+            Xtn | Xtn2 => {
+                let n = self.lanes(i.rn(), true);
+                self.narrow(i, PICK_EVEN[i.size()], [n, n]);
+            }
+            Fcvtn | Fcvtn2 => {
+                let n = self.lanes(i.rn(), true);
+                self.narrow(i, La::VfcvtSD, [n, n]);
+            }
+            Fcvtl | Fcvtl2 => {
+                let n = self.lanes(i.rn(), i.op == Fcvtl2);
+                self.assembler.two(if i.op == Fcvtl { La::VfcvtlDS } else { La::VfcvthDS }, i.rd(), n);
+                self.put_lanes(i.rd(), true);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What an instruction makes of two sources, in its low half, becomes the low half or, of Q, the high one of Rd.
+    pub(super) fn narrow(&mut self, i: Instruction, op: La, [j, k]: [u8; 2]) {
+        let d = i.rd();
+        if !i.is_whole() {
+            self.assembler.three(op, d, j, k);
+            return self.put_lanes(d, false);
+        }
+        let to = self.borrow_vector(&[d, j, k]);
+        self.assembler.three(op, to, j, k);
+        self.lanes(d, false);
+        self.join_halves(d, to, d);
+        self.put_lanes(d, true);
+    }
+
+    fn move_immediate(&mut self, i: Instruction) {
+        let (d, is_whole, cmode) = (i.rd(), i.is_whole(), i.bits(12, 4));
+        let inverts = i.op == Op::Movi1;
+        let value = modified_immediate(i).unwrap_or_default();
+        let changes = cmode < 12 && cmode & 1 != 0;
+        if changes {
+            // ORR and BIC.
+            self.lanes(d, is_whole);
+            let part = self.borrow_vector(&[d]);
+            let from = self.constant(value as i64);
+            self.assembler.two(La::Vreplgr2vrD, part, from);
+            if inverts {
+                self.assembler.three(La::VandnV, d, part, d);
+            } else {
+                self.assembler.three(La::VorV, d, d, part);
+            }
+            return self.put_lanes(d, is_whole);
+        }
+        let value = if inverts && cmode < 14 { !value } else { value };
+        let from = self.constant(value as i64);
+        if is_whole || value == 0 {
+            self.assembler.two(La::Vreplgr2vrD, d, from);
+            self.put_lanes(d, true);
+            if value == 0 {
+                self.known.used[usize::from(d)] = 4;
+            }
+        } else {
+            self.assembler.two(La::Movgr2frD, d, from);
+            self.put_lanes(d, false);
+        }
+    }
+
+    fn copy_element(&mut self, i: Instruction) {
+        let (d, n, is_whole) = (i.rd(), i.rn(), i.is_whole());
+        let (size, lane) = element(i);
+        match i.op {
+            Op::DupElement => {
+                let n = self.lanes(n, true);
+                let ops = [La::VreplveiB, La::VreplveiH, La::VreplveiW, La::VreplveiD];
+                self.assembler.immediate(ops[size], d, n, lane);
+                self.put_lanes(d, is_whole);
+            }
+            Op::DupScalar => {
+                let n = self.lanes(n, true);
+                if size == 3 {
+                    self.assembler.immediate(La::VreplveiD, d, n, lane);
+                } else {
+                    let value = self.temporary();
+                    self.assembler.immediate(TO_GENERAL[size], value, n, lane);
+                    self.assembler.two(La::Movgr2frD, d, value);
+                }
+                self.put_lanes(d, false);
+            }
+            Op::DupGeneral => {
+                let from = self.source(n, size == 3);
+                let ops = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD];
+                self.assembler.two(ops[size], d, from);
+                self.put_lanes(d, is_whole);
+            }
+            Op::InsGeneral => {
+                let from = self.source(n, size == 3);
+                self.lanes(d, true);
+                self.assembler.immediate(FROM_GENERAL[size], d, from, lane);
+            }
+            Op::InsElement => {
+                let (n, from) = (self.lanes(n, true), i.bits(11, 4) as i32 >> size);
+                self.lanes(d, true);
+                let ops = [La::VextrinsB, La::VextrinsH, La::VextrinsW, La::VextrinsD];
+                self.assembler.immediate(ops[size], d, n, lane << 4 | from);
+            }
+            op => {
+                let n = self.lanes(n, true);
+                if d == NONE {
+                    return;
+                }
+                let to = self.target(d);
+                if op == Op::Umov {
+                    self.assembler.immediate(TO_GENERAL[size], to, n, lane);
+                    let facts = if size == 3 { Facts::NONE } else { Facts::of_width(8 << size) };
+                    self.put(d, to, true, facts);
+                } else {
+                    self.assembler.immediate(TO_GENERAL_SIGNED[size], to, n, lane);
+                    self.put(d, to, is_whole, Facts::WORD);
+                }
+            }
+        }
+    }
+
+    fn permute(&mut self, i: Instruction) {
+        use Op::*;
+        let (d, is_whole, size) = (i.rd(), i.is_whole(), i.size());
+        let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
+        let low = [La::VilvlB, La::VilvlH, La::VilvlW, La::VilvlD];
+        let ops = match i.op {
+            Uzp1 => PICK_EVEN,
+            Uzp2 => PICK_ODD,
+            Trn1 => [La::VpackevB, La::VpackevH, La::VpackevW, La::VpackevD],
+            Trn2 => [La::VpackodB, La::VpackodH, La::VpackodW, La::VpackodD],
+            Zip2 if is_whole => [La::VilvhB, La::VilvhH, La::VilvhW, La::VilvhD],
+            _ => low,
+        };
+        match i.op {
+            Uzp1 | Uzp2 if !is_whole => {
+                self.join_halves(d, m, n);
+                self.assembler.three(ops[size], d, d, d);
+            }
+            Zip2 if !is_whole => {
+                self.assembler.three(low[size], d, m, n);
+                self.assembler.immediate(La::VbsrlV, d, d, 8);
+            }
+            _ => self.assembler.three(ops[size], d, m, n),
+        }
+        self.put_lanes(d, is_whole);
+    }
+
+    /// EXT: bytes from the middle of two vectors.
+    fn extract(&mut self, i: Instruction) {
+        let (d, is_whole, first) = (i.rd(), i.is_whole(), i.bits(11, 4) as i32);
+        let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
+        if !is_whole {
+            self.join_halves(d, m, n);
+            self.assembler.immediate(La::VbsrlV, d, d, first);
+        } else if first == 0 {
+            self.assembler.three(La::VorV, d, n, n);
+        } else {
+            let low = self.borrow_vector(&[d, n, m]);
+            self.assembler.immediate(La::VbsrlV, low, n, first);
+            self.assembler.immediate(La::VbsllV, d, m, 16 - first);
+            self.assembler.three(La::VorV, d, d, low);
+        }
+        self.put_lanes(d, is_whole);
+    }
+
+    fn reverse(&mut self, i: Instruction) {
+        /// All four, and two of four each.
+        const ALL: i32 = 0x1b;
+        const PAIRS: i32 = 0xb1;
+        let (d, is_whole) = (i.rd(), i.is_whole());
+        let n = self.lanes(i.rn(), is_whole);
+        let (op, order) = match (i.op, i.size()) {
+            (Op::Rev64V, 0) => {
+                self.assembler.immediate(La::Vshuf4iB, d, n, ALL);
+                self.assembler.immediate(La::Vshuf4iW, d, d, PAIRS);
+                return self.put_lanes(d, is_whole);
+            }
+            (Op::Rev64V, 1) => (La::Vshuf4iH, ALL),
+            (Op::Rev64V, _) => (La::Vshuf4iW, PAIRS),
+            (Op::Rev32V, 0) => (La::Vshuf4iB, ALL),
+            (Op::Rev32V, _) => (La::Vshuf4iH, PAIRS),
+            _ => (La::Vshuf4iB, PAIRS),
+        };
+        self.assembler.immediate(op, d, n, order);
+        self.put_lanes(d, is_whole);
+    }
+}

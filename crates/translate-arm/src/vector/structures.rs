@@ -1,0 +1,118 @@
+//! Loads and stores of several vectors, and of single lanes.
+//! Not LD2 to LD4 and ST2 to ST4, which take lanes apart: they are the engine's.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use crate::instruction::{Instruction, Op};
+use crate::lower::Lowering;
+use crate::operands::NONE;
+
+/// How many vectors an instruction of these names.
+pub(crate) fn count(i: Instruction) -> Option<u8> {
+    use Op::*;
+    Some(match i.op {
+        St11 | St11Post | Ld11 | Ld11Post => 1,
+        St12 | St12Post | Ld12 | Ld12Post | St2 | St2Post | Ld2 | Ld2Post => 2,
+        St13 | St13Post | Ld13 | Ld13Post | St3 | St3Post | Ld3 | Ld3Post => 3,
+        St14 | St14Post | Ld14 | Ld14Post | St4 | St4Post | Ld4 | Ld4Post => 4,
+        _ => return None,
+    })
+}
+
+/// Whether the base moves.
+pub(crate) fn steps(i: Instruction) -> bool {
+    i.bits(23, 1) != 0
+}
+
+/// The size and the number of the lane of a single one.
+pub(crate) fn lane(i: Instruction) -> (usize, i32) {
+    let index = i.bits(30, 1) << 3 | i.bits(12, 1) << 2 | i.bits(10, 2);
+    match i.bits(14, 2) {
+        0 => (0, index as i32),
+        1 => (1, (index >> 1) as i32),
+        _ if i.bits(10, 1) != 0 => (3, (index >> 3) as i32),
+        _ => (2, (index >> 2) as i32),
+    }
+}
+
+impl Lowering<'_> {
+    pub(super) fn structures(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        match i.op {
+            St11 | St11Post | St12 | St12Post | St13 | St13Post | St14 | St14Post => self.several(i, false),
+            Ld11 | Ld11Post | Ld12 | Ld12Post | Ld13 | Ld13Post | Ld14 | Ld14Post => self.several(i, true),
+            Ld1r | Ld1rPost => {
+                let base = self.whole_or_stack(i.rn());
+                let size = i.bits(10, 2) as usize;
+                let op = [La::VldreplB, La::VldreplH, La::VldreplW, La::VldreplD][size];
+                self.assembler.immediate(op, i.rd(), base, 0);
+                self.put_lanes(i.rd(), i.is_whole());
+                self.step(i, base, 1 << size);
+            }
+            Ld1LaneB | Ld1LaneBPost | Ld1LaneH | Ld1LaneHPost | Ld1LaneS | Ld1LaneSPost => {
+                self.one_lane(i, true)
+            }
+            St1LaneB | St1LaneBPost | St1LaneH | St1LaneHPost | St1LaneS | St1LaneSPost => {
+                self.one_lane(i, false)
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn several(&mut self, i: Instruction, loads: bool) {
+        let is_whole = i.is_whole();
+        let bytes = if is_whole { 16 } else { 8 };
+        let base = self.whole_or_stack(i.rn());
+        let op = match (loads, is_whole) {
+            (true, true) => La::Vld,
+            (true, false) => La::FldD,
+            (false, true) => La::Vst,
+            (false, false) => La::FstD,
+        };
+        let count = count(i).unwrap_or(1);
+        for index in 0..count {
+            let register = (i.rd() + index) & 31;
+            if loads {
+                self.put_lanes(register, is_whole);
+            } else {
+                self.lanes(register, is_whole);
+            }
+            self.assembler.immediate(op, register, base, i32::from(index) * bytes);
+        }
+        self.step(i, base, i64::from(count) * i64::from(bytes));
+    }
+
+    /// The base moves by a register or, of 31, by what has been accessed.
+    fn step(&mut self, i: Instruction, base: u8, bytes: i64) {
+        if !steps(i) {
+            return;
+        }
+        if i.rm() == NONE {
+            return self.step_base(i.rn(), base, Some(bytes));
+        }
+        let step = self.whole(i.rm());
+        self.assembler.three(La::AddD, base, base, step);
+        self.put_or_stack(i.rn(), base, true);
+    }
+
+    fn one_lane(&mut self, i: Instruction, loads: bool) {
+        let (size, lane) = lane(i);
+        let base = self.whole_or_stack(i.rn());
+        let register = self.lanes(i.rd(), true);
+        let value = self.temporary();
+        if loads {
+            let load = [La::LdBu, La::LdHu, La::LdWu, La::LdD][size];
+            let insert = [La::Vinsgr2vrB, La::Vinsgr2vrH, La::Vinsgr2vrW, La::Vinsgr2vrD][size];
+            self.assembler.immediate(load, value, base, 0);
+            self.assembler.push(Code { d: register, j: value, imm: lane, ..Code::new(insert) });
+        } else {
+            let pick = [La::Vpickve2grB, La::Vpickve2grH, La::Vpickve2grW, La::Vpickve2grD][size];
+            self.assembler.immediate(pick, value, register, lane);
+            self.assembler.immediate([La::StB, La::StH, La::StW, La::StD][size], value, base, 0);
+        }
+        self.free(value);
+        self.step(i, base, 1 << size);
+    }
+}

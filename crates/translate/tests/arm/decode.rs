@@ -1,0 +1,46 @@
+//! The decoder and the printer.
+
+use longma_translate_arm::instruction::decode;
+use proptest::prelude::*;
+
+fn text(word: u32) -> String {
+    decode(word).map_or("none".into(), |instruction| instruction.text(0x1000).to_string())
+}
+
+#[test]
+fn instructions_print_as_they_are_written() {
+    for (word, wanted) in [
+        (0xa9bf_7bfd, "stp x29, x30, [sp, #-16]!"),
+        (0x9100_03fd, "add x29, sp, #0x0"),
+        (0xd65f_03c0, "ret x30"),
+        (0x5400_0041, "b.ne 0x1008"),
+        (0x3860_6928, "ldrb w8, [x9, x0]"),
+        (0xb868_d929, "ldr w9, [x9, w8, sxtw #2]"),
+        (0x1e61_2800, "fadd d0, d0, d1"),
+        (0x9240_1c00, "and x0, x0, #0xff"),
+        (0xd2a0_0020, "movz x0, #0x1, lsl #16"),
+        (0xeb20_c01f, "subs xzr, x0, w0, sxtw"),
+        (0x1e6e_1000, "fmov d0, #1"),
+        (0xd53b_d040, "mrs x0, s3_3_c13_c0_2"),
+    ] {
+        assert_eq!(text(word), wanted, "{word:#010x}");
+    }
+}
+
+#[test]
+fn words_that_the_manual_leaves_open_are_no_instructions() {
+    // UDF, a shift by more than a word has, a mask of all ones, a system register of the kernel.
+    for word in [0x0000_0000, 0x0000_1234, 0x0b00_8000, 0x1200_7c00, 0xd518_1000, 0xffff_ffff] {
+        assert_eq!(decode(word), None, "{word:#010x} is {}", text(word));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
+        if let Some(instruction) = decode(word) {
+            let text = instruction.text(pc & !3).to_string();
+            prop_assert!(!text.is_empty());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A64 instructions, translated and interpreted as LoongArch code, against `qemu-aarch64` (Debian: `qemu-user`).
+//! Not whole programs: `longma-node` and the command's tests run those.
+
+mod cases;
+mod decode;
+mod instructions;
+mod machine;
+mod sequences;

@@ -1,0 +1,179 @@
+//! Random sequences: flags that are read by conditions, branches, exclusive pairs; some interrupted where a signal could come.
+
+use longma_translate_arm::instruction::{Op, decode, patterns};
+
+use super::cases::{Random, instruction, is_memory, number, state};
+use super::machine::{Case, MIDDLE, can_compare, differences};
+
+/// tst xzr, xzr: nobody reads the flags that were there.
+const FORGET: u32 = 0xea1f_03ff;
+
+/// A sequence of up to eight instructions, with branches over some of them.
+fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
+    let mut words = Vec::new();
+    let length = 2 + random.below(7) as usize;
+    // No branch goes between an access and what sets its base.
+    let has_branches = random.below(2) == 0;
+    while words.len() < length {
+        let left = length.saturating_sub(words.len()) as u64;
+        let (matched, mask) = patterns[random.below(patterns.len() as u64) as usize];
+        match random.below(8) {
+            0 if left > 1 && has_branches => {
+                // b.cond
+                let over = 1 + random.below(left - 1) as u32;
+                words.push(0x5400_0000 | (over + 1) << 5 | random.below(14) as u32);
+            }
+            1 if left > 1 && has_branches => {
+                // cbz, cbnz, tbz, tbnz
+                let over = 2 + random.below(left - 1) as u32;
+                let register = random.below(28) as u32;
+                words.push(match random.below(3) {
+                    0 => 0x3400_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
+                    1 => 0x3500_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
+                    _ => {
+                        0x3600_0000
+                            | (random.below(2) as u32) << 24
+                            | (random.below(32) as u32) << 19
+                            | over << 5
+                            | register
+                    }
+                });
+            }
+            2 | 3 => words.push(compare(random)),
+            4 => words.push(select(random)),
+            _ => {
+                let Some((i, index)) = instruction(matched, mask, random) else { continue };
+                if is_memory(i)
+                    && !has_branches
+                    && index.is_none()
+                    && i.word >> 5 & 31 == 29
+                    && i.word >> 27 & 7 != 3
+                {
+                    // The base may have been changed: movz, movk.
+                    words.extend([
+                        0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
+                        0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
+                    ]);
+                    words.push(i.word);
+                } else if !is_memory(i) && !matches!(i.op, Op::Adr | Op::Adrp) && i.word >> 27 & 7 != 3 {
+                    words.push(i.word);
+                }
+            }
+        }
+    }
+    if random.below(3) > 0 {
+        words.push(FORGET);
+    }
+    words
+}
+
+/// CMP, CMN, TST or CCMP of few registers, so that operands are equal now and then, or ADDS and SUBS.
+fn compare(random: &mut Random) -> u32 {
+    let mut register = |count| random.below(count) as u32;
+    let (d, n, m) = (register(30), register(4), register(4));
+    let d = if register(3) == 0 { d.min(28) } else { 31 };
+    let wide = register(2) << 31;
+    let imm = [0, 1, 5, 0xfff][register(4) as usize];
+    match register(7) {
+        0 => wide | 0x6b00_0000 | m << 16 | n << 5 | d,
+        1 => wide | 0x2b00_0000 | m << 16 | n << 5 | d,
+        2 => wide | 0x6a00_0000 | m << 16 | n << 5 | d,
+        3 => wide | 0x7100_0000 | imm << 10 | n << 5 | d,
+        4 => wide | 0x3100_0000 | imm << 10 | n << 5 | d,
+        5 => wide | 0x7a40_0000 | m << 16 | register(14) << 12 | n << 5 | register(16),
+        _ => wide | 0x3a40_0800 | (imm & 31) << 16 | register(14) << 12 | n << 5 | register(16),
+    }
+}
+
+/// CSEL and its kin, ADC, SBC, FCSEL.
+fn select(random: &mut Random) -> u32 {
+    let mut register = |count| random.below(count) as u32;
+    let (d, n, m, wide) = (register(29), register(29), register(29), register(2) << 31);
+    let [n, m] = [n, m].map(|number| if number == 28 { 31 } else { number });
+    let condition = register(14) << 12;
+    match register(6) {
+        0 => wide | 0x1a80_0000 | m << 16 | condition | n << 5 | d,
+        1 => wide | 0x1a80_0400 | m << 16 | condition | n << 5 | d,
+        2 => wide | 0x5a80_0000 | m << 16 | condition | n << 5 | d,
+        3 => wide | 0x5a80_0400 | n << 16 | condition | n << 5 | d,
+        4 => wide | 0x1a00_0000 | m << 16 | n << 5 | d | register(2) << 30,
+        _ => 0x1e20_0c00 | (register(2)) << 22 | m << 16 | condition | n << 5 | d,
+    }
+}
+
+fn text(case: &Case) -> String {
+    let lines = case.words.iter().map(|word| decode(*word).map_or("none".into(), |i| i.text(0).to_string()));
+    format!(
+        "{} (x0-3 {:x?}, nzcv {:x})",
+        lines.collect::<Vec<_>>().join("; "),
+        &case.state[..4],
+        case.state[31] >> 28
+    )
+}
+
+fn cases(count: usize, seed: u64) -> Vec<Case> {
+    let mut random = Random(seed);
+    let patterns: Vec<(u32, u32)> = patterns().collect();
+    let mut case = || {
+        let mut state = state(&mut random);
+        let few = [number(&mut random), number(&mut random)];
+        for register in 0..4 {
+            state[register] = few[random.below(2) as usize].wrapping_add(random.below(2));
+        }
+        Case { words: sequence(&patterns, &mut random), state }
+    };
+    (0..count).map(|_| case()).collect()
+}
+
+fn count() -> usize {
+    std::env::var("LONGMA_ARM_SEQUENCES").ok().and_then(|text| text.parse().ok()).unwrap_or(2000)
+}
+
+fn seed() -> u64 {
+    std::env::var("LONGMA_ARM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(77)
+}
+
+#[test]
+fn random_sequences_do_what_qemu_does() {
+    if can_compare() {
+        let wrong = differences(&cases(count(), seed()), None, &text);
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    }
+}
+
+#[test]
+fn sequences_that_are_interrupted_do_the_same() {
+    if can_compare() {
+        let wrong = differences(&cases(count() / 4, seed() + 1), Some(3), &text);
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    }
+}
+
+#[test]
+fn exclusive_pairs_store_if_the_address_is_the_same() {
+    if !can_compare() {
+        return;
+    }
+    let mut random = Random(99);
+    let mut cases = Vec::new();
+    for size in 0..4u32 {
+        for order in 0..2u32 {
+            let base = 29 << 5;
+            let load = size << 30 | 0x085f_7c00 | order << 15 | base;
+            let store = size << 30 | 0x0800_7c00 | order << 15 | base;
+            // ldxr w1; stxr w2, w3; ldxr w25; stxr w26, w4; the last one without a reservation.
+            let words =
+                vec![load | 1, store | 2 << 16 | 3, load | 25, store | 26 << 16 | 4, store | 5 << 16 | 6];
+            cases.push(Case { words, state: state(&mut random) });
+        }
+    }
+    for size in 2..4u32 {
+        let base = 29 << 5;
+        let load = size << 30 | 0x087f_0000 | base;
+        let store = size << 30 | 0x0820_0000 | base;
+        let words = vec![load | 2 << 10 | 1, store | 7 << 16 | 4 << 10 | 3, load | 9 << 10 | 8];
+        cases.push(Case { words, state: state(&mut random) });
+    }
+    let wrong = differences(&cases, None, &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
