@@ -70,7 +70,8 @@ impl Emitter<'_> {
             Op::FminS => self.extreme(i, Code::VEX_Vminss_xmm_xmm_xmmm32, true, false),
             Op::FmovD | Op::FmovS => self.move_float(i),
             Op::Fsel => self.select(i),
-            Op::Movgr2frD => self.move_from_general(i),
+            Op::Movgr2frD => self.move_from_general(i, true),
+            Op::Movgr2frW => self.move_from_general(i, false),
             Op::Movfr2grD => self.move_to_general(i, true),
             Op::Movfr2grS => self.move_to_general(i, false),
             Op::Movfr2cf | Op::Movcf2fr => return false,
@@ -275,11 +276,14 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    fn move_from_general(&mut self, i: &Instruction) {
+    /// What is above a word is open.
+    fn move_from_general(&mut self, i: &Instruction, doubleword: bool) {
         let from = self.read(i.j, Register::RAX);
         match self.vector_host(i.d) {
-            Some(to) => self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, from),
-            None => self.a.op2(Code::Mov_rm64_r64, vector_slot(i.d), from),
+            Some(to) if doubleword => self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, from),
+            Some(to) => self.a.op2(Code::VEX_Vmovd_xmm_rm32, to, low32(from)),
+            None if doubleword => self.a.op2(Code::Mov_rm64_r64, vector_slot(i.d), from),
+            None => self.a.op2(Code::Mov_rm32_r32, vector_slot(i.d), low32(from)),
         }
     }
 
