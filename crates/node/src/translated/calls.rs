@@ -199,7 +199,9 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn bear(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
-        let Some(slots) = slots_like::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else { return false };
+        let Some(slots) = slots_like::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
+            return false;
+        };
         if flags & CLONE_SETTLS != 0 {
             F::set_thread_pointer(state, thread_pointer);
             caller[usize::from(F::THREAD_POINTER)] = state.r(F::THREAD_POINTER);

@@ -311,7 +311,14 @@ impl Lowering<'_> {
     }
 
     /// Puts what is in [`TRUTH`] where `old`, zero-extended, was found.
-    fn swap_part(&mut self, i: Instruction, old: u8, base: u8, again: usize, (extend, swap, last): (La, La, u8)) {
+    fn swap_part(
+        &mut self,
+        i: Instruction,
+        old: u8,
+        base: u8,
+        again: usize,
+        (extend, swap, last): (La, La, u8),
+    ) {
         let seen = self.temporary();
         self.assembler.two(extend, seen, old);
         self.three(swap, seen, TRUTH, base);

@@ -33,8 +33,24 @@ impl Lowering<'_> {
         use Op::*;
         matches!(
             i.op,
-            Lslv | Lsrv | Asrv | Rorv | Rbit | Rev16 | RevW | Rev32 | RevX | Clz | Cls | Crc32b | Crc32h | Crc32w | Crc32x
-                | Crc32cb | Crc32ch | Crc32cw | Crc32cx
+            Lslv | Lsrv
+                | Asrv
+                | Rorv
+                | Rbit
+                | Rev16
+                | RevW
+                | Rev32
+                | RevX
+                | Clz
+                | Cls
+                | Crc32b
+                | Crc32h
+                | Crc32w
+                | Crc32x
+                | Crc32cb
+                | Crc32ch
+                | Crc32cw
+                | Crc32cx
         )
     }
 

@@ -86,7 +86,8 @@ impl Lowering<'_> {
             STACK => last <= self.index + 1,
             _ => {
                 let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
-                matches!(place(number), Place::Register(_)) && !self.block.0[from.min(last)..last].iter().any(writes)
+                matches!(place(number), Place::Register(_))
+                    && !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }
     }
@@ -103,7 +104,9 @@ impl Lowering<'_> {
         });
         let result = comparison.result.filter(|result| self.stays(*result, self.index + 1, last));
         let kept = Comparison { operands, result, ..comparison };
-        let all = |comparison| readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition));
+        let all = |comparison| {
+            readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition))
+        };
         match readers.only() {
             _ if readers.stored == 0 && all(kept) => Way::Later(kept),
             Some(condition) if all(Comparison { result: None, ..comparison }) => Way::Truth(condition),
@@ -122,7 +125,8 @@ impl Lowering<'_> {
                 if d != NONE {
                     self.compute(comparison, d);
                 }
-                self.known.flags = if readers.conditions.is_empty() { Flags::Stored } else { Flags::Compared(kept) };
+                self.known.flags =
+                    if readers.conditions.is_empty() { Flags::Stored } else { Flags::Compared(kept) };
             }
             Way::Truth(condition) => {
                 self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });

@@ -225,7 +225,8 @@ impl Lowering<'_> {
             Kind::Sub => condition >> 1 != 3,
             Kind::And => true,
             Kind::Add => {
-                matches!(condition >> 1, 0 | 2) || condition >> 1 == 1 && matches!(second, Second::Register(_))
+                matches!(condition >> 1, 0 | 2)
+                    || condition >> 1 == 1 && matches!(second, Second::Register(_))
             }
         }
     }
@@ -293,7 +294,9 @@ impl Lowering<'_> {
         let first = if is_wide { self.whole(a) } else { self.word(a) };
         let to = self.own(first);
         match (comparison.kind, b) {
-            (Kind::Sub, Second::Constant(value)) => self.add_constant(to, first, value.wrapping_neg(), is_wide),
+            (Kind::Sub, Second::Constant(value)) => {
+                self.add_constant(to, first, value.wrapping_neg(), is_wide)
+            }
             (Kind::Add, Second::Constant(value)) => self.add_constant(to, first, value, is_wide),
             (Kind::And, Second::Constant(value)) => self.and_constant(to, first, value as u64),
             (kind, b) => {
@@ -441,8 +444,7 @@ pub(super) fn add_with_carry(a: u64, b: u64, carry: bool, bits: u32) -> (u64, u8
     let wide = u128::from(a) + u128::from(b) + u128::from(carry);
     let result = wide as u64 & all;
     let overflows = (a ^ result) & (b ^ result);
-    let flags = of_result(result, bits)
-        | u8::from(wide >> bits != 0) * 2
-        | (overflows >> (bits - 1) & 1) as u8;
+    let flags =
+        of_result(result, bits) | u8::from(wide >> bits != 0) * 2 | (overflows >> (bits - 1) & 1) as u8;
     (result, flags)
 }

@@ -21,7 +21,8 @@ const EQUAL: Comparison = Comparison([[La::FcmpCeqS, La::FcmpCeqD], [La::FcmpSeq
 const UNEQUAL: Comparison = Comparison([[La::FcmpCuneS, La::FcmpCuneD], [La::FcmpSuneS, La::FcmpSuneD]]);
 const LESS: Comparison = Comparison([[La::FcmpCltS, La::FcmpCltD], [La::FcmpSltS, La::FcmpSltD]]);
 const LESS_EQUAL: Comparison = Comparison([[La::FcmpCleS, La::FcmpCleD], [La::FcmpSleS, La::FcmpSleD]]);
-const NOT_GREATER_EQUAL: Comparison = Comparison([[La::FcmpCultS, La::FcmpCultD], [La::FcmpSultS, La::FcmpSultD]]);
+const NOT_GREATER_EQUAL: Comparison =
+    Comparison([[La::FcmpCultS, La::FcmpCultD], [La::FcmpSultS, La::FcmpSultD]]);
 const NOT_GREATER: Comparison = Comparison([[La::FcmpCuleS, La::FcmpCuleD], [La::FcmpSuleS, La::FcmpSuleD]]);
 const UNORDERED: Comparison = Comparison([[La::FcmpCunS, La::FcmpCunD], [La::FcmpSunS, La::FcmpSunD]]);
 const ORDERED: Comparison = Comparison([[La::FcmpCorS, La::FcmpCorD], [La::FcmpSorS, La::FcmpSorD]]);
@@ -62,7 +63,9 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             Fadd | Fsub | Fmul | Fdiv | Fmaxnm | Fminnm | Fmax | Fmin | Fnmul => self.float_two(i),
-            FmovReg | Fabs | Fneg | Fsqrt | Frintn | Frintp | Frintm | Frintz | Frintx | Frinti => self.float_one(i),
+            FmovReg | Fabs | Fneg | Fsqrt | Frintn | Frintp | Frintm | Frintz | Frintx | Frinti => {
+                self.float_one(i)
+            }
             Fmadd | Fmsub | Fnmadd | Fnmsub => self.fused(i),
             FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => self.float_compare(i),
             Fccmp | Fccmpe => self.float_compare_if(i),
@@ -123,7 +126,8 @@ impl Lowering<'_> {
 
     /// a + n * m, with the product or all of it negated: the operands are, so that zeros and NaNs have the right signs.
     fn fused(&mut self, i: Instruction) {
-        let (d, mut n, m, mut a) = (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i), self.scalar(i.ra(), i));
+        let (d, mut n, m, mut a) =
+            (i.rd(), self.scalar(i.rn(), i), self.scalar(i.rm(), i), self.scalar(i.ra(), i));
         let double = usize::from(i.is_double());
         let negate = [La::FnegS, La::FnegD][double];
         let used = [d, n, m, a];

@@ -77,7 +77,8 @@ pub(super) fn bit_mask(word: u32, is_wide: bool) -> Option<u64> {
     }
     let element = (1u64 << (ones + 1)) - 1;
     let all = u64::MAX >> (64 - size);
-    let element = if rotation == 0 { element } else { (element >> rotation | element << (size - rotation)) & all };
+    let element =
+        if rotation == 0 { element } else { (element >> rotation | element << (size - rotation)) & all };
     let mask = (0..64 / size).fold(0, |mask, index| mask | element << (index * size));
     Some(if is_wide { mask } else { mask & 0xffff_ffff })
 }
@@ -229,7 +230,11 @@ impl Instruction {
                 }
                 Operand::Address(b'r') => self.bits(14, 1) != 0,
                 Operand::Other("sysreg") => {
-                    if self.op == Op::Mrs { is_readable(self.system_register()) } else { is_writable(self.system_register()) }
+                    if self.op == Op::Mrs {
+                        is_readable(self.system_register())
+                    } else {
+                        is_writable(self.system_register())
+                    }
                 }
                 _ => true,
             };

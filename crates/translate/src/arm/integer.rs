@@ -261,7 +261,9 @@ impl Lowering<'_> {
         let before = match i.op {
             Op::Movz => Some(value << shift),
             Op::Movn => Some(!(value << shift) & all),
-            _ => self.known_constant(d).map(|before| (before as u64 & !(0xffff << shift) | value << shift) & all),
+            _ => self
+                .known_constant(d)
+                .map(|before| (before as u64 & !(0xffff << shift) | value << shift) & all),
         };
         let Some(constant) = before else {
             let from = self.source(d, is_wide);
@@ -273,7 +275,9 @@ impl Lowering<'_> {
             return self.put(d, to, is_wide, facts);
         };
         // What the next instruction changes again is not written.
-        let goes_on = self.following().filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
+        let goes_on = self
+            .following()
+            .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
         if goes_on.is_some() && matches!(place(d), Place::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;

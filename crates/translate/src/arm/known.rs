@@ -103,7 +103,9 @@ impl Known {
                 facts
             } else {
                 // Those that are loose are settled on their way.
-                let settled = |known: &Self| if known.loose >> number & 1 != 0 { Facts::ZERO_EXTENDED } else { known.facts[number] };
+                let settled = |known: &Self| {
+                    if known.loose >> number & 1 != 0 { Facts::ZERO_EXTENDED } else { known.facts[number] }
+                };
                 outs.iter().map(settled).reduce(Facts::or).unwrap_or(Facts::NONE)
             };
         }
@@ -111,9 +113,16 @@ impl Known {
             let valid = |known: &Self| known.valid[number];
             let least = outs.iter().map(valid).min().unwrap_or(16);
             let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
-            let needed = if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
+            let needed =
+                if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
             // What nobody reads may be anything.
-            joined.valid[number] = if used <= least || needed <= least { least } else if used <= 8 && needed > 8 { 8 } else { 16 };
+            joined.valid[number] = if used <= least || needed <= least {
+                least
+            } else if used <= 8 && needed > 8 {
+                8
+            } else {
+                16
+            };
             joined.used[number] = used.max(joined.valid[number].min(8));
             if joined.valid[number] == 16 {
                 joined.used[number] = used;

@@ -178,7 +178,16 @@ impl<'a> Lowering<'a> {
 
     fn instruction(&mut self, i: Instruction) {
         match i.op {
-            Op::B | Op::Bl | Op::BCond | Op::Cbz | Op::Cbnz | Op::Tbz | Op::Tbnz | Op::Br | Op::Blr | Op::Ret => {
+            Op::B
+            | Op::Bl
+            | Op::BCond
+            | Op::Cbz
+            | Op::Cbnz
+            | Op::Tbz
+            | Op::Tbnz
+            | Op::Br
+            | Op::Blr
+            | Op::Ret => {
                 self.jump(i);
             }
             Op::Svc => {
@@ -254,7 +263,11 @@ impl<'a> Lowering<'a> {
 
     /// What a jump to `to` finds there.
     fn wanted_at(&self, to: u64) -> Known {
-        if self.inner.contains_key(&to) { self.plan.get(&to).copied().unwrap_or_default() } else { Known::default() }
+        if self.inner.contains_key(&to) {
+            self.plan.get(&to).copied().unwrap_or_default()
+        } else {
+            Known::default()
+        }
     }
 
     /// Brings registers into the form in which code at `to` finds them, and notes what is known.

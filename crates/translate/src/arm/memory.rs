@@ -43,7 +43,13 @@ impl Access {
     /// Of two, by opc, V and L.
     fn of_two(i: Instruction) -> Self {
         let (opc, is_vector, loads) = (i.bits(30, 2), i.bits(26, 1) != 0, i.bits(22, 1) != 0);
-        let bytes = if is_vector { 4 << opc } else if opc == 2 { 8 } else { 4 };
+        let bytes = if is_vector {
+            4 << opc
+        } else if opc == 2 {
+            8
+        } else {
+            4
+        };
         Self { bytes, loads, is_vector, is_signed: opc == 1, is_wide: opc != 0 }
     }
 
@@ -225,7 +231,9 @@ impl Lowering<'_> {
             (Address::Near(base, offset), _) if (-2048..2048).contains(&offset) => {
                 self.assembler.immediate(near, register, base, offset as i32);
             }
-            (Address::Near(base, offset), Some(far)) if offset % 4 == 0 && (-0x8000..0x8000).contains(&offset) => {
+            (Address::Near(base, offset), Some(far))
+                if offset % 4 == 0 && (-0x8000..0x8000).contains(&offset) =>
+            {
                 self.assembler.immediate(far, register, base, offset as i32);
             }
             (Address::Near(base, offset), _) => {

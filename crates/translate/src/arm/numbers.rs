@@ -3,11 +3,14 @@
 //! Source: Linux arch/arm64/include/uapi/asm/fcntl.h, include/uapi/asm-generic/fcntl.h.
 
 /// O_DIRECTORY, O_NOFOLLOW, O_DIRECT and O_LARGEFILE, AArch64's and the others'.
-const OPEN: [(u64, u64); 4] = [(0x4000, 0x1_0000), (0x8000, 0x2_0000), (0x1_0000, 0x4000), (0x2_0000, 0x8000)];
+const OPEN: [(u64, u64); 4] =
+    [(0x4000, 0x1_0000), (0x8000, 0x2_0000), (0x1_0000, 0x4000), (0x2_0000, 0x8000)];
 
 fn convert(flags: u64, pair: impl Fn((u64, u64)) -> (u64, u64)) -> u64 {
     let rest = flags & !OPEN.iter().fold(0, |all, (own, _)| all | own);
-    OPEN.iter().map(|entry| pair(*entry)).fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
+    OPEN.iter()
+        .map(|entry| pair(*entry))
+        .fold(rest, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
 /// Flags of open(2) and their kin.

@@ -27,7 +27,8 @@ impl Lowering<'_> {
 
     fn take(&mut self, order: [usize; 4]) -> u8 {
         let free = || order.into_iter().filter(|n| self.taken >> n & 1 == 0);
-        let oldest = || free().min_by_key(|n| self.kept.get(*n).copied().flatten().map_or(0, |(_, index)| index));
+        let oldest =
+            || free().min_by_key(|n| self.kept.get(*n).copied().flatten().map_or(0, |(_, index)| index));
         let empty = free().find(|n| self.kept.get(*n).copied().flatten().is_none());
         let Some(n) = empty.or_else(oldest) else {
             self.short_at.get_or_insert(self.pc);
@@ -73,7 +74,9 @@ impl Lowering<'_> {
 
     /// The register itself if it is a temporary one, or another that is.
     pub fn own(&mut self, register: u8) -> u8 {
-        let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) else { return self.temporary() };
+        let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) else {
+            return self.temporary();
+        };
         if let Some(kept) = self.kept.get_mut(n) {
             *kept = None;
         }
@@ -291,7 +294,10 @@ impl Lowering<'_> {
     pub fn extended(&mut self, number: u8, option: u32, amount: u32) -> (u8, Facts) {
         if option & 3 == 3 {
             let register = self.whole(number);
-            return (self.shift_left(register, amount), if amount == 0 { self.facts(number) } else { Facts::NONE });
+            return (
+                self.shift_left(register, amount),
+                if amount == 0 { self.facts(number) } else { Facts::NONE },
+            );
         }
         let (register, facts) = match option {
             0 | 1 => {

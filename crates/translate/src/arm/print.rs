@@ -93,7 +93,8 @@ impl Text {
     fn address(&self, kind: u8) -> String {
         let i = self.instruction;
         let base = general(i.bits(5, 5), true, true);
-        let near = |offset: i64| if offset == 0 { format!("[{base}]") } else { format!("[{base}, #{offset}]") };
+        let near =
+            |offset: i64| if offset == 0 { format!("[{base}]") } else { format!("[{base}, #{offset}]") };
         let vector = i.bits(26, 1) != 0;
         let scale = if vector && i.bits(23, 1) != 0 { 4 } else { i.bits(30, 2) };
         let pair = i.signed(15, 7) << if vector { 2 + i.bits(30, 2) } else { 2 + i.bits(31, 1) };
@@ -139,7 +140,13 @@ impl Text {
             "crm" => format!("#{}", i.bits(8, 4)),
             "sysreg" => {
                 let register = i.system_register();
-                format!("s3_{}_c{}_c{}_{}", register >> 11 & 7, register >> 7 & 15, register >> 3 & 15, register & 7)
+                format!(
+                    "s3_{}_c{}_c{}_{}",
+                    register >> 11 & 7,
+                    register >> 7 & 15,
+                    register >> 3 & 15,
+                    register & 7
+                )
             }
             "shift" => format!("{} #{}", SHIFTS[i.bits(22, 2) as usize], i.bits(10, 6)),
             "extend" => match i.bits(10, 3) {
@@ -163,7 +170,11 @@ impl Text {
             "zero" => "#0.0".into(),
             "float" => {
                 let bits = immediate(i.bits(13, 8), i.is_double());
-                if i.is_double() { format!("#{}", f64::from_bits(bits)) } else { format!("#{}", f32::from_bits(bits as u32)) }
+                if i.is_double() {
+                    format!("#{}", f64::from_bits(bits))
+                } else {
+                    format!("#{}", f32::from_bits(bits as u32))
+                }
             }
             "fbits" => format!("#{}", 64 - i.bits(10, 6)),
             other => other.into(),

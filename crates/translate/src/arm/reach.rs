@@ -144,7 +144,9 @@ impl Reach {
         if let Some(next) = block.1 {
             return self.live_at(next);
         }
-        let Some((pc, Some(last))) = block.0.last().copied() else { return Live { flags: ALL, ..Live::REGISTERS } };
+        let Some((pc, Some(last))) = block.0.last().copied() else {
+            return Live { flags: ALL, ..Live::REGISTERS };
+        };
         let flags = |flags| Live { flags, ..Live::REGISTERS };
         match last.op {
             Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
@@ -152,8 +154,7 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
-            // Of a trap nobody comes back: the handler's view is not asked for.
-            Op::Br | Op::Blr | Op::Brk => flags(0),
+            Op::Br | Op::Blr => flags(0),
             _ => flags(ALL),
         }
     }
@@ -204,13 +205,18 @@ impl Reach {
 
     fn find_live(&mut self) {
         let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
-        let calls = self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
+        let calls =
+            self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
         self.returned = calls.fold(0, |sum, (pc, _)| sum | self.read_at_once(pc.wrapping_add(4)));
         self.live.extend(self.leaders.iter().map(|&leader| (leader, Live::default())));
         loop {
             let mut changed = false;
             for (leader, block) in &blocks {
                 let mut live = self.live_behind(block);
+                if block.0.last().is_some_and(|(_, i)| i.is_some_and(|i| i.op == Op::Brk)) {
+                    // Who jumps to a trap does not come back: what its handler sees of the flags from before is not asked for.
+                    live.flags = 0;
+                }
                 for (pc, i) in block.0.iter().rev() {
                     live = self.live_before(*pc, *i, live);
                 }
@@ -239,7 +245,12 @@ impl Reach {
 
 /// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
 /// pages whose changes are noticed.
-fn flags_read(pages: &FxHashSet<u64>, mut pc: u64, fetch: &dyn Fn(u64) -> Option<u32>, left: &mut usize) -> u8 {
+fn flags_read(
+    pages: &FxHashSet<u64>,
+    mut pc: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    left: &mut usize,
+) -> u8 {
     let mut read = 0;
     while read != ALL {
         if *left == 0 || !pages.contains(&(pc / PAGE)) {

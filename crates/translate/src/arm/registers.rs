@@ -5,8 +5,8 @@
 
 use longma_loongarch::State;
 
-pub use crate::front_end::{SCRATCH, STACK_POINTER};
 use crate::front_end::Structures;
+pub use crate::front_end::{SCRATCH, STACK_POINTER};
 
 /// Added to a source address, it gives the address of its entry in the table of targets.
 pub const TABLE: u8 = 31;
@@ -101,7 +101,9 @@ pub fn write(state: &mut State, number: u8, value: u64, memory: &dyn Structures)
 
 /// NZCV as the program status register has it, in bits 31 to 28.
 pub fn flags(state: &State) -> u64 {
-    [NEGATIVE, ZERO, CARRY, OVERFLOW].iter().fold(0, |sum, flag| sum << 1 | u64::from(state.fcc[usize::from(*flag)] & 1))
+    [NEGATIVE, ZERO, CARRY, OVERFLOW]
+        .iter()
+        .fold(0, |sum, flag| sum << 1 | u64::from(state.fcc[usize::from(*flag)] & 1))
         << 28
 }
 
@@ -138,8 +140,7 @@ pub const CNTVCT_EL0: u16 = number(3, 14, 0, 2);
 
 /// Whether a program may read a system register.
 pub fn is_readable(register: u16) -> bool {
-    is_writable(register)
-        || matches!(register, TPIDRRO_EL0 | CTR_EL0 | DCZID_EL0 | CNTFRQ_EL0 | CNTVCT_EL0)
+    is_writable(register) || matches!(register, TPIDRRO_EL0 | CTR_EL0 | DCZID_EL0 | CNTFRQ_EL0 | CNTVCT_EL0)
 }
 
 /// Whether a program may write a system register.

@@ -89,7 +89,11 @@ fn convert(i: Instruction, state: &mut State, memory: &dyn Structures) -> Except
         Frinta => round_away::<Single>(from),
         ScvtfFixed | UcvtfFixed => {
             let number = if i.rn() == NONE { 0 } else { read(state, i.rn(), memory) };
-            if i.is_double() { from_fixed::<Double>(i, number, mode) } else { from_fixed::<Single>(i, number, mode) }
+            if i.is_double() {
+                from_fixed::<Double>(i, number, mode)
+            } else {
+                from_fixed::<Single>(i, number, mode)
+            }
         }
         _ => {
             let (value, raised) =

@@ -97,7 +97,9 @@ fn special(name: &str, arguments: [u64; 6], room: u64, memory: &dyn Structures) 
         "openat2" => Some(open_how(arguments, room, memory)),
         "open_by_handle_at" => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
         "pipe2" => call(name, [a, numbers::open_flags(b), c, d, e, f], After::Nothing),
-        "fcntl" if b as u32 == F_SETFL as u32 => call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing),
+        "fcntl" if b as u32 == F_SETFL as u32 => {
+            call(name, [a, b, numbers::open_flags(c), d, e, f], After::Nothing)
+        }
         "fcntl" if b as u32 == F_GETFL as u32 => call(name, arguments, After::Flags),
         "renameat" => call("renameat2", [a, b, c, d, 0, 0], After::Nothing),
         "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], After::Nothing),

@@ -64,7 +64,11 @@ fn plan(reach: &Reach) -> Plan {
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
         let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);
-            let known = if given_up.contains(to) { Known::default() } else { Known::join(outs, live.wide, live.upper) };
+            let known = if given_up.contains(to) {
+                Known::default()
+            } else {
+                Known::join(outs, live.wide, live.upper)
+            };
             (*to, known)
         };
         let next: Plan = outs.iter().map(of).collect();

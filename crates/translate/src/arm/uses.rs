@@ -146,9 +146,8 @@ pub(super) fn uses(i: Instruction) -> Uses {
 fn flags_of_reader(i: Instruction) -> u8 {
     use Op::*;
     match i.op {
-        BCond | CcmnReg | CcmnImm | CcmpReg | CcmpImm | Csel | Csinc | Csinv | Csneg | Fccmp | Fccmpe | Fcsel => {
-            flags_of(i.condition())
-        }
+        BCond | CcmnReg | CcmnImm | CcmpReg | CcmpImm | Csel | Csinc | Csinv | Csneg | Fccmp | Fccmpe
+        | Fcsel => flags_of(i.condition()),
         Adc | Adcs | Sbc | Sbcs => 2,
         Mrs if i.system_register() == NZCV => ALL,
         _ => 0,
@@ -158,7 +157,8 @@ fn flags_of_reader(i: Instruction) -> u8 {
 fn sets_flags(i: Instruction) -> bool {
     use Op::*;
     match i.op {
-        AddsImm | SubsImm | AndsImm | AndsReg | BicsReg | AddsReg | SubsReg | AddsExt | SubsExt | Adcs | Sbcs => true,
+        AddsImm | SubsImm | AndsImm | AndsReg | BicsReg | AddsReg | SubsReg | AddsExt | SubsExt | Adcs
+        | Sbcs => true,
         CcmnReg | CcmnImm | CcmpReg | CcmpImm | Fccmp | Fccmpe => true,
         FcmpReg | FcmpZero | FcmpeReg | FcmpeZero => true,
         Msr => i.system_register() == NZCV,

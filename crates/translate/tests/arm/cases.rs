@@ -33,7 +33,10 @@ pub fn is_excluded(i: Instruction) -> bool {
     use Op::*;
     let name = i.mnemonic();
     i.text(0).to_string().contains("0x") && matches!(i.op, B | Bl | BCond | Cbz | Cbnz | Tbz | Tbnz)
-        || matches!(i.op, Br | Blr | Ret | Svc | Brk | Hint | Mrs | Msr | IcIvau | DcCvac | DcCvau | DcCivac | DcZva)
+        || matches!(
+            i.op,
+            Br | Blr | Ret | Svc | Brk | Hint | Mrs | Msr | IcIvau | DcCvac | DcCvau | DcCivac | DcZva
+        )
         || ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|start| name.starts_with(start))
 }
 
@@ -63,13 +66,24 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
         let is_vector = word >> 26 & 1 == 1;
         let number = |word: u32, at: u32| word >> at & 31;
         let bad = |register: u32| register == BASE || register == POINTER || steps && register == 31;
-        if !is_vector && (bad(number(word, 0)) || bad(number(word, 10)) && (text.starts_with("ldp") || text.starts_with("stp") || text.contains("xp "))) {
+        if !is_vector
+            && (bad(number(word, 0))
+                || bad(number(word, 10))
+                    && (text.starts_with("ldp") || text.starts_with("stp") || text.contains("xp ")))
+        {
             return None;
         }
-        if number(word, 0) == number(word, 10) && (text.starts_with("ldp") || text.starts_with("ldx") || text.starts_with("ldax")) {
+        if number(word, 0) == number(word, 10)
+            && (text.starts_with("ldp") || text.starts_with("ldx") || text.starts_with("ldax"))
+        {
             return None;
         }
-        if !is_vector && mask >> 16 & 31 == 0 && index.is_none() && bad(number(word, 16)) && word >> 27 & 7 != 5 {
+        if !is_vector
+            && mask >> 16 & 31 == 0
+            && index.is_none()
+            && bad(number(word, 16))
+            && word >> 27 & 7 != 5
+        {
             return None;
         }
     } else {
@@ -100,7 +114,17 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
 pub fn number(random: &mut Random) -> u64 {
     let bits = random.next();
     match random.below(10) {
-        0 => random.of(&[0, 1, 2, u64::MAX, 1 << 63, i64::MAX as u64, 1 << 31, 0xffff_ffff, 0x8000_0000_8000_0000]),
+        0 => random.of(&[
+            0,
+            1,
+            2,
+            u64::MAX,
+            1 << 63,
+            i64::MAX as u64,
+            1 << 31,
+            0xffff_ffff,
+            0x8000_0000_8000_0000,
+        ]),
         1 => bits as i32 as i64 as u64,
         2 => bits & 0xffff_ffff,
         3 => bits & 0xff,
@@ -112,8 +136,17 @@ pub fn number(random: &mut Random) -> u64 {
 
 fn double(random: &mut Random) -> u64 {
     match random.below(10) {
-        0 => random.of(&[0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX]).to_bits(),
-        1 => random.of(&[0x7ff8_0000_0000_1234, 0xfff8_0000_0000_0001, 0x7ff0_0000_0000_0001, 0xfff4_5678_0000_0000, 1, 0x8000_0000_0000_0123]),
+        0 => random
+            .of(&[0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, f64::MAX])
+            .to_bits(),
+        1 => random.of(&[
+            0x7ff8_0000_0000_1234,
+            0xfff8_0000_0000_0001,
+            0x7ff0_0000_0000_0001,
+            0xfff4_5678_0000_0000,
+            1,
+            0x8000_0000_0000_0123,
+        ]),
         2 => random.next(),
         3 => ((random.below(2000) as f64 - 1000.0) / 2.0).to_bits(),
         4 => ((random.next() as i64) as f64).to_bits(),
@@ -123,7 +156,9 @@ fn double(random: &mut Random) -> u64 {
 
 fn single(random: &mut Random) -> u32 {
     match random.below(10) {
-        0 => random.of(&[0.0f32, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, f32::MAX]).to_bits(),
+        0 => random
+            .of(&[0.0f32, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, f32::MAX])
+            .to_bits(),
         1 => random.of(&[0x7fc0_1234, 0xffc0_0001, 0x7f80_0001, 0xffa5_0000, 1, 0x8000_0123]),
         2 => random.next() as u32,
         3 => ((random.below(2000) as f32 - 1000.0) / 2.0).to_bits(),

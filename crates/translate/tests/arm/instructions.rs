@@ -42,7 +42,10 @@ fn every_instruction_does_on_random_states_what_qemu_does() {
         return;
     }
     let often: usize = std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
-    let seed = std::env::var("LONGMA_ARM_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0x1234_5678_9abc_def1);
+    let seed = std::env::var("LONGMA_ARM_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0x1234_5678_9abc_def1);
     let (cases, rows) = cases(often, seed);
     println!("{rows} rows, {} cases", cases.len());
     assert!(rows > 330, "{rows}");

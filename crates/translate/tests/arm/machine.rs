@@ -47,7 +47,8 @@ struct Flat(RefCell<Vec<u8>>, RefCell<Vec<u8>>, RefCell<Vec<u8>>);
 impl Flat {
     fn part(&self, address: u64, bytes: usize, access: Access) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
         for (part, start) in [(&self.0, 0), (&self.1, CODE), (&self.2, TABLE_AT)] {
-            if address >= start && address.saturating_add(bytes as u64) <= start + part.borrow().len() as u64 {
+            if address >= start && address.saturating_add(bytes as u64) <= start + part.borrow().len() as u64
+            {
                 return Ok((part, (address - start) as usize));
             }
         }
@@ -202,7 +203,8 @@ fn elf(image: &[u8]) -> Vec<u8> {
 
 /// False, said on standard error, where there is no `qemu-aarch64`.
 pub fn can_compare() -> bool {
-    let found = Command::new("qemu-aarch64").arg("--version").output().is_ok_and(|done| done.status.success());
+    let found =
+        Command::new("qemu-aarch64").arg("--version").output().is_ok_and(|done| done.status.success());
     if !found {
         eprintln!("left out: qemu-aarch64 is not installed (Debian: qemu-user)");
     }

@@ -30,16 +30,30 @@ fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
                 words.push(match random.below(3) {
                     0 => 0x3400_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
                     1 => 0x3500_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
-                    _ => 0x3600_0000 | (random.below(2) as u32) << 24 | (random.below(32) as u32) << 19 | over << 5 | register,
+                    _ => {
+                        0x3600_0000
+                            | (random.below(2) as u32) << 24
+                            | (random.below(32) as u32) << 19
+                            | over << 5
+                            | register
+                    }
                 });
             }
             2 | 3 => words.push(compare(random)),
             4 => words.push(select(random)),
             _ => {
                 let Some((i, index)) = instruction(matched, mask, random) else { continue };
-                if is_memory(i) && !has_branches && index.is_none() && i.word >> 5 & 31 == 29 && i.word >> 27 & 7 != 3 {
+                if is_memory(i)
+                    && !has_branches
+                    && index.is_none()
+                    && i.word >> 5 & 31 == 29
+                    && i.word >> 27 & 7 != 3
+                {
                     // The base may have been changed: movz, movk.
-                    words.extend([0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29, 0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29]);
+                    words.extend([
+                        0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
+                        0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
+                    ]);
                     words.push(i.word);
                 } else if !is_memory(i) && !matches!(i.op, Op::Adr | Op::Adrp) && i.word >> 27 & 7 != 3 {
                     words.push(i.word);
@@ -89,7 +103,12 @@ fn select(random: &mut Random) -> u32 {
 
 fn text(case: &Case) -> String {
     let lines = case.words.iter().map(|word| decode(*word).map_or("none".into(), |i| i.text(0).to_string()));
-    format!("{} (x0-3 {:x?}, nzcv {:x})", lines.collect::<Vec<_>>().join("; "), &case.state[..4], case.state[31] >> 28)
+    format!(
+        "{} (x0-3 {:x?}, nzcv {:x})",
+        lines.collect::<Vec<_>>().join("; "),
+        &case.state[..4],
+        case.state[31] >> 28
+    )
 }
 
 fn cases(count: usize, seed: u64) -> Vec<Case> {
@@ -143,7 +162,8 @@ fn exclusive_pairs_store_if_the_address_is_the_same() {
             let load = size << 30 | 0x085f_7c00 | order << 15 | base;
             let store = size << 30 | 0x0800_7c00 | order << 15 | base;
             // ldxr w1; stxr w2, w3; ldxr w25; stxr w26, w4; the last one without a reservation.
-            let words = vec![load | 1, store | 2 << 16 | 3, load | 25, store | 26 << 16 | 4, store | 5 << 16 | 6];
+            let words =
+                vec![load | 1, store | 2 << 16 | 3, load | 25, store | 26 << 16 | 4, store | 5 << 16 | 6];
             cases.push(Case { words, state: state(&mut random) });
         }
     }

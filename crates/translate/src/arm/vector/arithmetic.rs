@@ -112,7 +112,11 @@ impl Lowering<'_> {
             self.put_lanes(d, is_whole);
             return true;
         }
-        self.float_extreme(i) || self.logic(i) || self.vector_one(i, is_whole) || self.vector_accumulate(i) || self.compare_with_zero(i, is_whole)
+        self.float_extreme(i)
+            || self.logic(i)
+            || self.vector_one(i, is_whole)
+            || self.vector_accumulate(i)
+            || self.compare_with_zero(i, is_whole)
     }
 
     /// FMAX and FMIN, which a NaN comes out of: LSX gives the number, and a sum the NaN.
@@ -156,11 +160,14 @@ impl Lowering<'_> {
             op => {
                 self.lanes(d, is_whole);
                 // Where the last has a one, the third, otherwise the second.
-                self.four(La::VbitselV, match op {
-                    BslV => [d, m, n, d],
-                    BitV => [d, d, n, m],
-                    _ => [d, n, d, m],
-                });
+                self.four(
+                    La::VbitselV,
+                    match op {
+                        BslV => [d, m, n, d],
+                        BitV => [d, d, n, m],
+                        _ => [d, n, d, m],
+                    },
+                );
             }
         }
         self.put_lanes(d, is_whole);

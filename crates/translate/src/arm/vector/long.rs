@@ -16,7 +16,8 @@ const MUL_SUB: Sizes = [La::VmsubB, La::VmsubH, La::VmsubW, La::VmsubD];
 const DIFFERENCE: Sizes = [La::VabsdB, La::VabsdH, La::VabsdW, La::VabsdD];
 const LOW: [[La; 3]; 2] =
     [[La::VsllwilHB, La::VsllwilWH, La::VsllwilDW], [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu]];
-const HIGH: [[La; 3]; 2] = [[La::VexthHB, La::VexthWH, La::VexthDW], [La::VexthHuBu, La::VexthWuHu, La::VexthDuWu]];
+const HIGH: [[La; 3]; 2] =
+    [[La::VexthHB, La::VexthWH, La::VexthDW], [La::VexthHuBu, La::VexthWuHu, La::VexthDuWu]];
 
 /// The register and the lane that an instruction by one lane names.
 pub(in crate::arm) fn lane_of(i: Instruction) -> (u8, i32) {
@@ -74,7 +75,12 @@ impl Lowering<'_> {
         let (number, lane) = lane_of(i);
         let m = self.lanes(number, true);
         let to = self.borrow_vector(&[used, &[m]].concat());
-        self.assembler.immediate([La::VreplveiB, La::VreplveiH, La::VreplveiW, La::VreplveiD][i.size()], to, m, lane);
+        self.assembler.immediate(
+            [La::VreplveiB, La::VreplveiH, La::VreplveiW, La::VreplveiD][i.size()],
+            to,
+            m,
+            lane,
+        );
         to
     }
 

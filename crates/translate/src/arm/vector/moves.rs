@@ -45,7 +45,9 @@ impl Lowering<'_> {
         use Op::*;
         match i.op {
             Movi0 | Movi1 => self.move_immediate(i),
-            DupElement | DupGeneral | Smov | Umov | InsGeneral | InsElement | DupScalar => self.copy_element(i),
+            DupElement | DupGeneral | Smov | Umov | InsGeneral | InsElement | DupScalar => {
+                self.copy_element(i)
+            }
             Uzp1 | Uzp2 | Zip1 | Zip2 | Trn1 | Trn2 => self.permute(i),
             Ext => self.extract(i),
             Rev64V | Rev32V | Rev16V => self.reverse(i),

@@ -56,7 +56,11 @@ impl Lowering<'_> {
     /// An operation on neighbours: those of Rn, then those of Rm.
     fn pairs(&mut self, i: Instruction, op: La) {
         let (d, is_whole) = (i.rd(), i.is_whole());
-        let size = if matches!(i.op, Op::FaddpV | Op::FmaxnmpV | Op::FminnmpV) { 2 + usize::from(i.is_double()) } else { i.size() };
+        let size = if matches!(i.op, Op::FaddpV | Op::FmaxnmpV | Op::FminnmpV) {
+            2 + usize::from(i.is_double())
+        } else {
+            i.size()
+        };
         let even = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD][size];
         let odd = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD][size];
         let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));

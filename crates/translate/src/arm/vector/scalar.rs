@@ -46,7 +46,8 @@ impl Lowering<'_> {
             FaddpScalar => {
                 let n = self.lanes(i.rn(), true);
                 let second = self.borrow_vector(&[d, n]);
-                let (pick, add) = if is_double { (La::VreplveiD, La::FaddD) } else { (La::VreplveiW, La::FaddS) };
+                let (pick, add) =
+                    if is_double { (La::VreplveiD, La::FaddD) } else { (La::VreplveiW, La::FaddS) };
                 self.assembler.immediate(pick, second, n, 1);
                 self.assembler.three(add, d, n, second);
             }

@@ -80,14 +80,17 @@ impl Lowering<'_> {
         let unsigned = usize::from(matches!(i.op, Op::Ushll | Op::Ushll2));
         let n = self.lanes(i.rn(), is_high);
         if is_high {
-            let ops = [[La::VexthHB, La::VexthWH, La::VexthDW], [La::VexthHuBu, La::VexthWuHu, La::VexthDuWu]];
+            let ops =
+                [[La::VexthHB, La::VexthWH, La::VexthDW], [La::VexthHuBu, La::VexthWuHu, La::VexthDuWu]];
             self.assembler.two(ops[unsigned][size], d, n);
             if amount != 0 {
                 self.assembler.immediate(LEFT[size + 1], d, d, amount);
             }
         } else {
-            let ops =
-                [[La::VsllwilHB, La::VsllwilWH, La::VsllwilDW], [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu]];
+            let ops = [
+                [La::VsllwilHB, La::VsllwilWH, La::VsllwilDW],
+                [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu],
+            ];
             self.assembler.immediate(ops[unsigned][size], d, n, amount);
         }
         self.put_lanes(d, true);

@@ -50,8 +50,12 @@ impl Lowering<'_> {
                 self.put_lanes(i.rd(), i.is_whole());
                 self.step(i, base, 1 << size);
             }
-            Ld1LaneB | Ld1LaneBPost | Ld1LaneH | Ld1LaneHPost | Ld1LaneS | Ld1LaneSPost => self.one_lane(i, true),
-            St1LaneB | St1LaneBPost | St1LaneH | St1LaneHPost | St1LaneS | St1LaneSPost => self.one_lane(i, false),
+            Ld1LaneB | Ld1LaneBPost | Ld1LaneH | Ld1LaneHPost | Ld1LaneS | Ld1LaneSPost => {
+                self.one_lane(i, true)
+            }
+            St1LaneB | St1LaneBPost | St1LaneH | St1LaneHPost | St1LaneS | St1LaneSPost => {
+                self.one_lane(i, false)
+            }
             _ => return false,
         }
         true
