@@ -85,6 +85,28 @@ fn programs_for_other_architectures_do_the_same_at_every_level_in_the_same_time_
     }
 }
 
+/// Of the programs for AArch64 that are prebuilt, with what makes them short.
+const ARM: [(&str, &[&str]); 4] =
+    [("hello", &[]), ("queens", &["6", "4"]), ("integer_mix", &["20"]), ("mandelbrot", &["32", "50"])];
+
+#[test]
+fn programs_for_aarch64_do_the_same_at_every_level() {
+    for (guest, arguments) in ARM {
+        let program = guests().join("prebuilt/aarch64").join(guest);
+        let run = |folder: &str, options: &[&str]| {
+            let program = guests().join("prebuilt").join(folder).join(guest);
+            let done = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
+            (text(&done.stdout), done.status.code())
+        };
+        let native = run("loongarch64", &[]);
+        for options in
+            [&[][..], &["--interpret"], &["--level", "cache", "--quiet"], &["--level", "timing", "--quiet"]]
+        {
+            assert_eq!(run("aarch64", options), (native.0.clone(), Some(0)), "{program:?} {options:?}");
+        }
+    }
+}
+
 /// Works outside of the region of interest and in it, and asks for a checkpoint there.
 const MARKED: &str = r#"
 #include <longma.h>

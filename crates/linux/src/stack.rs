@@ -176,8 +176,8 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
         (libc::AT_RANDOM, places.random),
         (libc::AT_PLATFORM, places.platform),
         (libc::AT_EXECFN, places.path),
-        // AT_MINSIGSTKSZ: the kernel's constant for LoongArch.
-        (51, 4096),
+        // AT_MINSIGSTKSZ: the kernel's constant for LoongArch; AArch64's frame is laid below that.
+        (51, if program.architecture == Architecture::Aarch64 { 4096 + 8192 } else { 4096 }),
         (libc::AT_NULL, 0),
     ];
     // There is no vDSO of other architectures here, and for MIPS64 no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.

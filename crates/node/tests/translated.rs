@@ -1,10 +1,11 @@
-//! Programs for MIPS64 and x86-64, compiled here, run as they do elsewhere: what they print and how they end, and what `qemu-mips64el` says
-//! or, of x86-64, this host.
+//! Programs for MIPS64, x86-64 and AArch64, compiled here, run as they do elsewhere: what they print and how they end, and what QEMU says or,
+//! of x86-64, this host.
 //! Not single instructions: `longma-translate` compares those.
-//! Source: `both/*.c`, `mips/*.c`, `x86/*.c`.
+//! Source: `both/*.c`, `mips/*.c`, `x86/*.c`, `arm/*.c`.
 //!
 //! Needs a compiler for MIPS64 (Debian: `gcc-mips64el-linux-gnuabi64` and `libc6-dev-mips64el-cross`, or the ziglang package of Python)
-//! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler.
+//! and `qemu-mips64el` (Debian: `qemu-user`); for x86-64 a host of that kind with a C compiler; for AArch64 a compiler (Debian:
+//! `gcc-aarch64-linux-gnu` and `libc6-dev-arm64-cross`, or ziglang), without which its programs are left out.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -83,6 +84,71 @@ fn check(name: &str, status: i32, agrees_with_qemu: bool) {
         let (printed, ended) = run(&["qemu-mips64el"], &program);
         assert_eq!((printed, ending(ended)), (expected, status), "qemu-mips64el (Debian: qemu-user)");
     }
+}
+
+/// Compilers for AArch64.
+const ARM_COMPILERS: [&[&str]; 3] = [
+    &["aarch64-linux-gnu-gcc"],
+    &["python3", "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"],
+    // The one that `guests/build` has installed.
+    &["../../target/guests-venv/bin/python3", "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"],
+];
+
+/// A program for AArch64 prints what it is to and ends with `status`, translated, interpreted and under QEMU.
+fn check_arm(name: &str, status: i32) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join(name);
+    let source = source("arm", name);
+    let is_compiled = ARM_COMPILERS.iter().any(|compiler| {
+        let mut command = Command::new(compiler[0]);
+        command.args(&compiler[1..]).args([
+            "-std=c11",
+            "-O2",
+            "-w",
+            "-ffp-contract=off",
+            "-fsigned-char",
+            "-static",
+        ]);
+        let done = command
+            .arg(source.with_extension("c"))
+            .arg("-o")
+            .arg(&program)
+            .args(["-lm", "-lpthread"])
+            .output();
+        done.is_ok_and(|done| done.status.success())
+    });
+    if !is_compiled {
+        eprintln!("left out: there is no compiler that links programs for AArch64 statically");
+        return;
+    }
+    let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
+    let runner = runner();
+    let runner = runner.to_str().unwrap();
+    // A processor without SVE, whose frame would have the vectors twice.
+    for command in [&[runner][..], &[runner, "--interpret"], &["qemu-aarch64", "-cpu", "neoverse-n1"]] {
+        let (printed, ended) = run(command, &program);
+        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?} (Debian: qemu-user)");
+    }
+}
+
+#[test]
+fn arm_faults_and_traps_are_the_signals_that_linux_sends() {
+    check_arm("faults", 128 + 11);
+}
+
+#[test]
+fn arm_signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
+    check_arm("signals", 7);
+}
+
+#[test]
+fn arm_threads_signals_forks_and_changing_code_go_together() {
+    check_arm("threads", 0);
+}
+
+#[test]
+fn arm_numbers_are_what_they_are_elsewhere() {
+    check_arm("numbers", 0);
 }
 
 /// A program of this host's own kind prints what it is to and ends with `status`, translated, interpreted and by itself.

@@ -85,16 +85,14 @@ impl Lowering<'_> {
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
         // Registers are brought into their form before the test reads them.
-        let flags = self.known.flags;
-        self.go_to(target);
-        self.known.flags = flags;
+        let goal = self.way_to(target);
         let test = match i.op {
             Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
             Op::BCond => self.test(i.condition()),
             Op::Cbz | Op::Cbnz => self.test_of_zero(i),
             _ => self.test_of_bit(i),
         };
-        self.branch_to(test.branch(), target);
+        self.assembler.jump(test.branch(), goal);
     }
 
     fn test_of_zero(&mut self, i: Instruction) -> Test {

@@ -209,6 +209,19 @@ impl Lowering<'_> {
         (a, b)
     }
 
+    /// Whether two words are extended in the same way, one of them at least, so that they compare as they are.
+    fn are_alike(&self, a: u8, b: Second) -> bool {
+        let first = self.facts(a);
+        match b {
+            Second::Register(b) => {
+                let second = self.facts(b);
+                first.sign && second.sign || first.width <= 32 && second.width <= 32
+            }
+            Second::Constant(0) => true,
+            Second::Constant(_) | Second::Held(..) => first.sign || first.width <= 32,
+        }
+    }
+
     /// The sign of a value of 64 or 32 bits as that of a register.
     fn with_sign(&mut self, number: u8, is_wide: bool) -> u8 {
         if is_wide { self.whole(number) } else { self.signed_word(number) }
@@ -256,6 +269,9 @@ impl Lowering<'_> {
         }
         let signed = condition >> 1 >= 5;
         if condition >> 1 == 2 {
+            return self.test_of_result(comparison, condition);
+        }
+        if condition >> 1 == 0 && !is_wide && !self.are_alike(a, b) {
             return self.test_of_result(comparison, condition);
         }
         let (a, b) = self.compared(a, b, is_wide, signed);

@@ -34,6 +34,8 @@ pub(super) struct Lowering<'a> {
     pub constants: [Option<i64>; 31],
     /// What was known where a jump leads to a leader, and whether it leads back.
     pub outs: Vec<(u64, bool, Known)>,
+    /// Branches that are taken where not all is as it has to be there.
+    ways: Vec<(Label, Known, u64)>,
     /// The block being translated, and what is read behind each of its instructions.
     pub block: Block,
     pub live_behind: Vec<Live>,
@@ -74,6 +76,7 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             constants: [None; 31],
             outs: Vec::new(),
+            ways: Vec::new(),
             block: Block::default(),
             live_behind: Vec::new(),
             index: 0,
@@ -98,6 +101,7 @@ impl<'a> Lowering<'a> {
             self.translate_block(leader);
             self.unit.end_block(begin, self.assembler.words.len());
         }
+        self.out_of_line();
     }
 
     /// The code of a leader begins here.
@@ -272,10 +276,30 @@ impl<'a> Lowering<'a> {
 
     /// Brings registers into the form in which code at `to` finds them, and notes what is known.
     pub fn go_to(&mut self, to: u64) {
-        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
-        if self.is_first {
-            return;
+        self.note_way(to);
+        if !self.is_first {
+            self.conform(to);
         }
+    }
+
+    /// Notes what is known where a jump leads to `to`.
+    fn note_way(&mut self, to: u64) {
+        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
+    }
+
+    /// Whether code at `to` finds registers as they are.
+    fn conforms(&self, to: u64) -> bool {
+        let wanted = self.wanted_at(to);
+        let loose = (0..31u8).all(|number| {
+            let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
+            let there = wanted.facts[usize::from(number)];
+            is_settled && !(wanted.is_loose(number) && there.sign && !self.facts(number).sign)
+        });
+        loose && self.known.valid.iter().zip(wanted.valid).all(|(own, wanted)| *own >= wanted)
+    }
+
+    /// Brings registers into the form in which code at `to` finds them.
+    fn conform(&mut self, to: u64) {
         let wanted = self.wanted_at(to);
         for number in 0..31u8 {
             let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
@@ -296,6 +320,43 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Where a conditional branch to `to` goes: there, once registers are as code there finds them. Where it leads forward, they are
+    /// brought into that form out of the straight path.
+    pub fn way_to(&mut self, to: u64) -> Goal {
+        self.note_way(to);
+        if self.is_first || self.conforms(to) {
+            return self.goal(to);
+        }
+        if to <= self.pc {
+            self.conform(to);
+            return self.goal(to);
+        }
+        let label = self.assembler.label();
+        self.ways.push((label, Known { flags: Flags::Stored, ..self.known }, to));
+        Goal::Label(label)
+    }
+
+    /// What is out of the straight path.
+    fn out_of_line(&mut self) {
+        for (label, known, to) in std::mem::take(&mut self.ways) {
+            self.assembler.place(label);
+            let offset = self.assembler.words.len() as u32;
+            let pending = Some(known);
+            let (is_boundary, begins) = (true, true);
+            self.unit.positions.push(Position {
+                offset,
+                pc: to,
+                is_boundary,
+                counted: None,
+                begins,
+                pending,
+            });
+            self.known = known;
+            self.conform(to);
+            self.assembler.go(self.goal(to));
+        }
+    }
+
     /// The code of a source address.
     pub fn goal(&self, to: u64) -> Goal {
         self.inner.get(&to).map_or(Goal::Source(to), |label| Goal::Label(*label))
@@ -308,11 +369,6 @@ impl<'a> Lowering<'a> {
         if self.next != Some(to) {
             self.assembler.go(self.goal(to));
         }
-    }
-
-    /// Goes on at `to` if a branch is taken, and behind it otherwise.
-    pub fn branch_to(&mut self, branch: Code, to: u64) {
-        self.assembler.jump(branch, self.goal(to));
     }
 
     /// The instruction that stands next in the block.

@@ -10,8 +10,6 @@ use super::flags::ALL;
 use super::instruction::{Instruction, Op, decode};
 use super::uses::{Live, Uses, uses};
 
-/// A unit has no more source instructions than this: branches of 16 bits reach across it.
-const MOST_INSTRUCTIONS: usize = 1500;
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
 /// What is watched for changes of the source's code, as the engine does.
@@ -31,6 +29,8 @@ pub(super) struct Reach {
     used: FxHashMap<u64, Uses>,
     /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
     pub refused: FxHashSet<u64>,
+    /// It has no more source instructions than this.
+    most: usize,
 }
 
 /// A block: its instructions, and where it goes on by falling through.
@@ -48,8 +48,13 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has.
-    pub fn of(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Self {
+    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions.
+    pub fn of(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        most: usize,
+    ) -> Self {
         let mut found = Self {
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
@@ -58,12 +63,13 @@ impl Reach {
             returned: 0,
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
+            most,
         };
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
             let is_new = leader == start || !known(leader);
-            if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+            if !is_new || found.leaders.contains(&leader) || visited.len() >= most {
                 continue;
             }
             found.follow(leader, &mut visited, &mut ahead, fetch, known);
@@ -106,7 +112,7 @@ impl Reach {
                 return;
             }
             pc = pc.wrapping_add(4);
-            if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+            if known(pc) || visited.len() >= self.most {
                 return;
             }
         }
@@ -154,8 +160,7 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
-            // Of a trap nobody comes back: the handler's view is not asked for.
-            Op::Br | Op::Blr | Op::Brk => flags(0),
+            Op::Br | Op::Blr => flags(0),
             _ => flags(ALL),
         }
     }
@@ -214,6 +219,10 @@ impl Reach {
             let mut changed = false;
             for (leader, block) in &blocks {
                 let mut live = self.live_behind(block);
+                if block.0.last().is_some_and(|(_, i)| i.is_some_and(|i| i.op == Op::Brk)) {
+                    // Who jumps to a trap does not come back: what its handler sees of the flags from before is not asked for.
+                    live.flags = 0;
+                }
                 for (pc, i) in block.0.iter().rev() {
                     live = self.live_before(*pc, *i, live);
                 }

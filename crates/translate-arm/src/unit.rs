@@ -12,30 +12,55 @@ use longma_translate::front_end::Exit;
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
 const MOST_ROUNDS: usize = 5;
 
+/// A unit has no more source instructions than this.
+const MOST_INSTRUCTIONS: usize = 1500;
+/// And no more words: branches of 16 bits reach across it.
+const MOST_WORDS: usize = 30_000;
+
 /// What holds at the leaders that only the unit's own jumps lead to.
 pub(super) type Plan = FxHashMap<u64, Known>;
 
 /// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
 pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-    let mut reach = Reach::of(start, fetch, known);
+    let mut most = MOST_INSTRUCTIONS;
+    let mut reach = Reach::of(start, fetch, known, most);
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
-            Err(pc) => reach.refused.insert(pc),
-        };
+            Err(Failure::Short(pc)) => {
+                reach.refused.insert(pc);
+            }
+            Err(Failure::Long) => {
+                most /= 4;
+                let refused = reach.refused;
+                reach = Reach::of(start, fetch, known, most);
+                reach.refused = refused;
+            }
+        }
     }
+}
+
+/// Why there is no code.
+enum Failure {
+    /// An instruction for which there are too few registers.
+    Short(u64),
+    /// Branches would not reach across it.
+    Long,
 }
 
 /// The code of what has been found.
 ///
 /// # Errors
-/// The address of an instruction for which there are too few registers.
-fn lower(reach: &Reach) -> Result<Unit, u64> {
+/// It has to be made otherwise.
+fn lower(reach: &Reach) -> Result<Unit, Failure> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
     if let Some(pc) = lowering.short_at {
-        return Err(pc);
+        return Err(Failure::Short(pc));
+    }
+    if lowering.assembler.words.len() > MOST_WORDS {
+        return Err(Failure::Long);
     }
     let mut unit = std::mem::take(&mut lowering.unit);
     let mut entries = std::mem::take(&mut lowering.doors);

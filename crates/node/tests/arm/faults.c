@@ -1,0 +1,107 @@
+// Signals that instructions cause, and what handlers see and change: all registers of the frame. The last one kills the program.
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+
+static sigjmp_buf back;
+static volatile int caught, code;
+static void *volatile where;
+
+static void leave(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    caught = signal;
+    code = info->si_code;
+    where = info->si_addr;
+    siglongjmp(back, 1);
+}
+
+static volatile uint64_t sum, flags, lanes[2];
+
+// The registers are numbered, each holds its number; the handler adds them and gives back others.
+static void go_on(int signal, siginfo_t *info, void *context) {
+    (void)info;
+    ucontext_t *registers = context;
+    caught = signal;
+    sum = 0;
+    for (int i = 0; i < 29; i++) {
+        sum = sum * 3 + registers->uc_mcontext.regs[i];
+        registers->uc_mcontext.regs[i] += 100;
+    }
+    flags = registers->uc_mcontext.pstate >> 28;
+    registers->uc_mcontext.pstate ^= 0xful << 28;
+    struct { uint32_t magic, size, fpsr, fpcr; __uint128_t vregs[32]; } *floats = (void *)registers->uc_mcontext.__reserved;
+    if (floats->magic == 0x46508001) {
+        lanes[0] = floats->vregs[31];
+        lanes[1] = floats->vregs[31] >> 64;
+        floats->vregs[31] = (__uint128_t)77 << 64 | 66;
+    }
+    registers->uc_mcontext.pc += 4;
+}
+
+static void handle(int signal, void (*handler)(int, siginfo_t *, void *)) {
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    sigaction(signal, &action, NULL);
+}
+
+// A function that fills the registers, executes WORD, and adds what the registers hold then.
+#define EXECUTE(NAME, WORD) \
+    void NAME(volatile uint64_t *results); \
+    __asm__( \
+        ".globl " #NAME "\n" #NAME ":\n\tstp x29, x30, [sp, #-112]!\n\tstp x19, x20, [sp, #16]\n\tstp x21, x22, [sp, #32]\n\t" \
+        "stp x23, x24, [sp, #48]\n\tstp x25, x26, [sp, #64]\n\tstp x27, x28, [sp, #80]\n\tstr x0, [sp, #96]\n\t" \
+        "mov x9, #-1\n\tfmov d31, x9\n\tins v31.d[1], x9\n\t" \
+        "mov x0, #0\n\tmov x1, #1\n\tmov x2, #2\n\tmov x3, #3\n\tmov x4, #4\n\tmov x5, #5\n\tmov x6, #6\n\tmov x7, #7\n\t" \
+        "mov x8, #8\n\tmov x9, #9\n\tmov x10, #10\n\tmov x11, #11\n\tmov x12, #12\n\tmov x13, #13\n\tmov x14, #14\n\t" \
+        "mov x15, #15\n\tmov x16, #16\n\tmov x17, #17\n\tmov x18, #18\n\tmov x19, #19\n\tmov x20, #20\n\tmov x21, #21\n\t" \
+        "mov x22, #22\n\tmov x23, #23\n\tmov x24, #24\n\tmov x25, #25\n\tmov x26, #26\n\tmov x27, #27\n\tmov x28, #28\n\t" \
+        "cmp x1, x1\n\t" WORD "\n\tcset x29, eq\n\t" \
+        "add x0, x0, x1\n\tadd x0, x0, x5\n\tadd x0, x0, x7, lsl #1\n\tadd x0, x0, x16, lsl #2\n\tadd x0, x0, x18, lsl #3\n\t" \
+        "add x0, x0, x24\n\tadd x0, x0, x26, lsl #1\n\tadd x0, x0, x27, lsl #2\n\tadd x0, x0, x28, lsl #3\n\tadd x0, x0, x29\n\t" \
+        "ldr x1, [sp, #96]\n\tumov x2, v31.d[0]\n\tumov x3, v31.d[1]\n\tstr x0, [x1]\n\tstp x2, x3, [x1, #8]\n\t" \
+        "ldp x19, x20, [sp, #16]\n\tldp x21, x22, [sp, #32]\n\tldp x23, x24, [sp, #48]\n\tldp x25, x26, [sp, #64]\n\t" \
+        "ldp x27, x28, [sp, #80]\n\tldp x29, x30, [sp], #112\n\tret\n")
+
+EXECUTE(no_instruction, ".inst 0x00000000");
+EXECUTE(breakpoint, "brk #12");
+EXECUTE(load, "ldr x9, [x0]");
+
+static void tell(const char *what, int wanted, volatile uint64_t *results) {
+    printf("%s: %d, sum %lu, flags %lu, %lx %lx, then %lu, %lu %lu\n", what, caught == wanted, (unsigned long)sum, (unsigned long)flags,
+           (unsigned long)lanes[0], (unsigned long)lanes[1], (unsigned long)results[0], (unsigned long)results[1], (unsigned long)results[2]);
+    caught = 0;
+}
+
+int main(void) {
+    static volatile uint64_t results[3];
+    setvbuf(stdout, NULL, _IONBF, 0);
+    handle(SIGSEGV, leave);
+    handle(SIGBUS, leave);
+    if (!sigsetjmp(back, 1)) *(volatile int *)0x123450 = 1;
+    printf("a store: %d at %p\n", caught == SIGSEGV && code == SEGV_MAPERR, where);
+    caught = 0;
+    if (!sigsetjmp(back, 1)) ((void (*volatile)(void))0x7654320)();
+    printf("a call: %d at %p\n", caught == SIGSEGV, where);
+    caught = 0;
+    void (*volatile nowhere)(void) = NULL;
+    if (!sigsetjmp(back, 1)) nowhere();
+    printf("a call of null: %d at %p\n", caught == SIGSEGV, where);
+    caught = 0;
+    volatile int zero = 0, five = 5;
+    printf("a division by zero: %d\n", five / zero);
+    handle(SIGILL, go_on);
+    handle(SIGTRAP, go_on);
+    no_instruction(results);
+    tell("no instruction", SIGILL, results);
+    breakpoint(results);
+    tell("a breakpoint", SIGTRAP, results);
+    handle(SIGSEGV, go_on);
+    load(results);
+    tell("a load", SIGSEGV, results);
+    signal(SIGSEGV, SIG_DFL);
+    *(volatile int *)8 = 1;
+    return 0;
+}
