@@ -3,7 +3,6 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; `instructions.tsv` is the one table all of it comes from.
 
 use super::registers::{FPCR, FPSR, is_readable, is_writable};
-use super::vector::modified_immediate;
 
 /// What the table knows of one instruction.
 #[derive(Debug)]
@@ -277,5 +276,53 @@ impl Instruction {
     /// Whether it reads or writes what floating-point arithmetic leaves behind, or how it rounds.
     pub(super) fn is_of_float_control(self) -> bool {
         matches!(self.op, Op::Mrs | Op::Msr) && matches!(self.system_register(), FPCR | FPSR)
+    }
+}
+
+/// The immediate that MOVI and its kin put into 64 bits; `None` where the manual leaves it unallocated.
+pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
+    let byte = u64::from(i.bits(16, 3) << 5 | i.bits(5, 5));
+    let (cmode, op) = (i.bits(12, 4), i.bits(29, 1));
+    let twice = |value: u64| value | value << 32;
+    Some(match (cmode >> 1, cmode & 1, op) {
+        (part @ 0..=3, ..) => twice(byte << (8 * part)),
+        (part @ 4..=5, ..) => twice(byte << (8 * (part - 4))) | twice(byte << (8 * (part - 4))) << 16,
+        (6, low, _) => twice(if low == 0 { byte << 8 | 0xff } else { byte << 16 | 0xffff }),
+        (_, 0, 0) => byte.wrapping_mul(0x0101_0101_0101_0101),
+        (_, 0, _) => (0..8).filter(|bit| byte >> bit & 1 != 0).fold(0, |sum, bit| sum | 0xff << (8 * bit)),
+        (_, _, 0) => twice(float_immediate(byte as u32, false)),
+        _ if i.bits(30, 1) != 0 => float_immediate(byte as u32, true),
+        _ => return None,
+    })
+}
+
+/// The lanes' size and the lane that a five-bit immediate says: the lowest one in it is the size.
+pub(crate) fn element(i: Instruction) -> (usize, i32) {
+    let bits = i.bits(16, 5);
+    let size = bits.trailing_zeros();
+    (size as usize, (bits >> (size + 1)) as i32)
+}
+
+/// The register and the lane that an instruction by one lane names.
+pub(crate) fn lane_of(i: Instruction) -> (u8, i32) {
+    let (high, low, more) = (i.bits(11, 1), i.bits(21, 1), i.bits(20, 1));
+    match i.bits(22, 2) {
+        1 => (i.bits(16, 4) as u8, (high << 2 | low << 1 | more) as i32),
+        2 => (i.rm(), (high << 1 | low) as i32),
+        _ => (i.rm(), high as i32),
+    }
+}
+
+/// The bits of a floating-point immediate of eight bits.
+pub(crate) fn float_immediate(bits: u32, is_double: bool) -> u64 {
+    let bits = u64::from(bits);
+    let (sign, low) = (bits >> 7, bits & 0x3f);
+    let inverse = bits >> 6 & 1 == 0;
+    if is_double {
+        let exponent = if inverse { 0x400 } else { 0x3fc };
+        sign << 63 | (exponent | low >> 4) << 52 | (low & 15) << 48
+    } else {
+        let exponent = if inverse { 0x80 } else { 0x7c };
+        sign << 31 | (exponent | low >> 4) << 23 | (low & 15) << 19
     }
 }

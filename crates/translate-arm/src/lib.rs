@@ -2,40 +2,24 @@
 //! Not the engine, which knows no source architecture.
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (registers of calls).
 
-mod atomic;
-mod bits;
-mod branch;
-mod compare;
-mod control;
-mod conversion;
-mod flags;
-mod float;
-pub mod frame;
+mod code;
 pub mod instruction;
-mod integer;
-mod known;
-mod lower;
-mod memory;
 mod numbers;
-mod operands;
 mod print;
-mod reach;
 pub mod registers;
 mod service;
 pub mod system;
-mod unit;
-mod uses;
-mod vector;
 
 use std::ops::Range;
 
 use longma_loongarch::{Instruction as Word, Op as La, State};
 
+pub use code::Known;
+use code::unit;
 use instruction::Instruction;
-pub use known::Known;
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
-pub use service::serve;
+pub use service::{frame, serve};
 use system::After;
 
 /// Where the code of one instruction begins.

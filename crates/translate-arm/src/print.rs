@@ -4,9 +4,7 @@
 
 use std::fmt;
 
-use super::float::immediate;
-use super::instruction::{Instruction, Op, Operand};
-use super::vector::{lane_of, modified_immediate};
+use super::instruction::{Instruction, Op, Operand, float_immediate, lane_of, modified_immediate};
 
 const CONDITIONS: [&str; 16] =
     ["eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "al", "nv"];
@@ -169,7 +167,7 @@ impl Text {
             "list1" | "list2" | "list3" | "list4" => format!("{{v{}, x {}}}", i.rd(), &name[4..]),
             "zero" => "#0.0".into(),
             "float" => {
-                let bits = immediate(i.bits(13, 8), i.is_double());
+                let bits = float_immediate(i.bits(13, 8), i.is_double());
                 if i.is_double() {
                     format!("#{}", f64::from_bits(bits))
                 } else {

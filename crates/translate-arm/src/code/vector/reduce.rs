@@ -5,8 +5,8 @@
 use longma_loongarch::Op as La;
 
 use super::Sizes;
+use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
 
 const MOST: [Sizes; 2] =
     [[La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD], [La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]];

@@ -4,13 +4,13 @@
 
 use longma_loongarch::Op as La;
 
-use super::instruction::Instruction;
 use super::known::Facts;
 use super::lower::Lowering;
-use super::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES, place};
+use crate::instruction::Instruction;
+use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES, place};
 
 /// What 31 stands for.
-pub(super) const NONE: u8 = 31;
+pub(crate) const NONE: u8 = 31;
 /// The stack pointer, where another number stands for a register.
 pub(super) const STACK: u8 = 32;
 

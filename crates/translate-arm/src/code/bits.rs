@@ -4,10 +4,10 @@
 
 use longma_loongarch::Op as La;
 
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
+use crate::instruction::{Instruction, Op};
 
 impl Lowering<'_> {
     /// Instructions on bits.

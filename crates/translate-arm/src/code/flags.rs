@@ -7,7 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La, State};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
-use super::registers::*;
+use crate::registers::*;
 
 /// N, Z, C and V, as the immediates of instructions have them.
 pub(super) const ALL: u8 = 15;

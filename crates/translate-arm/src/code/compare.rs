@@ -6,11 +6,11 @@ use longma_loongarch::Op as La;
 
 use super::atomic::needs_truth;
 use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, flags_of, holds};
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
-use super::registers::*;
+use crate::instruction::{Instruction, Op};
+use crate::registers::*;
 use longma_translate::assembler::Goal;
 
 /// What is read of the flags that an instruction sets.

@@ -3,9 +3,10 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; the table's operands.
 
 use super::flags::{ALL, flags_of};
-use super::instruction::{Instruction, Op, Operand, Role};
-use super::registers::NZCV;
-use super::vector::{count, lane_of};
+use super::vector::count;
+use crate::instruction::lane_of;
+use crate::instruction::{Instruction, Op, Operand, Role};
+use crate::registers::NZCV;
 
 /// What is read from a place on before it is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

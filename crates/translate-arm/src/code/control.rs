@@ -7,11 +7,11 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::atomic::FULL;
 use super::flags::Flags;
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use super::registers::*;
+use crate::instruction::{Instruction, Op};
+use crate::registers::*;
 
 /// Loads before what comes behind; stores before stores.
 const OF_LOADS: i32 = 0x14;

@@ -6,13 +6,13 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::flags::Flags;
-use super::instruction::{Instruction, Op};
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
-use super::registers::{Place, SLOT_OF_VECTORS, SLOTS, place};
 use super::unit::Plan;
 use super::uses::Live;
-use super::{Position, Unit};
+use crate::instruction::{Instruction, Op};
+use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS, place};
+use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
 

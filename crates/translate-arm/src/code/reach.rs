@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flags::ALL;
-use super::instruction::{Instruction, Op, decode};
 use super::uses::{Live, Uses, uses};
+use crate::instruction::{Instruction, Op, decode};
 
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;

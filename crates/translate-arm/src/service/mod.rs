@@ -5,10 +5,11 @@
 use longma_loongarch::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
 use longma_loongarch::{Fcsr, State};
 
-use super::instruction::{Instruction, Op};
-use super::operands::NONE;
-use super::registers::{FPCR, read, write};
-use super::vector;
+use crate::code::operands::NONE;
+use crate::instruction::{Instruction, Op};
+use crate::registers::{FPCR, read, write};
+pub mod frame;
+mod vector;
 use longma_translate::front_end::{Served, Structures};
 
 /// Rounding modes of FPCR, by their numbers there.
@@ -55,7 +56,7 @@ pub fn serve(i: Instruction, state: &mut State, memory: &dyn Structures) -> Serv
             }
         }
         _ => {
-            if let Some(served) = vector::service::serve(i, state, memory) {
+            if let Some(served) = vector::serve(i, state, memory) {
                 return served;
             }
             let raised = convert(i, state, memory);

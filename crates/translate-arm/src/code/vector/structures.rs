@@ -4,9 +4,9 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use crate::code::lower::Lowering;
+use crate::code::operands::NONE;
 use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
-use crate::operands::NONE;
 
 /// How many vectors an instruction of these names.
 pub(crate) fn count(i: Instruction) -> Option<u8> {

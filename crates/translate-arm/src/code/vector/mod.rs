@@ -7,18 +7,15 @@ mod long;
 mod moves;
 mod reduce;
 mod scalar;
-pub(super) mod service;
-mod shifts;
-mod structures;
+pub(crate) mod shifts;
+pub(crate) mod structures;
 
-pub(super) use long::lane_of;
-pub(super) use moves::modified_immediate;
 pub(super) use structures::count;
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::instruction::Instruction;
 use super::lower::Lowering;
+use crate::instruction::Instruction;
 
 /// One operation on lanes of 8, 16, 32 and 64 bits.
 type Sizes = [La; 4];
@@ -58,12 +55,12 @@ impl Lowering<'_> {
 
 impl Instruction {
     /// Whether all 128 bits are worked on.
-    fn is_whole(self) -> bool {
+    pub(crate) fn is_whole(self) -> bool {
         self.bits(30, 1) != 0
     }
 
     /// The size of lanes: 0 for bytes to 3 for 64 bits.
-    fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         self.bits(22, 2) as usize
     }
 }

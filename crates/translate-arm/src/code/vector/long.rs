@@ -5,8 +5,8 @@
 use longma_loongarch::Op as La;
 
 use super::Sizes;
-use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
+use crate::code::lower::Lowering;
+use crate::instruction::{Instruction, Op, lane_of};
 
 const ADD: Sizes = [La::VaddB, La::VaddH, La::VaddW, La::VaddD];
 const SUB: Sizes = [La::VsubB, La::VsubH, La::VsubW, La::VsubD];
@@ -18,16 +18,6 @@ const LOW: [[La; 3]; 2] =
     [[La::VsllwilHB, La::VsllwilWH, La::VsllwilDW], [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu]];
 const HIGH: [[La; 3]; 2] =
     [[La::VexthHB, La::VexthWH, La::VexthDW], [La::VexthHuBu, La::VexthWuHu, La::VexthDuWu]];
-
-/// The register and the lane that an instruction by one lane names.
-pub(crate) fn lane_of(i: Instruction) -> (u8, i32) {
-    let (high, low, more) = (i.bits(11, 1), i.bits(21, 1), i.bits(20, 1));
-    match i.bits(22, 2) {
-        1 => (i.bits(16, 4) as u8, (high << 2 | low << 1 | more) as i32),
-        2 => (i.rm(), (high << 1 | low) as i32),
-        _ => (i.rm(), high as i32),
-    }
-}
 
 impl Lowering<'_> {
     pub(super) fn vector_long(&mut self, i: Instruction) -> bool {

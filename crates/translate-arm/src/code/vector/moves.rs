@@ -5,40 +5,16 @@
 use longma_loongarch::Op as La;
 
 use super::Sizes;
-use crate::instruction::{Instruction, Op};
-use crate::known::Facts;
-use crate::lower::Lowering;
-use crate::operands::NONE;
+use crate::code::known::Facts;
+use crate::code::lower::Lowering;
+use crate::code::operands::NONE;
+use crate::instruction::{Instruction, Op, element, modified_immediate};
 
 const PICK_EVEN: Sizes = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD];
 const PICK_ODD: Sizes = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD];
 const TO_GENERAL: Sizes = [La::Vpickve2grBu, La::Vpickve2grHu, La::Vpickve2grWu, La::Vpickve2grD];
 const TO_GENERAL_SIGNED: Sizes = [La::Vpickve2grB, La::Vpickve2grH, La::Vpickve2grW, La::Vpickve2grD];
 const FROM_GENERAL: Sizes = [La::Vinsgr2vrB, La::Vinsgr2vrH, La::Vinsgr2vrW, La::Vinsgr2vrD];
-
-/// The immediate that MOVI and its kin put into 64 bits; `None` where the manual leaves it unallocated.
-pub(crate) fn modified_immediate(i: Instruction) -> Option<u64> {
-    let byte = u64::from(i.bits(16, 3) << 5 | i.bits(5, 5));
-    let (cmode, op) = (i.bits(12, 4), i.bits(29, 1));
-    let twice = |value: u64| value | value << 32;
-    Some(match (cmode >> 1, cmode & 1, op) {
-        (part @ 0..=3, ..) => twice(byte << (8 * part)),
-        (part @ 4..=5, ..) => twice(byte << (8 * (part - 4))) | twice(byte << (8 * (part - 4))) << 16,
-        (6, low, _) => twice(if low == 0 { byte << 8 | 0xff } else { byte << 16 | 0xffff }),
-        (_, 0, 0) => byte.wrapping_mul(0x0101_0101_0101_0101),
-        (_, 0, _) => (0..8).filter(|bit| byte >> bit & 1 != 0).fold(0, |sum, bit| sum | 0xff << (8 * bit)),
-        (_, _, 0) => twice(crate::float::immediate(byte as u32, false)),
-        _ if i.bits(30, 1) != 0 => crate::float::immediate(byte as u32, true),
-        _ => return None,
-    })
-}
-
-/// The lanes' size and the lane that a five-bit immediate says: the lowest one in it is the size.
-pub(crate) fn element(i: Instruction) -> (usize, i32) {
-    let bits = i.bits(16, 5);
-    let size = bits.trailing_zeros();
-    (size as usize, (bits >> (size + 1)) as i32)
-}
 
 impl Lowering<'_> {
     pub(super) fn vector_move(&mut self, i: Instruction) -> bool {

@@ -6,11 +6,11 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::compare::Readers;
 use super::flags::{Flags, TestOp, holds};
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use super::registers::*;
+use crate::instruction::{Instruction, Op, float_immediate};
+use crate::registers::*;
 use longma_translate::assembler::Goal;
 
 /// Comparisons of LoongArch, each quiet and signaling, of singles and doubles.
@@ -253,7 +253,7 @@ impl Lowering<'_> {
         let (d, n) = (i.rd(), i.rn());
         match i.op {
             Op::FmovImm => {
-                let value = self.constant(immediate(i.bits(13, 8), i.is_double()) as i64);
+                let value = self.constant(float_immediate(i.bits(13, 8), i.is_double()) as i64);
                 self.assembler.two(La::Movgr2frD, d, value);
                 self.put_scalar(d, true);
             }
@@ -292,19 +292,5 @@ impl Lowering<'_> {
                 self.put(d, to, true, Facts::NONE);
             }
         }
-    }
-}
-
-/// The bits of a floating-point immediate of eight bits.
-pub(super) fn immediate(bits: u32, is_double: bool) -> u64 {
-    let bits = u64::from(bits);
-    let (sign, low) = (bits >> 7, bits & 0x3f);
-    let inverse = bits >> 6 & 1 == 0;
-    if is_double {
-        let exponent = if inverse { 0x400 } else { 0x3fc };
-        sign << 63 | (exponent | low >> 4) << 52 | (low & 15) << 48
-    } else {
-        let exponent = if inverse { 0x80 } else { 0x7c };
-        sign << 31 | (exponent | low >> 4) << 23 | (low & 15) << 19
     }
 }

@@ -3,10 +3,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Unit;
 use super::known::Known;
 use super::lower::Lowering;
 use super::reach::Reach;
+use crate::Unit;
 use longma_translate::front_end::Exit;
 
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.

@@ -6,10 +6,10 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::flags::{Flags, Test, TestOp};
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
-use super::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
+use crate::instruction::{Instruction, Op};
+use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
 
 impl Lowering<'_> {
     /// An instruction that goes elsewhere.

@@ -5,8 +5,8 @@
 use longma_loongarch::Op as La;
 
 use super::Sizes;
+use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
 
 const ADD: Sizes = [La::VaddB, La::VaddH, La::VaddW, La::VaddD];
 const EQUAL_ZERO: Sizes = [La::VseqiB, La::VseqiH, La::VseqiW, La::VseqiD];

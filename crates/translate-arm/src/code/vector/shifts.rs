@@ -5,8 +5,8 @@
 use longma_loongarch::Op as La;
 
 use super::Sizes;
+use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
 
 const LEFT: Sizes = [La::VslliB, La::VslliH, La::VslliW, La::VslliD];
 const RIGHT: Sizes = [La::VsrliB, La::VsrliH, La::VsrliW, La::VsrliD];

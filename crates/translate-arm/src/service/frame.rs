@@ -5,8 +5,8 @@
 
 use longma_loongarch::State;
 
-use super::registers::*;
-use super::service::{control, set_control, set_status, status};
+use super::{control, set_control, set_status, status};
+use crate::registers::*;
 use longma_translate::front_end::Structures;
 
 // The frame of LoongArch: siginfo, then ucontext with its mask, program counter, registers and flags.

@@ -5,10 +5,10 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
-use super::registers::*;
+use crate::instruction::{Instruction, Op};
+use crate::registers::*;
 use longma_translate::assembler::Goal;
 
 /// Whether the code of an instruction needs [`TRUTH`] for itself.

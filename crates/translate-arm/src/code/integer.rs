@@ -4,11 +4,11 @@
 
 use longma_loongarch::Op as La;
 
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use super::registers::*;
+use crate::instruction::{Instruction, Op};
+use crate::registers::*;
 use longma_translate::front_end::{MARK_NUMBER, MARKS};
 
 const _: () = assert!(matches!(place(0), Place::Register(MARK_NUMBER)));

@@ -5,10 +5,10 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::instruction::{Instruction, Op};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
+use crate::instruction::{Instruction, Op};
 use longma_translate::assembler::Goal;
 
 impl Lowering<'_> {

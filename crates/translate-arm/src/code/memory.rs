@@ -4,10 +4,10 @@
 
 use longma_loongarch::Op as La;
 
-use super::instruction::{Instruction, Op, Operand};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
+use crate::instruction::{Instruction, Op, Operand};
 
 /// What an access moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

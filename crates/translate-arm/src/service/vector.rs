@@ -5,10 +5,10 @@
 use longma_loongarch::float::{self, Double, Single};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
-use super::shifts::amounts;
-use super::structures::{count, steps};
+use crate::code::operands::NONE;
+use crate::code::vector::shifts::amounts;
+use crate::code::vector::structures::{count, steps};
 use crate::instruction::{Instruction, Op};
-use crate::operands::NONE;
 use crate::registers::{STACK_POINTER, read, write};
 use longma_translate::front_end::{Served, Structures};
 

@@ -6,7 +6,7 @@
 use longma_loongarch::State;
 
 use super::flags::Flags;
-use super::registers::{Place, place};
+use crate::registers::{Place, place};
 
 /// What is known of the bits of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Known {
     }
 
     /// Brings every register into the form that the source has it in.
-    pub(super) fn settle(&self, state: &mut State) {
+    pub(crate) fn settle(&self, state: &mut State) {
         self.flags.settle(state);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
             if let Place::Register(register) = place(number) {

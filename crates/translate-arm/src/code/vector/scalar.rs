@@ -4,8 +4,8 @@
 
 use longma_loongarch::Op as La;
 
+use crate::code::lower::Lowering;
 use crate::instruction::{Instruction, Op};
-use crate::lower::Lowering;
 
 impl Lowering<'_> {
     pub(super) fn vector_scalar(&mut self, i: Instruction) -> bool {

@@ -1,0 +1,23 @@
+//! What a unit's instructions become.
+//! Not what the engine executes in their place: that is `service`'s.
+//! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C6 and C7; LoongArch Reference Manual, volumes 1 and 2.
+
+mod atomic;
+mod bits;
+mod branch;
+mod compare;
+mod control;
+mod conversion;
+mod flags;
+mod float;
+mod integer;
+mod known;
+mod lower;
+mod memory;
+pub(crate) mod operands;
+mod reach;
+pub mod unit;
+mod uses;
+pub(crate) mod vector;
+
+pub use known::Known;
