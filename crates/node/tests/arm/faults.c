@@ -75,7 +75,22 @@ static void tell(const char *what, int wanted, volatile uint64_t *results) {
     caught = 0;
 }
 
+// The flags of what stands before an indirect jump are read behind it: compilers put there what all cases of a switch begin with.
+static long behind_table(long which, long tested) {
+    long found;
+    __asm__ volatile("adr x9, 1f\n\tadd x9, x9, %1, lsl #3\n\tcmp %2, #5\n\tbr x9\n"
+                     "1: cset %0, eq\n\tb 2f\n\tcset %0, lt\n\tb 2f\n\tcset %0, hi\n\tb 2f\n\tcset %0, cs\n2:"
+                     : "=&r"(found)
+                     : "r"(which), "r"(tested)
+                     : "x9", "cc");
+    return found;
+}
+
 int main(void) {
+    printf("behind the table:");
+    for (long tested = -1; tested <= 7; tested += 2)
+        for (long which = 0; which < 4; which++) printf(" %ld", behind_table(which, tested));
+    puts("");
     static volatile uint64_t results[3];
     setvbuf(stdout, NULL, _IONBF, 0);
     handle(SIGSEGV, leave);

@@ -160,7 +160,8 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
-            Op::Br | Op::Blr => flags(0),
+            Op::Br => flags(live_behind_jump(last)),
+            Op::Blr => flags(0),
             _ => flags(ALL),
         }
     }
@@ -249,6 +250,12 @@ impl Reach {
     }
 }
 
+/// The flags that may be read where an indirect jump leads to. Compilers put a comparison before the jump of a switch and the branches behind
+/// it; only by x16 and x17 do procedure linkage tables and veneers jump, which are calls.
+fn live_behind_jump(jump: Instruction) -> u8 {
+    if matches!(jump.rn(), 16 | 17) { 0 } else { ALL }
+}
+
 /// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
 /// pages whose changes are noticed.
 fn flags_read(
@@ -270,7 +277,8 @@ fn flags_read(
             return read;
         }
         match i.op {
-            Op::Br | Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
+            Op::Br => return read | live_behind_jump(i),
+            Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
             Op::B => match i.target(pc) {
                 Some(target) => pc = target,
                 None => return ALL,
