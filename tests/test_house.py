@@ -19,6 +19,8 @@ import house
 TESTS_LOOK_UP = {("via", "via-myrinet"), ("vipl", "vipl-myrinet"), ("zoned", "zoned-lab")}
 # Whoever wants to know a crate, or a file, reads it: no more than this.
 MOST_LINES_OF_A_CRATE = 15_000
+# One folder a source architecture, none of which knows of another.
+MORE_LINES_OF_CRATES = {"translate": 20_000}
 MOST_LINES_OF_A_FILE = 700
 # What is published without the simulator.
 ALONE = {"loongarch", "reliable", "via", "vipl", "zoned"}
@@ -69,7 +71,8 @@ class Crates(unittest.TestCase):
     def test_no_crate_and_no_file_is_too_long(self):
         for name, crate in self.crates.items():
             used, tests = house.lines(crate)
-            self.assertLessEqual(sum(used.values()), MOST_LINES_OF_A_CRATE, name)
+            most = MORE_LINES_OF_CRATES.get(name, MOST_LINES_OF_A_CRATE)
+            self.assertLessEqual(sum(used.values()), most, name)
             long = [f"{path}: {count}" for path, count in {**used, **tests}.items() if count > MOST_LINES_OF_A_FILE]
             self.assertEqual(long, [])
 

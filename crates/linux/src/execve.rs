@@ -302,7 +302,6 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
             | ElfError::Class { .. }
             | ElfError::Machine(_)
             | ElfError::Mips(_)
-            | ElfError::Arm(_)
             | ElfError::X86(_),
         ) => Ok(false),
         Err(_) => Err(Errno(libc::ENOEXEC)),

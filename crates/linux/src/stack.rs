@@ -152,11 +152,8 @@ impl Places {
 /// The auxiliary vector's bytes.
 fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     let [user, effective_user, group, effective_group] = program.ids;
-    let capabilities = match program.architecture {
-        Architecture::X86_64 => X86_FEATURES,
-        Architecture::Aarch64 => ARM_FEATURES,
-        Architecture::LoongArch64 | Architecture::Mips64 => program.capabilities,
-    };
+    let own = program.capabilities;
+    let capabilities = [own, own, X86_FEATURES, ARM_FEATURES][program.architecture as usize];
     let auxiliary: [(u64, u64); AUXILIARY_ENTRIES] = [
         (libc::AT_SYSINFO_EHDR, program.vdso),
         (libc::AT_HWCAP, capabilities),

@@ -2,7 +2,6 @@
 //! Not symbols, relocations or sections: those are the dynamic linker's and the debugger's.
 //! Source: ELF-64 Object File Format 1.5; LoongArch ELF psABI 2.40, section "ELF header".
 
-mod arm;
 mod load;
 mod mips;
 mod vdso;
@@ -18,6 +17,8 @@ use longma_guest::{HOST_PAGE_BYTES, PAGE_BYTES, Protection};
 const MACHINE: u16 = 258;
 /// EM_MIPS.
 const MACHINE_MIPS: u16 = 8;
+/// EM_AARCH64.
+const MACHINE_AARCH64: u16 = 183;
 /// ET_EXEC.
 const TYPE_EXECUTABLE: u16 = 2;
 /// ET_DYN.
@@ -123,9 +124,6 @@ pub enum ElfError {
     /// For MIPS, and not of the kind that is translated.
     #[error("it is a program for MIPS, {0}")]
     Mips(&'static str),
-    /// For AArch64, and not of the kind that is translated.
-    #[error("it is a program for AArch64, {0}")]
-    Arm(&'static str),
     /// For x86, and not of the kind that is translated.
     #[error("it is a program for x86, {0}")]
     X86(&'static str),
@@ -195,8 +193,7 @@ impl Architecture {
         } else if x86::is_for_x86(header) {
             x86::check(header).map_err(ElfError::X86)?;
             Self::X86_64
-        } else if arm::is_for_arm(header) {
-            arm::check(header).map_err(ElfError::Arm)?;
+        } else if u16_at(header, 18) == MACHINE_AARCH64 {
             Self::Aarch64
         } else {
             Self::LoongArch64
@@ -213,10 +210,7 @@ impl Architecture {
 
     /// The size of a page in bytes.
     pub fn page_bytes(self) -> u64 {
-        match self {
-            Self::X86_64 | Self::Aarch64 => HOST_PAGE_BYTES,
-            Self::LoongArch64 | Self::Mips64 => PAGE_BYTES,
-        }
+        if matches!(self, Self::X86_64 | Self::Aarch64) { HOST_PAGE_BYTES } else { PAGE_BYTES }
     }
 
     /// Of how many parts of the address space a program has one; the engine has the others.
@@ -235,7 +229,7 @@ impl Architecture {
             Self::LoongArch64 => MACHINE,
             Self::Mips64 => MACHINE_MIPS,
             Self::X86_64 => x86::MACHINE_X86_64,
-            Self::Aarch64 => arm::MACHINE_AARCH64,
+            Self::Aarch64 => MACHINE_AARCH64,
         }
     }
 
@@ -251,11 +245,7 @@ impl Architecture {
 
     /// AT_PLATFORM.
     pub(crate) fn platform(self) -> &'static [u8] {
-        match self {
-            Self::X86_64 => b"x86_64",
-            Self::Aarch64 => b"aarch64",
-            Self::LoongArch64 | Self::Mips64 => b"loongarch",
-        }
+        [&b"loongarch"[..], b"loongarch", b"x86_64", b"aarch64"][self as usize]
     }
 
     /// Whether an engine translates it.

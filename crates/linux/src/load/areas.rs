@@ -41,9 +41,5 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
 
 /// The code that handlers return to.
 pub(super) fn signal_return(architecture: Architecture) -> &'static [u8] {
-    match architecture {
-        Architecture::X86_64 => X86_SIGNAL_RETURN,
-        Architecture::Aarch64 => ARM_SIGNAL_RETURN,
-        Architecture::LoongArch64 | Architecture::Mips64 => MIPS_SIGNAL_RETURN,
-    }
+    [&[], MIPS_SIGNAL_RETURN, X86_SIGNAL_RETURN, ARM_SIGNAL_RETURN][architecture as usize]
 }

@@ -37,9 +37,8 @@ const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
 /// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
 const ADDRESS_BITS: u32 = 48;
-/// What an undefined instruction says on AArch64.
+/// What an undefined instruction says on AArch64, and an exception for an invalid opcode on x86.
 const ILL_ILLOPC: i32 = 1;
-/// What an exception for an invalid opcode says on x86.
 const ILL_ILLOPN: i32 = 2;
 
 /// A signal that an instruction causes.
@@ -136,17 +135,13 @@ impl Thread {
     /// `None` for a system call.
     fn cause_of(&self, state: &State, trap: Trap) -> Option<Cause> {
         let pc = state.pc;
+        let illegal = [0, 0, ILL_ILLOPN, ILL_ILLOPC][self.process.architecture() as usize];
         Some(match trap {
             Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
-            Trap::IllegalInstruction if self.process.architecture() == Architecture::X86_64 => {
-                Cause::at(libc::SIGILL, ILL_ILLOPN, pc)
-            }
-            Trap::IllegalInstruction if self.process.architecture() == Architecture::Aarch64 => {
-                Cause::at(libc::SIGILL, ILL_ILLOPC, pc)
-            }
+            Trap::IllegalInstruction if illegal != 0 => Cause::at(libc::SIGILL, illegal, pc),
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
             // A general-protection exception, of which x86 tells no address.
             Trap::Memory(fault)
