@@ -63,7 +63,8 @@ impl Lowering<'_> {
     fn extract_unsigned(&mut self, i: Instruction) {
         let ((first, last), is_wide, d) = (Self::field_of(i), i.is_wide(), i.rd());
         let size = if is_wide { 64 } else { 32 };
-        let from = self.source(i.rn(), is_wide);
+        // A field of the low half needs no more of the register.
+        let from = self.source(i.rn(), is_wide && last >= 32);
         let facts = self.facts(i.rn());
         let to = self.target(d);
         if last >= first {

@@ -9,7 +9,7 @@ use super::flags::{Flags, Test, TestOp};
 use super::known::Facts;
 use super::lower::Lowering;
 use crate::instruction::{Instruction, Op};
-use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
+use crate::registers::{LINK, SCRATCH, TABLE, TARGET};
 
 impl Lowering<'_> {
     /// An instruction that goes elsewhere.
@@ -59,7 +59,7 @@ impl Lowering<'_> {
     /// The register that a jump goes by: its own, or the one for others.
     fn jumped_to(&mut self, number: u8) -> u8 {
         let register = self.whole(number);
-        if TEMPORARIES.contains(&register) || register == 0 {
+        if register == SCRATCH || register == 0 {
             self.assembler.copy(TARGET, register);
             TARGET
         } else {

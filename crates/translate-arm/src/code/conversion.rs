@@ -25,19 +25,21 @@ impl Lowering<'_> {
                 self.assembler.two(La::FcvtSD, i.rd(), i.rn());
                 self.put_scalar(i.rd(), false);
             }
-            Fcvtzs => self.to_signed(i, [La::FtintrzWS, La::FtintrzWD, La::FtintrzLS, La::FtintrzLD]),
-            Fcvtns => self.to_signed(i, [La::FtintrneWS, La::FtintrneWD, La::FtintrneLS, La::FtintrneLD]),
-            Fcvtps => self.to_signed(i, [La::FtintrpWS, La::FtintrpWD, La::FtintrpLS, La::FtintrpLD]),
-            Fcvtms => self.to_signed(i, [La::FtintrmWS, La::FtintrmWD, La::FtintrmLS, La::FtintrmLD]),
-            Fcvtzu => self.to_unsigned(i),
-            Scvtf => self.from_signed(i),
-            Ucvtf => self.from_unsigned(i),
+            Fcvtzs => self.round_to_signed(i, [La::FtintrzWS, La::FtintrzWD, La::FtintrzLS, La::FtintrzLD]),
+            Fcvtns => {
+                self.round_to_signed(i, [La::FtintrneWS, La::FtintrneWD, La::FtintrneLS, La::FtintrneLD])
+            }
+            Fcvtps => self.round_to_signed(i, [La::FtintrpWS, La::FtintrpWD, La::FtintrpLS, La::FtintrpLD]),
+            Fcvtms => self.round_to_signed(i, [La::FtintrmWS, La::FtintrmWD, La::FtintrmLS, La::FtintrmLD]),
+            Fcvtzu => self.round_to_unsigned(i),
+            Scvtf => self.convert_signed(i),
+            Ucvtf => self.convert_unsigned(i),
             _ => return false,
         }
         true
     }
 
-    fn to_signed(&mut self, i: Instruction, ops: [La; 4]) {
+    fn round_to_signed(&mut self, i: Instruction, ops: [La; 4]) {
         let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
         if d == NONE {
             return;
@@ -49,7 +51,7 @@ impl Lowering<'_> {
         self.put_sum(d, to, is_wide);
     }
 
-    fn to_unsigned(&mut self, i: Instruction) {
+    fn round_to_unsigned(&mut self, i: Instruction) {
         let (d, n, is_wide) = (i.rd(), self.scalar(i.rn(), i), i.is_wide());
         if d == NONE {
             return;
@@ -81,7 +83,7 @@ impl Lowering<'_> {
         self.put(d, to, false, Facts::NONE);
     }
 
-    fn from_signed(&mut self, i: Instruction) {
+    fn convert_signed(&mut self, i: Instruction) {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let from = self.source(i.rn(), is_wide);
         self.assembler.two(La::Movgr2frD, d, from);
@@ -90,7 +92,7 @@ impl Lowering<'_> {
         self.put_scalar(d, i.is_double());
     }
 
-    fn from_unsigned(&mut self, i: Instruction) {
+    fn convert_unsigned(&mut self, i: Instruction) {
         let d = i.rd();
         if !i.is_wide() {
             let from = self.unsigned_word(i.rn());

@@ -451,7 +451,7 @@ impl Comparison {
 
 /// N and Z of a result of so many bits.
 pub(super) fn of_result(result: u64, bits: u32) -> u8 {
-    (result >> (bits - 1) & 1) as u8 * 8 | u8::from(result == 0) * 4
+    ((result >> (bits - 1) & 1) as u8) << 3 | u8::from(result == 0) << 2
 }
 
 /// A sum of so many bits and its flags.
@@ -461,6 +461,6 @@ pub(super) fn add_with_carry(a: u64, b: u64, carry: bool, bits: u32) -> (u64, u8
     let result = wide as u64 & all;
     let overflows = (a ^ result) & (b ^ result);
     let flags =
-        of_result(result, bits) | u8::from(wide >> bits != 0) * 2 | (overflows >> (bits - 1) & 1) as u8;
+        of_result(result, bits) | u8::from(wide >> bits != 0) << 1 | (overflows >> (bits - 1) & 1) as u8;
     (result, flags)
 }

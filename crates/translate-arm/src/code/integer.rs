@@ -175,7 +175,8 @@ impl Lowering<'_> {
         if i.op == Op::OrrImm && n == NONE && d != NONE {
             return self.put_constant(d, mask as i64);
         }
-        let from = self.source(n, is_wide);
+        // A mask of the low half needs no more of the register.
+        let from = self.source(n, is_wide && !(i.op == Op::AndImm && mask >> 32 == 0));
         let to = if d == NONE { STACK_POINTER } else { self.target(d) };
         let facts = self.facts(n);
         let facts = if i.op == Op::AndImm {
@@ -307,32 +308,7 @@ impl Lowering<'_> {
         let (mask, is_opposite) = self.mask(test);
         let (first, second) = (self.source(n, is_wide), self.source(m, is_wide));
         let (facts, other) = (self.facts(n), self.facts(m));
-        let (chosen, other, facts) = match (i.op, m) {
-            (Op::Csel, _) => (second, None, facts.or(other)),
-            (Op::Csinv, NONE) => {
-                let to = self.temporary();
-                self.assembler.immediate(La::AddiD, to, 0, -1);
-                (to, Some(to), facts.or(Facts::of(-1)))
-            }
-            (op, _) => {
-                let to = self.own_apart(second, first);
-                let facts = match op {
-                    Op::Csinc => {
-                        self.assembler.immediate(if is_wide { La::AddiD } else { La::AddiW }, to, second, 1);
-                        facts.or(Facts::WORD)
-                    }
-                    Op::Csinv => {
-                        self.assembler.three(La::Nor, to, second, 0);
-                        facts.or(Facts { width: 64, sign: other.sign })
-                    }
-                    _ => {
-                        self.assembler.three(if is_wide { La::SubD } else { La::SubW }, to, 0, second);
-                        facts.or(Facts::WORD)
-                    }
-                };
-                (to, Some(to), facts)
-            }
-        };
+        let (chosen, is_own, facts) = self.alternative(i, (first, facts), (second, other));
         let facts = if is_wide && i.op != Op::Csel { Facts::NONE } else { facts };
         let (keep, clear) = if is_opposite { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
         if first == 0 || chosen == 0 {
@@ -344,15 +320,45 @@ impl Lowering<'_> {
             }
             return self.put(d, to, is_wide, facts);
         }
-        let part = match other {
-            Some(own) => own,
-            None => self.own_apart(second, first),
-        };
+        let part = if is_own { chosen } else { self.own_apart(second, first) };
         self.assembler.three(clear, part, chosen, mask);
         let to = self.target_apart(d, &[part]);
         self.assembler.three(keep, to, first, mask);
         self.assembler.three(La::Or, to, to, part);
         self.put(d, to, is_wide, facts);
+    }
+
+    /// What is chosen if the condition does not hold, whether that is in a temporary register, and what is known of either value.
+    fn alternative(
+        &mut self,
+        i: Instruction,
+        (first, facts): (u8, Facts),
+        (second, other): (u8, Facts),
+    ) -> (u8, bool, Facts) {
+        let is_wide = i.is_wide();
+        if i.op == Op::Csel {
+            return (second, false, facts.or(other));
+        }
+        if i.op == Op::Csinv && second == 0 {
+            let to = self.temporary();
+            self.assembler.immediate(La::AddiD, to, 0, -1);
+            return (to, true, facts.or(Facts::of(-1)));
+        }
+        let to = self.own_apart(second, first);
+        match i.op {
+            Op::Csinc => {
+                self.assembler.immediate(if is_wide { La::AddiD } else { La::AddiW }, to, second, 1);
+                (to, true, facts.or(Facts::WORD))
+            }
+            Op::Csinv => {
+                self.assembler.three(La::Nor, to, second, 0);
+                (to, true, facts.or(Facts { width: 64, sign: other.sign }))
+            }
+            _ => {
+                self.assembler.three(if is_wide { La::SubD } else { La::SubW }, to, 0, second);
+                (to, true, facts.or(Facts::WORD))
+            }
+        }
     }
 
     /// CSET, CSETM and CINC: the truth is the value, or is added.

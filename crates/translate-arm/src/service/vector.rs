@@ -156,7 +156,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn Structures) -> Ser
     let (loads, size, vectors) = (i.bits(22, 1) != 0, i.bits(10, 2) as usize, count(i).unwrap_or(1));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
-    let total = usize::from(vectors) * lanes << size;
+    let total = (usize::from(vectors) * lanes) << size;
     let mut all = vec![0; total];
     let place = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
     let number = |vector: usize| (i.rd() + vector as u8) & 31;

@@ -55,35 +55,13 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
     }
     if is_memory(first) {
         let text = first.text(0).to_string();
-        let steps = text.contains("], #") || text.contains("]!");
         field(&mut word, 5, if random.below(8) == 0 && !text.starts_with("ldx") { 31 } else { BASE });
         if word >> 24 & 3 == 0 && word >> 21 & 1 == 1 && word >> 10 & 3 == 2 && word >> 27 & 7 == 7 {
             let register = random.of(&[5, 17, 26, 12, 21]);
             field(&mut word, 16, register);
             index = Some(register);
         }
-        // What is loaded goes elsewhere than to the base.
-        let is_vector = word >> 26 & 1 == 1;
-        let number = |word: u32, at: u32| word >> at & 31;
-        let bad = |register: u32| register == BASE || register == POINTER || steps && register == 31;
-        if !is_vector
-            && (bad(number(word, 0))
-                || bad(number(word, 10))
-                    && (text.starts_with("ldp") || text.starts_with("stp") || text.contains("xp ")))
-        {
-            return None;
-        }
-        if number(word, 0) == number(word, 10)
-            && (text.starts_with("ldp") || text.starts_with("ldx") || text.starts_with("ldax"))
-        {
-            return None;
-        }
-        if !is_vector
-            && mask >> 16 & 31 == 0
-            && index.is_none()
-            && bad(number(word, 16))
-            && word >> 27 & 7 != 5
-        {
+        if !is_predictable(word, mask, &text, index.is_some()) {
             return None;
         }
     } else {
@@ -108,6 +86,19 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
         return (word & 31 != POINTER).then_some((found, None));
     }
     Some((found, index))
+}
+
+/// Whether an access does the same everywhere: what is loaded goes elsewhere than to the base, and two registers are two.
+fn is_predictable(word: u32, mask: u32, text: &str, has_index: bool) -> bool {
+    let starts = |names: &[&str]| names.iter().any(|name| text.starts_with(name));
+    let is_vector = word >> 26 & 1 == 1;
+    let steps = text.contains("], #") || text.contains("]!");
+    let number = |at: u32| word >> at & 31;
+    let bad = |register: u32| register == BASE || register == POINTER || steps && register == 31;
+    let has_two = starts(&["ldp", "stp"]) || text.contains("xp ");
+    let same = number(0) == number(10) && starts(&["ldp", "ldx", "ldax"]);
+    let other = mask >> 16 & 31 == 0 && !has_index && bad(number(16)) && word >> 27 & 7 != 5;
+    !same && (is_vector || !(bad(number(0)) || has_two && bad(number(10)) || other))
 }
 
 /// A number of 64 bits such as programs have, and others.

@@ -177,7 +177,7 @@ fn image(cases: &[Case]) -> (Vec<u8>, Vec<u64>) {
     let mut image: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MOST_CASES);
     image.resize((DATA_AT - BASE) as usize, 0);
-    image.extend((0..DATA_BYTES).map(|byte| (byte * 37 >> 3) as u8 ^ byte as u8));
+    image.extend((0..DATA_BYTES).map(|byte| ((byte * 37) >> 3) as u8 ^ byte as u8));
     image.resize((STATE_AT - BASE) as usize, 0);
     image.extend(cases.iter().flat_map(|case| case.state).flat_map(u64::to_le_bytes));
     (image, own)
@@ -231,7 +231,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
     let memory = Flat(low.into(), vec![0; CODE_BYTES as usize].into(), vec![0; LIMIT as usize].into());
-    assert!(SLOTS_AT + SLOT_BYTES < LIMIT);
+    const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
     let mut engine = Engine::<Aarch64>::new(layout);
     let mut state = State::default();

@@ -117,8 +117,8 @@ fn cases(count: usize, seed: u64) -> Vec<Case> {
     let mut case = || {
         let mut state = state(&mut random);
         let few = [number(&mut random), number(&mut random)];
-        for register in 0..4 {
-            state[register] = few[random.below(2) as usize].wrapping_add(random.below(2));
+        for value in &mut state[..4] {
+            *value = few[random.below(2) as usize].wrapping_add(random.below(2));
         }
         Case { words: sequence(&patterns, &mut random), state }
     };

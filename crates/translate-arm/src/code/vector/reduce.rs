@@ -92,8 +92,8 @@ impl Lowering<'_> {
         let (d, size, is_whole) = (i.rd(), i.size(), i.is_whole());
         let mut from = self.lanes(i.rn(), is_whole);
         let last = if is_whole { 4 } else { 3 };
-        for step in size..last {
-            self.assembler.three(SUMS[usize::from(i.op != Op::Saddlv)][step], d, from, from);
+        for op in &SUMS[usize::from(i.op != Op::Saddlv)][size..last] {
+            self.assembler.three(*op, d, from, from);
             from = d;
         }
         self.keep_lowest(d, if i.op == Op::Addv { size } else { size + 1 });
