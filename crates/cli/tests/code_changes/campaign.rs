@@ -4,7 +4,8 @@
 //!
 //! `LONGMA_CODE_SECONDS=3600 cargo test -p longma-cli --test code_changes campaign` draws programs for an hour, from
 //! `LONGMA_CODE_SEED` on (1 if it is not given). `LONGMA_QEMU` names a qemu-loongarch64 that runs them as well, but for those with a
-//! second mapping of code, which it does not notice.
+//! second mapping of code, which it does not notice. `LONGMA_LIMIT_SECONDS` is what a program may take, for a machine that does other
+//! work as well (30 if it is not given).
 
 use std::path::Path;
 use std::process::Command;

@@ -7,8 +7,9 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flags::ALL;
+use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
-use crate::instruction::{Instruction, Op, decode};
+use crate::instruction::{Instruction, Op, Operand, decode};
 
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
@@ -160,7 +161,8 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
             Op::Ret => flags(self.returned),
-            Op::Br => flags(live_behind_jump(last)),
+            Op::Br if is_call(last) => flags(0),
+            Op::Br => flags(live_behind_jump(&block.0)),
             Op::Blr => flags(0),
             _ => flags(ALL),
         }
@@ -250,10 +252,25 @@ impl Reach {
     }
 }
 
-/// The flags that may be read where an indirect jump leads to. Compilers put a comparison before the jump of a switch and the branches behind
-/// it; only by x16 and x17 do procedure linkage tables and veneers jump, which are calls.
-fn live_behind_jump(jump: Instruction) -> u8 {
-    if matches!(jump.rn(), 16 | 17) { 0 } else { ALL }
+/// Whether an indirect jump is a call: by x16 and x17 procedure linkage tables and veneers jump, and nobody else.
+fn is_call(jump: Instruction) -> bool {
+    matches!(jump.rn(), 16 | 17)
+}
+
+/// The flags that may be read where the indirect jump at the end of a block leads to. Compilers put a comparison that all cases of a switch begin
+/// with before its jump, and the branches that read it behind; of the check that the index is in the table nothing is read.
+fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
+    let mut indices = Vec::new();
+    for i in block.iter().rev().filter_map(|(_, i)| *i) {
+        if uses(i).sets_flags {
+            let is_check = i.op == Op::SubsImm && i.rd() == NONE && indices.contains(&i.rn());
+            return if is_check { 0 } else { ALL };
+        }
+        if i.row().operands.iter().any(|operand| matches!(operand, Operand::Address(b'r'))) {
+            indices.push(i.rm());
+        }
+    }
+    ALL
 }
 
 /// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
@@ -277,7 +294,8 @@ fn flags_read(
             return read;
         }
         match i.op {
-            Op::Br => return read | live_behind_jump(i),
+            Op::Br if is_call(i) => return read,
+            Op::Br => return ALL,
             Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
             Op::B => match i.target(pc) {
                 Some(target) => pc = target,

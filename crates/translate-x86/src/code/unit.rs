@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register, RflagsBits,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -143,10 +144,46 @@ fn live_before(instruction: &Instruction, behind: u32) -> u32 {
     (behind & !written | instruction.rflags_read()) & ARITHMETIC
 }
 
-/// The flags that may be read where an indirect jump leads to. Compilers put a test before the jump of a switch and the branches behind
-/// it; only a jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
-fn live_behind_jump(jump: &Instruction) -> u32 {
-    if jump.is_ip_rel_memory_operand() { 0 } else { ARITHMETIC }
+/// The flags that may be read where the indirect jump at the end of a block leads to. Compilers put a test that all cases of a switch begin with
+/// before its jump, and the branches that read it behind. By what has set the flags last:
+///
+/// - of what computes the jump's address, and of the check that its index is in the table, nothing is read;
+/// - of a sum that it is zero or negative, which a test would say as well, and, where it is not a constant that is added, the carry;
+/// - of differences, comparisons, tests and others everything but AF, which is for decimal numbers.
+///
+/// A jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
+fn live_behind_jump(block: &[Instruction]) -> u32 {
+    let Some((jump, before)) = block.split_last() else { return ARITHMETIC };
+    if jump.is_ip_rel_memory_operand() {
+        return 0;
+    }
+    let writes_flags = |i: &&Instruction| i.rflags_modified() & ARITHMETIC != 0;
+    let Some(last) = before.iter().rev().find(writes_flags) else { return ARITHMETIC };
+    let first = full(last, 0);
+    // Where the index is: in the jump, or in the load of what it jumps to.
+    let target = full(jump, 0);
+    let load = before.iter().rev().find(|i| target != Register::None && full(i, 0) == target);
+    let indices = [Some(jump), load].map(|i| i.map_or(Register::None, |i| i.memory_index().full_register()));
+    let all = ARITHMETIC & !RflagsBits::AF;
+    let is_zero_or_negative = RflagsBits::ZF | RflagsBits::SF;
+    match last.mnemonic() {
+        Mnemonic::Cmp if first != Register::None && indices.contains(&first) => 0,
+        _ if target != Register::None && first == target => 0,
+        Mnemonic::Inc | Mnemonic::Dec => is_zero_or_negative,
+        Mnemonic::Add if !is_register_or_memory(last, 1) => is_zero_or_negative,
+        Mnemonic::Add => is_zero_or_negative | RflagsBits::CF,
+        _ => all,
+    }
+}
+
+fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
+    matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
+}
+
+/// The whole of the register that an operand is, if it is one.
+fn full(i: &Instruction, operand: u32) -> Register {
+    let is_register = i.op_count() > operand && i.op_kind(operand) == OpKind::Register;
+    if is_register { i.op_register(operand).full_register() } else { Register::None }
 }
 
 /// Whether an instruction ends a block.
@@ -265,7 +302,8 @@ impl Reach {
                     i.next_ip()
                 }
                 // As inside of a unit.
-                FlowControl::IndirectBranch => return read | asked & live_behind_jump(&i),
+                FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
+                FlowControl::IndirectBranch => return read | asked,
                 FlowControl::Return | FlowControl::IndirectCall => return read,
                 FlowControl::Call if is_call => i.next_ip(),
                 FlowControl::Call => return read,
@@ -309,7 +347,7 @@ impl Reach {
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
             FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
             FlowControl::Return => self.returned,
-            FlowControl::IndirectBranch => live_behind_jump(last),
+            FlowControl::IndirectBranch => live_behind_jump(block),
             FlowControl::IndirectCall => 0,
             _ => ARITHMETIC,
         }
