@@ -192,6 +192,9 @@ static void skip_load(int signal, siginfo_t *info, void *context) {
 #elif defined(__x86_64__)
     at->uc_mcontext.gregs[REG_RIP] += 3;
     at->uc_mcontext.gregs[REG_RAX] = 42;
+#elif defined(__aarch64__)
+    at->uc_mcontext.pc += 4;
+    at->uc_mcontext.regs[0] = 42;
 #endif
 }
 
@@ -203,6 +206,9 @@ static void edit_context(void) {
 #elif defined(__x86_64__)
     long result = 0x10;
     __asm__ volatile(".byte 0x48, 0x8b, 0x00" : "+a"(result) : : "memory");
+#elif defined(__aarch64__)
+    register long result __asm__("x0") = 0x10;
+    __asm__ volatile("ldr %0, [%0]" : "+r"(result) : : "memory");
 #else
     long result = 42;
 #endif

@@ -77,9 +77,13 @@ impl Lowering<'_> {
         let Some(n) = TEMPORARIES.iter().position(|temporary| *temporary == register) else {
             return self.temporary();
         };
-        if let Some(kept) = self.kept.get_mut(n) {
-            *kept = None;
+        // What is kept in it is kept on where there is room for that.
+        let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
+        let Some(kept) = self.kept.get_mut(n) else { return register };
+        if kept.is_some() && is_roomy {
+            return self.temporary();
         }
+        *kept = None;
         register
     }
 

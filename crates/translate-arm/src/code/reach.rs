@@ -30,6 +30,8 @@ pub(super) struct Reach {
     used: FxHashMap<u64, Uses>,
     /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
     pub refused: FxHashSet<u64>,
+    /// Instructions that had too few registers when they kept what was in some.
+    pub frugal: FxHashSet<u64>,
     /// It has no more source instructions than this.
     most: usize,
 }
@@ -64,6 +66,7 @@ impl Reach {
             returned: 0,
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
+            frugal: FxHashSet::default(),
             most,
         };
         let mut visited = FxHashSet::default();

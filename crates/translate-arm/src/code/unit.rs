@@ -28,13 +28,15 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
         match lower(&reach) {
             Ok(unit) => return unit,
             Err(Failure::Short(pc)) => {
-                reach.refused.insert(pc);
+                if !reach.frugal.insert(pc) {
+                    reach.refused.insert(pc);
+                }
             }
             Err(Failure::Long) => {
                 most /= 4;
-                let refused = reach.refused;
+                let (refused, frugal) = (reach.refused, reach.frugal);
                 reach = Reach::of(start, fetch, known, most);
-                reach.refused = refused;
+                (reach.refused, reach.frugal) = (refused, frugal);
             }
         }
     }

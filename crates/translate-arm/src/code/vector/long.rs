@@ -57,14 +57,21 @@ impl Lowering<'_> {
         }
     }
 
-    /// The second operand: a vector, or one lane in all of another's.
-    fn second(&mut self, i: Instruction, used: &[u8]) -> u8 {
+    /// The second operand: a vector, or one lane in all of another's, for which a vector may be `free`.
+    fn second(&mut self, i: Instruction, used: &[u8], free: Option<u8>) -> u8 {
         if i.bits(24, 1) == 0 {
             return self.lanes(i.rm(), i.is_whole());
         }
         let (number, lane) = lane_of(i);
         let m = self.lanes(number, true);
-        let to = self.borrow_vector(&[used, &[m]].concat());
+        if lane == 0 && i.bits(28, 1) != 0 {
+            // The lowest lane is a scalar as it is.
+            return m;
+        }
+        let to = match free {
+            Some(free) => free,
+            None => self.borrow_vector(&[used, &[m]].concat()),
+        };
         self.assembler.immediate(
             [La::VreplveiB, La::VreplveiH, La::VreplveiW, La::VreplveiD][i.size()],
             to,
@@ -77,7 +84,7 @@ impl Lowering<'_> {
     fn long(&mut self, i: Instruction, ops: Sizes, accumulates: bool) {
         let (d, unsigned) = (i.rd(), i.bits(29, 1) as usize);
         let n = self.lanes(i.rn(), i.is_whole());
-        let second = self.second(i, &[d, n]);
+        let second = self.second(i, &[d, n], None);
         let first = self.borrow_vector(&[d, n, second]);
         let other = self.borrow_vector(&[d, n, second]);
         self.widen_part(i, first, n, unsigned);
@@ -120,7 +127,7 @@ impl Lowering<'_> {
     fn by_lane(&mut self, i: Instruction) {
         let (d, is_whole) = (i.rd(), i.is_whole());
         let n = self.lanes(i.rn(), is_whole);
-        let second = self.second(i, &[d, n]);
+        let second = self.second(i, &[d, n], (i.op == Op::MulE && d != n).then_some(d));
         let ops = match i.op {
             Op::MlaE => MUL_ADD,
             Op::MlsE => MUL_SUB,
@@ -138,7 +145,8 @@ impl Lowering<'_> {
         let is_scalar = i.bits(28, 1) != 0;
         let is_whole = i.is_whole() && !is_scalar;
         let n = if is_scalar { self.scalar(i.rn(), i) } else { self.lanes(i.rn(), is_whole) };
-        let factor = self.second(i, &[d, n]);
+        let multiplies = matches!(i.op, Op::FmulE | Op::FmulSE);
+        let factor = self.second(i, &[d, n], (multiplies && d != n).then_some(d));
         let mut n = n;
         if matches!(i.op, Op::FmlsE | Op::FmlsSE) {
             // The product is negated: its first factor is.
@@ -147,7 +155,6 @@ impl Lowering<'_> {
             self.assembler.immediate(op, to, n, bit);
             n = to;
         }
-        let multiplies = matches!(i.op, Op::FmulE | Op::FmulSE);
         if is_scalar {
             if multiplies {
                 self.assembler.three([La::FmulS, La::FmulD][double], d, n, factor);

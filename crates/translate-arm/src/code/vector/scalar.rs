@@ -45,7 +45,7 @@ impl Lowering<'_> {
             }
             FaddpScalar => {
                 let n = self.lanes(i.rn(), true);
-                let second = self.borrow_vector(&[d, n]);
+                let second = if d == n { self.borrow_vector(&[d]) } else { d };
                 let (pick, add) =
                     if is_double { (La::VreplveiD, La::FaddD) } else { (La::VreplveiW, La::FaddS) };
                 self.assembler.immediate(pick, second, n, 1);
