@@ -96,14 +96,14 @@ int main(void) {
     handle(SIGSEGV, leave);
     handle(SIGBUS, leave);
     if (!sigsetjmp(back, 1)) *(volatile int *)0x123450 = 1;
-    printf("a store: %d at %p\n", caught == SIGSEGV && code == SEGV_MAPERR, where);
+    printf("a store: %d at %#lx\n", caught == SIGSEGV && code == SEGV_MAPERR, (unsigned long)where);
     caught = 0;
     if (!sigsetjmp(back, 1)) ((void (*volatile)(void))0x7654320)();
-    printf("a call: %d at %p\n", caught == SIGSEGV, where);
+    printf("a call: %d at %#lx\n", caught == SIGSEGV, (unsigned long)where);
     caught = 0;
     void (*volatile nowhere)(void) = NULL;
     if (!sigsetjmp(back, 1)) nowhere();
-    printf("a call of null: %d at %p\n", caught == SIGSEGV, where);
+    printf("a call of null: %d at %#lx\n", caught == SIGSEGV, (unsigned long)where);
     caught = 0;
     volatile int zero = 0, five = 5;
     printf("a division by zero: %d\n", five / zero);
