@@ -1,6 +1,8 @@
 //! The decoder and the printer.
 
-use longma_translate_arm::instruction::decode;
+use longma_translate::front_end::FrontEnd as _;
+use longma_translate_arm::Aarch64;
+use longma_translate_arm::instruction::{decode, patterns};
 use proptest::prelude::*;
 
 fn text(word: u32) -> String {
@@ -35,7 +37,20 @@ fn words_that_the_manual_leaves_open_are_no_instructions() {
     }
 }
 
+/// A word that is an instruction, mostly.
+fn word() -> impl Strategy<Value = u32> {
+    let rows: Vec<(u32, u32)> = patterns().collect();
+    (0..rows.len(), any::<u32>()).prop_map(move |(row, bits)| rows[row].0 | bits & !rows[row].1)
+}
+
 proptest! {
+    #[test]
+    fn any_words_become_code(words in prop::collection::vec(word(), 1..60)) {
+        let fetch = |pc: u64| words.get(pc as usize / 4).copied();
+        let unit = Aarch64::translate(0, &fetch, &|_| false);
+        prop_assert!(!unit.words.is_empty() && unit.entries.iter().any(|(pc, _)| *pc == 0));
+    }
+
     #[test]
     fn any_word_is_an_instruction_that_prints_or_none(word: u32, pc: u64) {
         if let Some(instruction) = decode(word) {
