@@ -31,7 +31,7 @@ thread_local! {
 /// Room for the structures of a call. Not below the stack pointer: another stack may lie there, or nothing.
 fn room<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     if ROOM.get() == 0 {
-        ROOM.set(memory_for(&cores.process().address_space(), F::ROOM_BYTES)?);
+        ROOM.set(memory_for(cores.process().address_space(), F::ROOM_BYTES)?);
     }
     Ok(ROOM.get())
 }
@@ -50,7 +50,7 @@ fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> 
     if F::SLOT_BYTES == 0 {
         return Some(0);
     }
-    let own = memory_for(&cores.process().address_space(), F::SLOT_BYTES).ok()?;
+    let own = memory_for(cores.process().address_space(), F::SLOT_BYTES).ok()?;
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     (view.read(slots, &mut bytes) && view.write(own, &bytes)).then_some(own)
 }

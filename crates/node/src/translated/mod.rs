@@ -149,7 +149,7 @@ impl<F: FrontEnd> Translated<F> {
         };
         let first_slots = match F::SLOT_BYTES {
             0 => 0,
-            bytes => memory_for(&process.address_space(), bytes).ok()?,
+            bytes => memory_for(process.address_space(), bytes).ok()?,
         };
         Some(Self {
             engine: Mutex::new(Engine::new(layout.clone())),
