@@ -49,7 +49,7 @@ fn what_cannot_be_run_is_named_with_the_reason_and_a_remedy() {
     place(&folder, "empty", b"");
     place(&folder, "tiny", b"\x7fE");
     place(&folder, "riscv", &altered(18, &[243, 0]));
-    place(&folder, "arm", &altered(18, &[183, 0]));
+    place(&folder, "arm", &altered(18, &[40, 0]));
     place(&folder, "narrow", &altered(4, &[1]));
     place(&folder, "big-endian", &altered(5, &[2]));
     place(&folder, "library", &altered(16, &[1]));
