@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use longma_loongarch::State;
 
 use super::registers::{GS_BASE, THREAD_POINTER};
+use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, CallResult, Structures};
 
 /// What to do for a call.
@@ -53,45 +54,18 @@ const MOST_EVENTS: u64 = 256;
 /// sizeof(struct epoll_event), which is packed.
 const EVENT_BYTES: u64 = 12;
 
-/// A row of `calls.tsv`: the name, and the others' number.
-type Row = (&'static str, Option<u64>);
-
-static CALLS: LazyLock<Vec<Option<Row>>> = LazyLock::new(|| {
-    let mut calls = vec![None; 512];
-    for line in include_str!("calls.tsv").lines().filter(|line| !line.starts_with('#')) {
-        let mut columns = line.split('\t');
-        let number = columns.next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
-        let name = columns.next().unwrap_or_default();
-        let generic = columns.next().and_then(|number| number.parse().ok());
-        calls[number] = Some((name, generic));
-    }
-    calls
-});
+static CALLS: LazyLock<Calls> = LazyLock::new(|| Calls::parse(include_str!("calls.tsv"), 0));
 
 /// The name of a call, if there is one of this number.
 pub fn name(number: u64) -> Option<&'static str> {
-    CALLS.get(usize::try_from(number).ok()?).copied().flatten().map(|(name, _)| name)
+    CALLS.find(number).map(|(name, _)| name)
 }
 
 fn generic(name: &str) -> u64 {
     // What x86 has under another name only.
     let known = [("prlimit64", 261), ("pselect6", 72), ("ppoll", 73), ("renameat2", 276)];
-    let found = CALLS.iter().flatten().find(|row| row.0 == name).and_then(|row| row.1);
-    found.or_else(|| known.iter().find(|row| row.0 == name).map(|row| row.1)).unwrap_or(u64::MAX)
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]))
-}
-
-fn fetch<const N: usize>(memory: &dyn Structures, address: u64) -> Result<[u8; N], u64> {
-    let mut bytes = [0; N];
-    if memory.read(address, &mut bytes) { Ok(bytes) } else { Err(EFAULT) }
-}
-
-fn store(memory: &dyn Structures, address: u64, words: &[u64]) -> Result<(), u64> {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    if memory.write(address, &bytes) { Ok(()) } else { Err(EFAULT) }
+    let other = || known.iter().find(|row| row.0 == name).map(|row| row.1);
+    CALLS.generic(name).or_else(other).unwrap_or(u64::MAX)
 }
 
 /// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.
@@ -102,8 +76,7 @@ pub fn prepare(
     room: u64,
     memory: &dyn Structures,
 ) -> Step {
-    let index = usize::try_from(number).unwrap_or(usize::MAX);
-    let Some((name, generic)) = CALLS.get(index).copied().flatten() else {
+    let Some((name, generic)) = CALLS.find(number) else {
         return Step::Done(Err(ENOSYS));
     };
     if name == "arch_prctl" {

@@ -3,5 +3,6 @@
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022; the front ends name their own.
 
 pub mod assembler;
+pub mod calls;
 pub mod engine;
 pub mod front_end;
