@@ -60,15 +60,33 @@ static void *compute(void *argument) {
     return (void *)x;
 }
 
+// Writes a function that returns `value`, and announces it where the architecture wants that.
+static void write_function(void *code, int value) {
+#if defined(__x86_64__)
+    unsigned char *bytes = code;
+    bytes[0] = 0xb8;
+    memcpy(bytes + 1, &value, 4);
+    bytes[5] = 0xc3;
+#elif defined(__aarch64__)
+    uint32_t *words = code;
+    words[0] = 0x52800000 | value << 5;
+    words[1] = 0xd65f03c0;
+    __builtin___clear_cache((char *)words, (char *)(words + 2));
+#else
+    uint32_t *words = code;
+    words[0] = 0x03e00008;
+    words[1] = 0x24020000 | value;
+    syscall(SYS_cacheflush, words, 8, 3);
+#endif
+}
+
 static void *generate(void *argument) {
     (void)argument;
     const int all = PROT_READ | PROT_WRITE | PROT_EXEC;
-    uint8_t *code = mmap(NULL, 65536, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *code = mmap(NULL, 65536, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     long sum = 0;
     for (int i = 0; i < 300; i++) {
-        code[0] = 0xb8; code[5] = 0xc3;
-        memcpy(code + 1, &i, 4);
-        
+        write_function(code, i);
         sum += ((int (*)(void))code)();
         if (i % 50 == 49) {
             munmap(code, 65536);
