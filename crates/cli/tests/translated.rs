@@ -201,3 +201,37 @@ fn programs_for_other_architectures_that_are_linked_dynamically_run_with_their_o
         }
     }
 }
+
+/// A shell or a compiler for LoongArch that executes the host's own programs; a program for x86-64 that executes another keeps it here.
+#[test]
+fn a_static_program_of_the_hosts_that_a_loongarch_program_executes_is_left_to_the_host() {
+    let directory = tempdir().unwrap();
+    let source = place(directory.path(), "processor.c", PROCESSOR.as_bytes());
+    let Some(processor) = for_x86(&source, &directory) else { return };
+    let native = text(&finish(&mut Command::new(&processor)).stdout);
+    let executer = place(directory.path(), "executer", &executable(&EXECUTER, &[]));
+    let by_another = finish(longma_run().arg(&executer).arg("--").arg(&processor));
+    assert_eq!((text(&by_another.stdout), by_another.status.code()), (native.clone(), Some(0)));
+    let by_itself = finish(longma_run().arg(&processor).arg("--").arg(&processor));
+    assert_eq!(by_itself.status.code(), Some(0), "{by_itself:?}");
+    assert_ne!(text(&by_itself.stdout), native, "it was left to the host");
+}
+
+/// Executes its first argument without arguments of its own.
+const EXECUTER: [u32; 7] =
+    [load(A0, SP, 16), add(A1, SP, 16), add(A2, ZERO, 0), add(A7, ZERO, 221), SYSCALL, EXIT[0], EXIT[1]];
+
+/// Tells by which processor it runs, after having executed its argument if it has one.
+const PROCESSOR: &str = r#"
+#include <cpuid.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    if (count > 1)
+        execv(words[1], (char *[]){words[1], NULL});
+    unsigned brand[12];
+    for (unsigned n = 0; n < 3; n++)
+        __get_cpuid(0x80000002 + n, brand + 4 * n, brand + 4 * n + 1, brand + 4 * n + 2, brand + 4 * n + 3);
+    printf("%.48s\n", (char *)brand);
+}
+"#;

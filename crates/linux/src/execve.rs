@@ -289,10 +289,7 @@ fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
 /// Whether this emulator runs the file.
 fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     match Image::parse(file, process.memory().limit()) {
-        // What the host runs with its own libraries it runs better than anybody; under a root it would leave that.
-        Ok(image) if image.architecture == Architecture::X86_64 && image.interpreter.is_some() => {
-            Ok(process.root.is_confined() || !cfg!(target_arch = "x86_64"))
-        }
+        Ok(image) if image.architecture == Architecture::X86_64 => Ok(!is_hosts(&image, process)),
         Ok(_) => Ok(true),
         Err(ElfError::Read(error)) => Err(error.into()),
         Err(
@@ -307,4 +304,13 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
         ) => Ok(false),
         Err(_) => Err(Errno(libc::ENOEXEC)),
     }
+}
+
+/// Whether a program for x86-64 is left to the host, which runs its own better than anybody: one that has the host's libraries, and any
+/// that a guest of another architecture executes (a compiler, a shell). Under a root it would leave that.
+fn is_hosts(image: &Image, process: &Process) -> bool {
+    let is_by_another = process.architecture() != Architecture::X86_64;
+    cfg!(target_arch = "x86_64")
+        && !process.root.is_confined()
+        && (image.interpreter.is_some() || is_by_another)
 }
