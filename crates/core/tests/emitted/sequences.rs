@@ -245,7 +245,7 @@ fn ways() -> Vec<Sequence> {
 fn others() -> Vec<Sequence> {
     let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
     let call_out =
-        vec![three(Op::AddD, 4, 4, 5), three(Op::VabsdB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
+        vec![three(Op::AddD, 4, 4, 5), three(Op::VdivB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
     vec![
         plain("load", "A load that may fault, and what it loads is used", load),
         plain("call_out", "An instruction that the interpreter executes, between others", call_out),

@@ -9,6 +9,7 @@ mod float;
 mod integer;
 mod memory;
 mod scratch;
+mod sequences;
 mod tracing;
 mod vector;
 mod vector_table;
@@ -254,7 +255,8 @@ impl Emitter<'_> {
             || self.atomic(instruction)
             || self.float(instruction)
             || self.scratch(instruction)
-            || self.vector(instruction);
+            || self.vector(instruction)
+            || self.vector_sequence(instruction);
         if !emitted {
             self.call_interpreter(instruction);
         }

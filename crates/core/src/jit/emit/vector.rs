@@ -23,7 +23,7 @@ const B: Register = Register::XMM1;
 const C: Register = Register::XMM2;
 
 /// A vector register in one of its two widths.
-fn sized(register: Register, is_wide: bool) -> Register {
+pub(super) fn sized(register: Register, is_wide: bool) -> Register {
     if is_wide { wide(register) } else { register }
 }
 
@@ -55,11 +55,11 @@ impl Emitter<'_> {
         true
     }
 
-    fn read_vector(&mut self, number: u8, scratch: Register, is_wide: bool) -> Register {
+    pub(super) fn read_vector(&mut self, number: u8, scratch: Register, is_wide: bool) -> Register {
         if is_wide { wide(self.vector_read_wide(number, scratch)) } else { self.vector_read(number, scratch) }
     }
 
-    fn vector_source(&self, number: u8, is_wide: bool) -> Arg {
+    pub(super) fn vector_source(&self, number: u8, is_wide: bool) -> Arg {
         match self.allocation.vector_host[usize::from(number)] {
             Some(index) => sized(VECTOR_HOSTS[usize::from(index)], is_wide).into(),
             None => vector_slot(number).into(),
@@ -67,7 +67,7 @@ impl Emitter<'_> {
     }
 
     /// Writes a register that was computed in either width.
-    fn write_vector(&mut self, number: u8, value: Register, is_wide: bool) {
+    pub(super) fn write_vector(&mut self, number: u8, value: Register, is_wide: bool) {
         if is_wide {
             let narrow = Register::XMM0 + (value as u32 - Register::YMM0 as u32);
             self.vector_write_wide(number, narrow);
@@ -181,6 +181,26 @@ impl Emitter<'_> {
             // What scalars of translated programs do: the lowest element into the lowest.
             Op::VextrinsD if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovsd_xmm_xmm_xmm),
             Op::VextrinsW if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovss_xmm_xmm_xmm),
+            Op::VextrinsB => {
+                self.move_element(
+                    i,
+                    Code::VEX_Vpextrb_r32m8_xmm_imm8,
+                    Code::VEX_Vpinsrb_xmm_xmm_r32m8_imm8,
+                    15,
+                );
+            }
+            Op::VextrinsH => {
+                self.move_element(
+                    i,
+                    Code::VEX_Vpextrw_r32_xmm_imm8,
+                    Code::VEX_Vpinsrw_xmm_xmm_r32m16_imm8,
+                    7,
+                );
+            }
+            Op::VextrinsW => self.move_word(i),
+            Op::VmskltzB => self.signs(i, Code::VEX_Vpmovmskb_r32_xmm),
+            Op::VmskltzW => self.signs(i, Code::VEX_Vmovmskps_r32_xmm),
+            Op::VmskltzD => self.signs(i, Code::VEX_Vmovmskpd_r32_xmm),
             Op::VreplveiW => self.shuffle_words(i, i.imm * 0x55, false),
             Op::VreplveiD => self.shuffle_words(i, [0x44, 0xee][i.imm as usize & 1], false),
             Op::Vshuf4iW => self.shuffle_words(i, i.imm, false),
@@ -259,6 +279,33 @@ impl Emitter<'_> {
         let old = self.vector_read(i.d, A);
         self.a.op4(code, old, old, if doubleword { value } else { low32(value) }, i.imm);
         self.vector_write(i.d, old);
+    }
+
+    /// An element of one register replaces one of another, by way of a general register.
+    fn move_element(&mut self, i: &Instruction, pick: Code, insert: Code, most: i32) {
+        let from = self.vector_read(i.j, A);
+        self.a.op3(pick, Register::EAX, from, i.imm & most);
+        let old = self.vector_read(i.d, A);
+        self.a.op4(insert, old, old, Register::EAX, i.imm >> 4 & most);
+        self.vector_write(i.d, old);
+    }
+
+    /// The same of words, which the host does at once.
+    fn move_word(&mut self, i: &Instruction) {
+        let (kept, from) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
+        let to = self.vector_target(i.d, A);
+        let choice = (i.imm & 3) << 6 | (i.imm >> 4 & 3) << 4;
+        self.a.op4(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, to, kept, from, choice);
+        self.vector_write(i.d, to);
+    }
+
+    /// The elements' highest bits, side by side.
+    fn signs(&mut self, i: &Instruction, code: Code) {
+        let from = self.vector_read(i.j, A);
+        self.a.op2(code, Register::EAX, from);
+        let to = self.vector_target(i.d, A);
+        self.a.op2(Code::VEX_Vmovd_xmm_rm32, to, Register::EAX);
+        self.vector_write(i.d, to);
     }
 
     fn pick_element(&mut self, i: &Instruction, code: Code, extend: Option<Code>) {

@@ -1,0 +1,120 @@
+//! Comparisons, the greater and the lesser of two, and clamping.
+
+use super::hosts::*;
+use super::steps::{Place, Place::*, Step, Step::*};
+use super::{Element, Named, Steps};
+use crate::jit::emit::vector_table::Pair;
+
+pub(super) const EQUAL: [Pair; 4] = [PCMPEQB, PCMPEQW, PCMPEQD, PCMPEQQ];
+pub(super) const GREATER: [Pair; 4] = [PCMPGTB, PCMPGTW, PCMPGTD, PCMPGTQ];
+const LESSER_SIGNED: [Pair; 3] = [PMINSB, PMINSW, PMINSD];
+const GREATER_SIGNED: [Pair; 3] = [PMAXSB, PMAXSW, PMAXSD];
+const LESSER_UNSIGNED: [Pair; 3] = [PMINUB, PMINUW, PMINUD];
+const GREATER_UNSIGNED: [Pair; 3] = [PMAXUB, PMAXUW, PMAXUD];
+
+/// The host's instruction for the lesser of two; it has none for doublewords.
+pub(super) fn lesser(element: Element) -> Option<Pair> {
+    let table = if element.is_unsigned { LESSER_UNSIGNED } else { LESSER_SIGNED };
+    table.get(element.index()).copied()
+}
+
+/// The same for the greater.
+pub(super) fn greater(element: Element) -> Option<Pair> {
+    let table = if element.is_unsigned { GREATER_UNSIGNED } else { GREATER_SIGNED };
+    table.get(element.index()).copied()
+}
+
+pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+    let element = named.only()?;
+    // Unsigned immediates are what the instruction holds; signed ones are extended.
+    let constant = Splat(B, element.splat(named.imm as u64));
+    match named.stem {
+        "sle" => ordered(element, K, true),
+        "slt" => ordered(element, K, false),
+        "slei" => with(constant, ordered(element, B, true)?),
+        "slti" => with(constant, ordered(element, B, false)?),
+        "seqi" => with(constant, vec![Two(EQUAL[element.index()], D, J, B)]),
+        "max" => extreme(element, K, greater(element), true),
+        "min" => extreme(element, K, lesser(element), false),
+        "maxi" => with(constant, extreme(element, B, greater(element), true)?),
+        "mini" => with(constant, extreme(element, B, lesser(element), false)?),
+        "sat" => clamped(element, named.imm),
+        _ => None,
+    }
+}
+
+/// A constant, and what is done with it.
+pub(super) fn with(constant: Step, mut steps: Steps) -> Option<Steps> {
+    steps.insert(0, constant);
+    Some(steps)
+}
+
+/// `j < k`, or `j <= k`. `k` may be B, which is not wanted any more then.
+fn ordered(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
+    let greater_than = GREATER[element.index()];
+    let not_c = [Splat(B, u64::MAX), Two(PXOR, D, C, B)];
+    if !element.is_unsigned {
+        return Some(if or_equal {
+            [vec![Two(greater_than, C, J, k)], not_c.to_vec()].concat()
+        } else if k.is_scratch() {
+            vec![Two(greater_than, D, k, J)]
+        } else {
+            return None;
+        });
+    }
+    let equal = EQUAL[element.index()];
+    Some(match (lesser(element), greater(element)) {
+        (Some(lesser), _) if or_equal => vec![Two(lesser, C, J, k), Two(equal, D, C, J)],
+        (_, Some(greater)) => [vec![Two(greater, C, J, k), Two(equal, C, C, J)], not_c.to_vec()].concat(),
+        _ => {
+            let mut steps = signs_changed(k);
+            match or_equal {
+                true => steps.extend([vec![Two(greater_than, C, A, B)], not_c.to_vec()].concat()),
+                false => steps.push(Two(greater_than, D, B, A)),
+            }
+            steps
+        }
+    })
+}
+
+/// A and B: j and k with the highest bits of their doublewords changed, so that signed comparisons order them as unsigned ones.
+fn signs_changed(k: Place) -> Steps {
+    vec![Splat(C, 1 << 63), Two(PXOR, A, C, J), Two(PXOR, B, C, k)]
+}
+
+fn extreme(element: Element, k: Place, host: Option<Pair>, greatest: bool) -> Option<Steps> {
+    if let Some(host) = host {
+        return Some(vec![Two(host, D, J, k)]);
+    }
+    if k.is_scratch() {
+        // The constant is wanted after the comparison, which for unsigned ones takes every scratch register.
+        return (!element.is_unsigned).then(|| vec![Two(PCMPGTQ, C, J, k), choice(k, greatest)]);
+    }
+    let mut steps = if element.is_unsigned { signs_changed(k) } else { Vec::new() };
+    steps.push(if element.is_unsigned { Two(PCMPGTQ, C, A, B) } else { Two(PCMPGTQ, C, J, k) });
+    steps.push(choice(k, greatest));
+    Some(steps)
+}
+
+/// j where C says that it is greater, or the other way round.
+fn choice(k: Place, greatest: bool) -> Step {
+    if greatest { Blend(D, k, J, C) } else { Blend(D, J, k, C) }
+}
+
+/// Signed or unsigned saturation to `imm + 1` bits.
+fn clamped(element: Element, imm: i32) -> Option<Steps> {
+    let (lesser, greater) = (lesser(element)?, greater(element)?);
+    // Of the field, an element has bits for less than its width.
+    let bits = imm as u32 & (element.bits - 1);
+    if element.is_unsigned {
+        let most = u64::MAX >> (63 - bits);
+        return Some(vec![Splat(B, element.splat(most)), Two(lesser, D, J, B)]);
+    }
+    let most = (1u64 << bits) - 1;
+    Some(vec![
+        Splat(B, element.splat(most)),
+        Two(lesser, A, J, B),
+        Splat(B, element.splat(!most)),
+        Two(greater, D, A, B),
+    ])
+}

@@ -1,0 +1,45 @@
+//! Rounding and conversions of floating point.
+
+use iced_x86::Code;
+
+use super::hosts::*;
+use super::steps::{Place::*, Step::*};
+use super::{Named, Steps};
+
+/// Both doublewords are the upper one.
+const UPPER_HALF: i32 = 0b11_10_11_10;
+
+pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+    let rounding = match named.stem {
+        // As the host's control register says, which follows the guest's.
+        "frint" => Some(4),
+        "frintrne" => Some(0),
+        "frintrm" => Some(1),
+        "frintrp" => Some(2),
+        "frintrz" => Some(3),
+        _ => None,
+    };
+    if let Some(mode) = rounding {
+        let code = if named.formats == "s" { ROUNDPS } else { ROUNDPD };
+        return Some(vec![One(code, D, J, mode)]);
+    }
+    if named.is_wide {
+        return None;
+    }
+    let widened = |code, is_upper| {
+        let upper = [One(PSHUFD, A, J, UPPER_HALF), Narrow(code, D, A)];
+        if is_upper { upper.to_vec() } else { vec![Narrow(code, D, J)] }
+    };
+    match (named.stem, named.formats) {
+        ("fcvtl", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, false)),
+        ("fcvth", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, true)),
+        ("ffintl", "d.w") => Some(widened(Code::VEX_Vcvtdq2pd_xmm_xmmm64, false)),
+        ("ffinth", "d.w") => Some(widened(Code::VEX_Vcvtdq2pd_xmm_xmmm64, true)),
+        ("fcvt", "s.d") => Some(vec![
+            Narrow(Code::VEX_Vcvtpd2ps_xmm_xmmm128, A, K),
+            Narrow(Code::VEX_Vcvtpd2ps_xmm_xmmm128, B, J),
+            Two(PUNPCKLQDQ, D, A, B),
+        ]),
+        _ => None,
+    }
+}

@@ -1,0 +1,268 @@
+//! LSX and LASX instructions that take several host instructions: what each becomes, as data, and how that is emitted.
+//! Not those that the host has one instruction for (see `vector_table.rs`).
+//! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2. The halves of a 256-bit register are independent in both, so that
+//! one sequence serves both widths.
+
+mod arithmetic;
+mod compare;
+mod float;
+mod hosts;
+mod shift;
+mod shuffle;
+mod steps;
+mod widening;
+
+use iced_x86::{Code, Register};
+use longma_loongarch::Instruction;
+
+use self::steps::{Place, Step, room_for_left};
+use super::{
+    Arg, Emitter,
+    vector::sized,
+    vector_table::{PBROADCASTQ, PCMPEQD, PXOR},
+};
+use crate::jit::registers::wide;
+
+/// The steps of an instruction.
+type Steps = Vec<Step>;
+
+/// The elements that an instruction works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Element {
+    bits: u32,
+    is_unsigned: bool,
+}
+
+impl Element {
+    /// `b`, `hu` and the like.
+    fn named(name: &str) -> Option<Self> {
+        let (letter, is_unsigned) = name.strip_suffix('u').map_or((name, false), |letter| (letter, true));
+        let bits = match letter {
+            "b" => 8,
+            "h" => 16,
+            "w" => 32,
+            "d" => 64,
+            _ => return None,
+        };
+        Some(Self { bits, is_unsigned })
+    }
+
+    /// 0 for bytes to 3 for doublewords: where such elements stand in a table of host instructions.
+    fn index(self) -> usize {
+        self.bits.trailing_zeros() as usize - 3
+    }
+
+    /// `value` in every element of 64 bits.
+    fn splat(self, value: u64) -> u64 {
+        let value = value & (u64::MAX >> (64 - self.bits));
+        (0..64 / self.bits).fold(0, |all, n| all | value << (n * self.bits))
+    }
+
+    fn sign(self) -> u64 {
+        self.splat(1 << (self.bits - 1))
+    }
+}
+
+/// An instruction by the parts of its name.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    stem: &'a str,
+    /// The elements named behind the stem; nothing for what names something else.
+    elements: [Option<Element>; 3],
+    /// All that stands behind the stem.
+    formats: &'a str,
+    imm: i32,
+    is_wide: bool,
+}
+
+impl Named<'_> {
+    /// The elements of an instruction that names one kind.
+    fn only(&self) -> Option<Element> {
+        self.elements[0].filter(|_| self.elements[1].is_none())
+    }
+}
+
+/// What an instruction becomes, if it is one of these, and whether it is 256 bits wide.
+fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
+    let name = i.op.mnemonic();
+    let (name, is_wide) = name.strip_prefix('x').map_or((name, false), |name| (name, true));
+    let (stem, formats) = name.strip_prefix('v')?.split_once('.')?;
+    let mut parts = formats.split('.');
+    let elements = [parts.next(), parts.next(), parts.next()].map(|part| part.and_then(Element::named));
+    let named = Named { stem, elements, formats, imm: i.imm, is_wide };
+    let steps = compare::steps(&named)
+        .or_else(|| arithmetic::steps(&named))
+        .or_else(|| shift::steps(&named))
+        .or_else(|| shuffle::steps(&named))
+        .or_else(|| widening::steps(&named))
+        .or_else(|| float::steps(&named))?;
+    Some((steps, is_wide))
+}
+
+impl Emitter<'_> {
+    /// Emits an instruction that takes several of the host's, or says that it is none of these.
+    pub(super) fn vector_sequence(&mut self, i: &Instruction) -> bool {
+        let Some((steps, is_wide)) = sequence(i) else { return false };
+        for (index, step) in steps.iter().enumerate() {
+            self.step(i, step, &steps[index + 1..], is_wide);
+        }
+        true
+    }
+
+    fn step(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) {
+        let target = match step.to() {
+            Place::D => self.vector_target(i.d, Register::XMM0),
+            scratch => scratch_register(scratch),
+        };
+        let to = sized(target, is_wide);
+        match *step {
+            Step::Splat(_, value) => self.splat(target, value, is_wide),
+            Step::Pattern(_, value) => self.pattern(target, value, is_wide),
+            Step::Move(_, from) => {
+                let from = self.operand(i, from, is_wide);
+                self.a.op2(hosts::MOVDQU.of(is_wide), to, from);
+            }
+            Step::Two(code, _, _, right) => {
+                let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
+                self.a.op3(code.of(is_wide), to, left, right);
+            }
+            Step::Choose(code, _, _, right, choice) => {
+                let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
+                self.a.op4(code.of(is_wide), to, left, right, choice);
+            }
+            Step::Blend(_, _, right, mask) => {
+                let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
+                let mask = sized(scratch_register(mask), is_wide);
+                self.a.op4(hosts::PBLENDVB.of(is_wide), to, left, right, mask);
+            }
+            Step::Shift(code, _, _, count) => {
+                let left = self.left(i, step, after, is_wide);
+                self.a.op3(code.of(is_wide), to, left, count);
+            }
+            Step::One(code, _, from, choice) => {
+                let from = self.operand(i, from, is_wide);
+                self.a.op3(code.of(is_wide), to, from, choice);
+            }
+            Step::Narrow(code, _, from) => {
+                let from = self.operand(i, from, false);
+                self.a.op2(code, target, from);
+            }
+        }
+        if step.to() == Place::D {
+            self.write_vector(i.d, to, is_wide);
+        }
+    }
+
+    fn register_number(i: &Instruction, place: Place) -> u8 {
+        match place {
+            Place::J => i.j,
+            Place::K => i.k,
+            Place::Third => i.a,
+            Place::Old => i.d,
+            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is no source"),
+        }
+    }
+
+    /// An operand that may be in memory.
+    fn operand(&self, i: &Instruction, place: Place, is_wide: bool) -> Arg {
+        if place.is_scratch() {
+            return sized(scratch_register(place), is_wide).into();
+        }
+        self.vector_source(Self::register_number(i, place), is_wide)
+    }
+
+    /// The left operand of a step, which has to be in a register.
+    fn left(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) -> Register {
+        let place = step.left().expect("a step with a left operand");
+        if place.is_scratch() {
+            return sized(scratch_register(place), is_wide);
+        }
+        let room = room_for_left(step, after).expect("every sequence has room: there is a test");
+        self.read_vector(Self::register_number(i, place), scratch_register(room), is_wide)
+    }
+
+    /// 64 bits everywhere.
+    fn splat(&mut self, to: Register, value: u64, is_wide: bool) {
+        let sized = sized(to, is_wide);
+        match value {
+            0 => self.a.op3(PXOR.of(is_wide), sized, sized, sized),
+            u64::MAX => self.a.op3(PCMPEQD.of(is_wide), sized, sized, sized),
+            _ => {
+                self.load_constant(Register::RAX, value);
+                self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, Register::RAX);
+                self.a.op2(PBROADCASTQ.of(is_wide), sized, to);
+            }
+        }
+    }
+
+    /// 128 bits in each half.
+    fn pattern(&mut self, to: Register, value: u128, is_wide: bool) {
+        self.load_constant(Register::RAX, value as u64);
+        self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, Register::RAX);
+        self.load_constant(Register::RAX, (value >> 64) as u64);
+        self.a.op4(Code::VEX_Vpinsrq_xmm_xmm_rm64_imm8, to, to, Register::RAX, 1);
+        if is_wide {
+            self.a.op4(Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, wide(to), wide(to), to, 1);
+        }
+    }
+}
+
+fn scratch_register(place: Place) -> Register {
+    match place {
+        Place::A => Register::XMM0,
+        Place::B => Register::XMM1,
+        Place::C => Register::XMM2,
+        _ => unreachable!("{place:?} is no scratch register"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_loongarch::Op;
+
+    use super::*;
+
+    fn all() -> impl Iterator<Item = (Op, i32, Steps)> {
+        Op::all().flat_map(|op| {
+            (0..=255).filter_map(move |imm| {
+                let (steps, _) = sequence(&Instruction { imm, ..Instruction::new(op) })?;
+                Some((op, imm, steps))
+            })
+        })
+    }
+
+    #[test]
+    fn the_destination_is_written_by_the_last_step_and_only_by_it() {
+        for (op, imm, steps) in all() {
+            let written: Vec<_> = steps.iter().map(|step| step.to() == Place::D).collect();
+            let (last, others) = written.split_last().unwrap();
+            assert!(*last && !others.contains(&true), "{op:?} {imm}: {steps:?}");
+        }
+    }
+
+    #[test]
+    fn every_source_has_room_if_no_guest_register_is_in_a_host_register() {
+        for (op, imm, steps) in all() {
+            for (index, step) in steps.iter().enumerate() {
+                let has_room = room_for_left(step, &steps[index + 1..]).is_some();
+                let needs = step.left().is_some_and(|left| !left.is_scratch());
+                assert!(has_room || !needs, "{op:?} {imm}: step {index} of {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_that_was_not_written() {
+        for (op, imm, steps) in all() {
+            for place in Place::SCRATCH {
+                assert!(!steps::is_wanted(&steps, place), "{op:?} {imm}: {place:?} of {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_are_many() {
+        let ops: std::collections::BTreeSet<_> = all().map(|(op, ..)| op.mnemonic()).collect();
+        assert!(ops.len() > 300, "{}", ops.len());
+    }
+}

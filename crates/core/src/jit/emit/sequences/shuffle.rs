@@ -1,0 +1,124 @@
+//! Elements that change their places.
+
+use super::hosts::*;
+use super::steps::{Place::*, Step::*};
+use super::{Element, Named, Steps};
+
+/// The number of each byte in 16.
+const BYTES: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
+
+pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+    let imm = named.imm;
+    match named.stem {
+        "bsll" => return Some(vec![Shift(PSLLDQ, D, J, imm & 15)]),
+        "bsrl" => return Some(vec![Shift(PSRLDQ, D, J, imm & 15)]),
+        _ => {}
+    }
+    let element = named.only()?;
+    match (named.stem, element.bits) {
+        ("packev", bits) => even_packed(bits),
+        ("packod", bits) => odd_packed(bits),
+        ("pickev", bits) => even_picked(bits),
+        ("pickod", bits) => odd_picked(bits),
+        ("shuf4i", 8) => Some(vec![Pattern(A, fours(imm)), Two(PSHUFB, D, J, A)]),
+        ("shuf4i", 16) => Some(vec![One(PSHUFLW, A, J, imm), One(PSHUFHW, D, A, imm)]),
+        ("permi", 32) => Some(vec![Choose(SHUFPS, D, J, Old, imm)]),
+        ("replvei" | "repl128vei", bits) => Some(replicated(element, imm & (128 / bits as i32 - 1))),
+        ("shuf", 8) => Some(bytes_of_two()),
+        ("extrins", 64) if !named.is_wide => Some(doubleword_inserted(imm)),
+        _ => None,
+    }
+}
+
+/// Even elements of k and j, side by side.
+fn even_packed(bits: u32) -> Option<Steps> {
+    Some(match bits {
+        8 => vec![
+            Splat(A, 0x00ff_00ff_00ff_00ff),
+            Two(PAND, A, A, K),
+            Shift(PSLLW, B, J, 8),
+            Two(POR, D, A, B),
+        ],
+        16 => vec![Shift(PSLLD, B, J, 16), Choose(PBLENDW, D, B, K, 0b0101_0101)],
+        32 => vec![Shift(PSLLQ, B, J, 32), Choose(PBLENDD, D, B, K, 0b0101_0101)],
+        _ => return None,
+    })
+}
+
+fn odd_packed(bits: u32) -> Option<Steps> {
+    Some(match bits {
+        8 => vec![
+            Splat(A, 0xff00_ff00_ff00_ff00),
+            Two(PAND, A, A, J),
+            Shift(PSRLW, B, K, 8),
+            Two(POR, D, A, B),
+        ],
+        16 => vec![Shift(PSRLD, B, K, 16), Choose(PBLENDW, D, B, J, 0b1010_1010)],
+        32 => vec![Shift(PSRLQ, B, K, 32), Choose(PBLENDD, D, B, J, 0b1010_1010)],
+        _ => return None,
+    })
+}
+
+/// Even elements of k, then those of j.
+fn even_picked(bits: u32) -> Option<Steps> {
+    let masked =
+        |mask, pack| vec![Splat(A, mask), Two(PAND, B, A, J), Two(PAND, A, A, K), Two(pack, D, A, B)];
+    Some(match bits {
+        8 => masked(0x00ff_00ff_00ff_00ff, PACKUSWB),
+        16 => masked(0x0000_ffff_0000_ffff, PACKUSDW),
+        32 => vec![Choose(SHUFPS, D, K, J, 0b10_00_10_00)],
+        _ => return None,
+    })
+}
+
+fn odd_picked(bits: u32) -> Option<Steps> {
+    Some(match bits {
+        8 => vec![Shift(PSRLW, A, K, 8), Shift(PSRLW, B, J, 8), Two(PACKUSWB, D, A, B)],
+        16 => vec![Shift(PSRLD, A, K, 16), Shift(PSRLD, B, J, 16), Two(PACKUSDW, D, A, B)],
+        32 => vec![Choose(SHUFPS, D, K, J, 0b11_01_11_01)],
+        _ => return None,
+    })
+}
+
+/// Where each byte comes from if those of four are ordered anew.
+fn fours(order: i32) -> u128 {
+    (0..16).fold(0, |all, n| {
+        let from = n & !3 | order as u32 >> (2 * (n & 3)) & 3;
+        all | u128::from(from) << (8 * n)
+    })
+}
+
+/// One element everywhere.
+fn replicated(element: Element, number: i32) -> Steps {
+    let bytes = element.bits / 8;
+    let one = (BYTES >> (element.bits * number as u32)) as u64;
+    debug_assert!(bytes <= 8, "an element has at most 64 bits");
+    vec![Splat(A, element.splat(one)), Two(PSHUFB, D, J, A)]
+}
+
+/// Any bytes of k (0 to 15) and j (16 to 31); the host's shuffle gives 0 for numbers with the highest bit set.
+fn bytes_of_two() -> Steps {
+    vec![
+        Splat(A, 0x1f1f_1f1f_1f1f_1f1f),
+        Two(PAND, A, A, Third),
+        Splat(B, 0x7070_7070_7070_7070),
+        Two(PADDB, B, B, A),
+        Move(C, K),
+        Two(PSHUFB, B, C, B),
+        Splat(C, 0x1010_1010_1010_1010),
+        Two(PSUBB, A, A, C),
+        Move(C, J),
+        Two(PSHUFB, A, C, A),
+        Two(POR, D, A, B),
+    ]
+}
+
+/// A doubleword of j replaces one of the destination.
+fn doubleword_inserted(imm: i32) -> Steps {
+    let (from, to) = (imm & 1, imm >> 4 & 1);
+    if to == 0 {
+        vec![Choose(SHUFPD, D, J, Old, from | 0b10)]
+    } else {
+        vec![Choose(SHUFPD, D, Old, J, from << 1)]
+    }
+}

@@ -1,0 +1,119 @@
+//! What a sequence of host instructions is made of, and what holds for all of them.
+//! Not how it is emitted (see `mod.rs`).
+
+use iced_x86::Code;
+
+use super::super::vector_table::Pair;
+
+/// Where an operand of a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Scratch.
+    A,
+    B,
+    C,
+    /// The instruction's sources.
+    J,
+    K,
+    /// The third source, of instructions that have four operands.
+    Third,
+    /// What the destination holds before the instruction.
+    Old,
+    /// The destination; only the last step writes it, as it may be one of the sources too.
+    D,
+}
+
+impl Place {
+    pub const SCRATCH: [Self; 3] = [Self::A, Self::B, Self::C];
+
+    pub fn is_scratch(self) -> bool {
+        Self::SCRATCH.contains(&self)
+    }
+}
+
+/// One host instruction, or the few that make a constant. The first place is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// `to = from`
+    Move(Place, Place),
+    /// `to = left op right`
+    Two(Pair, Place, Place, Place),
+    /// `to = left op right`, with a choice of elements.
+    Choose(Pair, Place, Place, Place, i32),
+    /// `to = mask ? right : left`, byte by byte.
+    Blend(Place, Place, Place, Place),
+    /// `to = from op count`
+    Shift(Pair, Place, Place, i32),
+    /// `to = op(from)`, with a choice of elements or a mode.
+    One(Pair, Place, Place, i32),
+    /// `to = op(from)` of an instruction that has no wide form with the same operands.
+    Narrow(Code, Place, Place),
+    /// 64 bits everywhere.
+    Splat(Place, u64),
+    /// 128 bits in each half.
+    Pattern(Place, u128),
+}
+
+impl Step {
+    pub fn to(&self) -> Place {
+        match *self {
+            Self::Move(to, ..)
+            | Self::Two(_, to, ..)
+            | Self::Choose(_, to, ..)
+            | Self::Blend(to, ..)
+            | Self::Shift(_, to, ..)
+            | Self::One(_, to, ..)
+            | Self::Narrow(_, to, ..)
+            | Self::Splat(to, _)
+            | Self::Pattern(to, _) => to,
+        }
+    }
+
+    /// The operand that has to be in a register, if it has to.
+    pub fn left(&self) -> Option<Place> {
+        match *self {
+            Self::Two(_, _, left, _)
+            | Self::Choose(_, _, left, _, _)
+            | Self::Blend(_, left, _, _)
+            | Self::Shift(_, _, left, _) => Some(left),
+            Self::Move(..) | Self::One(..) | Self::Narrow(..) | Self::Splat(..) | Self::Pattern(..) => None,
+        }
+    }
+
+    /// The operands that may be in memory, or are scratch.
+    pub fn others(&self) -> [Option<Place>; 2] {
+        match *self {
+            Self::Two(_, _, _, right) | Self::Choose(_, _, _, right, _) => [Some(right), None],
+            Self::Blend(_, _, right, mask) => [Some(right), Some(mask)],
+            Self::Move(_, from) | Self::One(_, _, from, _) | Self::Narrow(_, _, from) => [Some(from), None],
+            Self::Shift(..) | Self::Splat(..) | Self::Pattern(..) => [None, None],
+        }
+    }
+
+    fn reads(&self, place: Place) -> bool {
+        self.left() == Some(place) || self.others().contains(&Some(place))
+    }
+}
+
+/// Whether what is in `place` is still wanted by `steps`.
+pub(super) fn is_wanted(steps: &[Step], place: Place) -> bool {
+    for step in steps {
+        if step.reads(place) {
+            return true;
+        }
+        if step.to() == place {
+            return false;
+        }
+    }
+    false
+}
+
+/// A scratch register for the left operand of `step`, should that be in memory; `after` are the steps that follow.
+pub(super) fn room_for_left(step: &Step, after: &[Step]) -> Option<Place> {
+    let is_read = |place| step.others().contains(&Some(place));
+    let to = step.to();
+    if to.is_scratch() && !is_read(to) {
+        return Some(to);
+    }
+    Place::SCRATCH.into_iter().find(|&place| !is_read(place) && !is_wanted(after, place))
+}

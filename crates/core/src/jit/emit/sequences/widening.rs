@@ -1,0 +1,168 @@
+//! Elements that become twice as wide: by themselves, or for sums and products.
+
+use super::arithmetic::{ADD, SUBTRACT};
+use super::hosts::*;
+use super::steps::{Place, Place::*, Step::*};
+use super::{Element, Named, Steps};
+use crate::jit::emit::vector_table::Pair;
+
+const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
+const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
+const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
+const LOWER: [Pair; 3] = [PUNPCKLBW, PUNPCKLWD, PUNPCKLDQ];
+const UPPER: [Pair; 3] = [PUNPCKHBW, PUNPCKHWD, PUNPCKHDQ];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parity {
+    Even,
+    Odd,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    MultiplyAdd,
+}
+
+pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+    let (to, j, k) = match named.elements {
+        [Some(to), Some(both), None] => (to, both, both),
+        [Some(to), Some(j), Some(k)] => (to, j, k),
+        _ => return None,
+    };
+    if to.bits != 2 * j.bits {
+        return None;
+    }
+    match named.stem {
+        "exth" => return Some(whole(to, j, UPPER, None)),
+        "sllwil" => return Some(whole(to, j, LOWER, Some(named.imm & (j.bits as i32 - 1)))),
+        "haddw" => return Some(combined(Operation::Add, to, (j, Parity::Odd), (k, Parity::Even))),
+        "hsubw" => return Some(combined(Operation::Subtract, to, (j, Parity::Odd), (k, Parity::Even))),
+        _ => {}
+    }
+    let (stem, parity) = match named.stem.strip_suffix("wev") {
+        Some(stem) => (stem, Parity::Even),
+        None => (named.stem.strip_suffix("wod")?, Parity::Odd),
+    };
+    let operation = match stem {
+        "add" => Operation::Add,
+        "sub" => Operation::Subtract,
+        "mul" => Operation::Multiply,
+        "madd" => Operation::MultiplyAdd,
+        _ => return None,
+    };
+    Some(combined(operation, to, (j, parity), (k, parity)))
+}
+
+/// Half of j's elements, made wide, and shifted left.
+fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
+    let index = from.index();
+    let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
+        (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], A, B, A)],
+        // An element beside itself, and the lower one shifted out.
+        (false, Some(&right)) => {
+            vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, A, A, from.bits as i32)]
+        }
+        (false, None) => vec![Shift(PSRAD, A, J, 31), Move(B, J), Two(interleave[index], A, B, A)],
+    };
+    steps.push(Shift(LEFT[to.index()], D, A, count.unwrap_or(0)));
+    if count.is_none() {
+        // The interleaving or the shift before it is the last step then.
+        steps.pop();
+        let last = steps.pop().expect("there are three");
+        steps.push(match last {
+            Two(code, _, left, right) => Two(code, D, left, right),
+            Shift(code, _, from, count) => Shift(code, D, from, count),
+            other => other,
+        });
+    }
+    steps
+}
+
+fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element, Parity)) -> Steps {
+    let index = to.index();
+    if to.bits == 64 && matches!(operation, Operation::Multiply | Operation::MultiplyAdd) {
+        if let Some(steps) = word_products(operation, j, k) {
+            return steps;
+        }
+    }
+    let mut steps = widened(to, J, j, A, C);
+    steps.extend(widened(to, K, k, B, C));
+    match operation {
+        Operation::Add => steps.push(Two(ADD[index], D, A, B)),
+        Operation::Subtract => steps.push(Two(SUBTRACT[index], D, A, B)),
+        Operation::Multiply | Operation::MultiplyAdd => {
+            let multiply = match to.bits {
+                16 => vec![Two(PMULLW, A, A, B)],
+                32 => vec![Two(PMULLD, A, A, B)],
+                // Of 64 bits, one of the two is signed: the product of its lower half, and of its sign.
+                _ => mixed_product(),
+            };
+            steps.extend(multiply);
+            finish_product(&mut steps, operation, index);
+        }
+    }
+    steps
+}
+
+/// A is the product: it goes to the destination, or is added to it.
+fn finish_product(steps: &mut Steps, operation: Operation, index: usize) {
+    if operation == Operation::MultiplyAdd {
+        steps.push(Two(ADD[index], D, A, Old));
+    } else if let Some(Two(code, to, ..)) = steps.last_mut() {
+        debug_assert!(*to == A, "the product is the last that was made");
+        let _ = code;
+        *to = D;
+    }
+}
+
+/// Of words that are both signed or both unsigned, which the host multiplies in even places.
+fn word_products(operation: Operation, j: (Element, Parity), k: (Element, Parity)) -> Option<Steps> {
+    if j.0.is_unsigned != k.0.is_unsigned {
+        return None;
+    }
+    let multiply = if j.0.is_unsigned { PMULUDQ } else { PMULDQ };
+    let mut steps = match j.1 {
+        Parity::Even => vec![Two(multiply, A, J, K)],
+        Parity::Odd => vec![Shift(PSRLQ, A, J, 32), Shift(PSRLQ, B, K, 32), Two(multiply, A, A, B)],
+    };
+    finish_product(&mut steps, operation, 3);
+    Some(steps)
+}
+
+/// A (from unsigned words) times B (from signed ones), in 64 bits.
+fn mixed_product() -> Steps {
+    vec![
+        Shift(PSRLQ, C, B, 32),
+        Two(PMULUDQ, C, C, A),
+        Shift(PSLLQ, C, C, 32),
+        Two(PMULUDQ, A, A, B),
+        Two(PADDQ, A, A, C),
+    ]
+}
+
+/// The even or odd elements of a source in the places of two.
+fn widened(to: Element, source: Place, (from, parity): (Element, Parity), into: Place, free: Place) -> Steps {
+    let bits = from.bits as i32;
+    let index = to.index();
+    let signed = RIGHT_SIGNED.get(index).filter(|_| !from.is_unsigned);
+    let is_signed_word = !from.is_unsigned && signed.is_none();
+    match parity {
+        // The word beside itself, and above it its sign.
+        _ if is_signed_word => {
+            let order = if parity == Parity::Even { 0b10_10_00_00 } else { 0b11_11_01_01 };
+            vec![
+                One(PSHUFD, into, source, order),
+                Shift(PSRAD, free, into, 31),
+                Choose(PBLENDD, into, into, free, 0b1010_1010),
+            ]
+        }
+        Parity::Odd => vec![Shift(*signed.unwrap_or(&RIGHT[index]), into, source, bits)],
+        Parity::Even => vec![
+            Shift(LEFT[index], into, source, bits),
+            Shift(*signed.unwrap_or(&RIGHT[index]), into, into, bits),
+        ],
+    }
+}
