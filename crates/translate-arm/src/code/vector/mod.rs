@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod long;
+mod lookup;
 mod moves;
 mod reduce;
 mod scalar;
@@ -29,6 +30,8 @@ impl Lowering<'_> {
             || self.vector_shift(i)
             || self.vector_scalar(i)
             || self.vector_long(i)
+            || self.look_up(i)
+            || self.narrow_saturating(i)
             || self.structures(i)
     }
 

@@ -59,6 +59,29 @@ impl Lowering<'_> {
         self.put_lanes(d, true);
     }
 
+    /// SQXTN, UQXTN and SQXTUN: what does not fit becomes the nearest that does.
+    pub(super) fn narrow_saturating(&mut self, i: Instruction) -> bool {
+        use Op::*;
+        let ops = match i.op {
+            Sqxtn | Sqxtn2 => [La::VssraniBH, La::VssraniHW, La::VssraniWD],
+            Uqxtn | Uqxtn2 => [La::VssrlniBuH, La::VssrlniHuW, La::VssrlniWuD],
+            Sqxtun | Sqxtun2 => [La::VssraniBuH, La::VssraniHuW, La::VssraniWuD],
+            _ => return false,
+        };
+        let (d, n) = (i.rd(), self.lanes(i.rn(), true));
+        // The high half comes from what was in the destination, and is not wanted.
+        let to = self.borrow_vector(&[d, n]);
+        self.assembler.immediate(ops[i.size()], to, n, 0);
+        if i.is_whole() {
+            self.lanes(d, false);
+            self.join_halves(d, to, d);
+        } else {
+            self.assembler.three(La::VorV, d, to, to);
+        }
+        self.put_lanes(d, i.is_whole());
+        true
+    }
+
     fn move_immediate(&mut self, i: Instruction) {
         let (d, is_whole, cmode) = (i.rd(), i.is_whole(), i.bits(12, 4));
         let inverts = i.op == Op::Movi1;

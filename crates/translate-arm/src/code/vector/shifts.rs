@@ -1,5 +1,5 @@
 //! Shifts by immediates, widening and narrowing ones included.
-//! Not the rounding ones by a whole lane, those that insert, and those by registers: they are the engine's.
+//! Not the rounding ones by a whole lane: they are the engine's.
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::Op as La;
@@ -55,6 +55,8 @@ impl Lowering<'_> {
                 self.put_lanes(d, is_whole);
             }
             Sshll | Ushll | Sshll2 | Ushll2 => self.widen_lanes(i, size, left),
+            SliV | SriV => self.shift_and_insert(i, size, if i.op == SliV { left } else { right }),
+            UshlV | SshlV => self.shift_by_lanes(i),
             Shrn | Shrn2 => {
                 let n = self.lanes(i.rn(), true);
                 self.shift_and_narrow(i, n, size, right);
@@ -100,5 +102,76 @@ impl Lowering<'_> {
         let shifted = self.borrow_vector(&[i.rd(), n]);
         self.assembler.immediate(RIGHT[size + 1], shifted, n, amount);
         self.narrow(i, [La::VpickevB, La::VpickevH, La::VpickevW][size], [shifted, shifted]);
+    }
+
+    /// SLI and SRI: the bits that the shift leaves empty are those that the destination had there.
+    fn shift_and_insert(&mut self, i: Instruction, size: usize, amount: i32) {
+        let (d, is_whole, lane) = (i.rd(), i.is_whole(), 8 << size);
+        if amount == lane {
+            // SRI by a whole lane changes nothing but what is above.
+            self.lanes(d, is_whole);
+            return self.put_lanes(d, is_whole);
+        }
+        let (d, n) = (self.lanes(d, is_whole), self.lanes(i.rn(), is_whole));
+        let shifted = self.borrow_vector(&[d, n]);
+        let (shift, back) = if i.op == Op::SliV { (LEFT, RIGHT) } else { (RIGHT, LEFT) };
+        self.assembler.immediate(shift[size], shifted, n, amount);
+        if amount == 0 {
+            self.assembler.three(La::VorV, d, shifted, shifted);
+        } else {
+            self.assembler.immediate(shift[size], d, d, lane - amount);
+            self.assembler.immediate(back[size], d, d, lane - amount);
+            self.assembler.three(La::VorV, d, d, shifted);
+        }
+        self.put_lanes(d, is_whole);
+    }
+
+    /// USHL and SSHL: each lane by the lowest byte of another, to the right if that is negative.
+    fn shift_by_lanes(&mut self, i: Instruction) {
+        let (d, is_whole, size) = (i.rd(), i.is_whole(), i.size());
+        let is_signed = i.op == Op::SshlV;
+        let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
+        let used = [d, n, m];
+        let [by, right, limit, is_right] = [(); 4].map(|()| self.borrow_vector(&used));
+        let lane = 8 << size;
+        let all_but_byte = lane - 8;
+        // How far to the left, and to the right.
+        if all_but_byte == 0 {
+            self.assembler.three(La::VorV, by, m, m);
+        } else {
+            self.assembler.immediate(LEFT[size], by, m, all_but_byte);
+            self.assembler.immediate(RIGHT_SIGNED[size], by, by, all_but_byte);
+        }
+        self.assembler.two([La::VnegB, La::VnegH, La::VnegW, La::VnegD][size], right, by);
+        // Of bytes, 128 to the right has no positive number: what says the direction is read before the sign is changed.
+        self.assembler.immediate([La::VsltiB, La::VsltiH, La::VsltiW, La::VsltiD][size], is_right, by, 0);
+        self.within(limit, by, size);
+        let by_lanes = [La::VsllB, La::VsllH, La::VsllW, La::VsllD][size];
+        self.assembler.three(by_lanes, by, n, by);
+        self.assembler.three(La::VandV, by, by, limit);
+        if is_signed {
+            // As far as the sign goes.
+            let most = self.constant(i64::from(lane - 1));
+            let replicate = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD][size];
+            self.assembler.two(replicate, limit, most);
+            let least = [La::VminBu, La::VminHu, La::VminWu, La::VminDu][size];
+            let arithmetic = [La::VsraB, La::VsraH, La::VsraW, La::VsraD][size];
+            self.assembler.three(least, right, right, limit);
+            self.assembler.three(arithmetic, right, n, right);
+        } else {
+            self.within(limit, right, size);
+            let logical = [La::VsrlB, La::VsrlH, La::VsrlW, La::VsrlD][size];
+            self.assembler.three(logical, right, n, right);
+            self.assembler.three(La::VandV, right, right, limit);
+        }
+        self.assembler.three(La::VandV, right, right, is_right);
+        self.assembler.three(La::VorV, d, by, right);
+        self.put_lanes(d, is_whole);
+    }
+
+    /// All ones where a lane is less than its width, taken as unsigned.
+    fn within(&mut self, to: u8, from: u8, size: usize) {
+        self.assembler.immediate(RIGHT[size], to, from, 3 + size as i32);
+        self.assembler.immediate([La::VseqiB, La::VseqiH, La::VseqiW, La::VseqiD][size], to, to, 0);
     }
 }

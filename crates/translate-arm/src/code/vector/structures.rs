@@ -1,5 +1,5 @@
 //! Loads and stores of several vectors, and of single lanes.
-//! Not LD2 to LD4 and ST2 to ST4, which take lanes apart: they are the engine's.
+//! Not LD3, ST2 to ST4 and what is half a vector of LD2 and LD4, which take lanes apart: they are the engine's.
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), section C7.2; LoongArch Reference Manual, volume 2.
 
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -42,6 +42,7 @@ impl Lowering<'_> {
         match i.op {
             St11 | St11Post | St12 | St12Post | St13 | St13Post | St14 | St14Post => self.several(i, false),
             Ld11 | Ld11Post | Ld12 | Ld12Post | Ld13 | Ld13Post | Ld14 | Ld14Post => self.several(i, true),
+            Ld2 | Ld2Post | Ld4 | Ld4Post if i.is_whole() => self.taken_apart(i),
             Ld1r | Ld1rPost => {
                 let base = self.whole_or_stack(i.rn());
                 let size = i.bits(10, 2) as usize;
@@ -82,6 +83,36 @@ impl Lowering<'_> {
             self.assembler.immediate(op, register, base, i32::from(index) * bytes);
         }
         self.step(i, base, i64::from(count) * i64::from(bytes));
+    }
+
+    /// LD2 and LD4 of whole vectors: loaded as they lie, so that whatever faults has borrowed nothing, and then taken apart.
+    fn taken_apart(&mut self, i: Instruction) {
+        let size = i.bits(10, 2) as usize;
+        let even = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD][size];
+        let odd = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD][size];
+        let base = self.whole_or_stack(i.rn());
+        let count = count(i).unwrap_or(2);
+        let all: Vec<u8> = (0..count).map(|index| (i.rd() + index) & 31).collect();
+        for (index, &register) in all.iter().enumerate() {
+            self.put_lanes(register, true);
+            self.assembler.immediate(La::Vld, register, base, 16 * index as i32);
+        }
+        let first = self.borrow_vector(&all);
+        self.assembler.three(even, first, all[1], all[0]);
+        if let [a, b, c, d] = all[..] {
+            let second = self.borrow_vector(&all);
+            self.assembler.three(odd, second, b, a);
+            self.assembler.three(even, a, d, c);
+            self.assembler.three(odd, b, d, c);
+            self.assembler.three(odd, c, a, first);
+            self.assembler.three(even, a, a, first);
+            self.assembler.three(odd, d, b, second);
+            self.assembler.three(even, b, b, second);
+        } else {
+            self.assembler.three(odd, all[1], all[1], all[0]);
+            self.assembler.three(La::VorV, all[0], first, first);
+        }
+        self.step(i, base, i64::from(count) * 16);
     }
 
     /// The base moves by a register or, of 31, by what has been accessed.

@@ -73,6 +73,8 @@ struct Named<'a> {
     formats: &'a str,
     imm: i32,
     is_wide: bool,
+    /// Both sources are one register.
+    is_same: bool,
 }
 
 impl Named<'_> {
@@ -89,7 +91,7 @@ fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
     let (stem, formats) = name.strip_prefix('v')?.split_once('.')?;
     let mut parts = formats.split('.');
     let elements = [parts.next(), parts.next(), parts.next()].map(|part| part.and_then(Element::named));
-    let named = Named { stem, elements, formats, imm: i.imm, is_wide };
+    let named = Named { stem, elements, formats, imm: i.imm, is_wide, is_same: i.j == i.k };
     let steps = compare::steps(&named)
         .or_else(|| arithmetic::steps(&named))
         .or_else(|| shift::steps(&named))

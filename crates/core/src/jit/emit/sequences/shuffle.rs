@@ -24,6 +24,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         ("shuf4i", 16) => Some(vec![One(PSHUFLW, A, J, imm), One(PSHUFHW, D, A, imm)]),
         ("permi", 32) => Some(vec![Choose(SHUFPS, D, J, Old, imm)]),
         ("replvei" | "repl128vei", bits) => Some(replicated(element, imm & (128 / bits as i32 - 1))),
+        ("shuf", 8) if named.is_same => Some(bytes_of_one()),
         ("shuf", 8) => Some(bytes_of_two()),
         ("extrins", 64) if !named.is_wide => Some(doubleword_inserted(imm)),
         _ => None,
@@ -94,6 +95,11 @@ fn replicated(element: Element, number: i32) -> Steps {
     let one = (BYTES >> (element.bits * number as u32)) as u64;
     debug_assert!(bytes <= 8, "an element has at most 64 bits");
     vec![Splat(A, element.splat(one)), Two(PSHUFB, D, J, A)]
+}
+
+/// Any bytes, by the lowest four bits of their numbers.
+fn bytes_of_one() -> Steps {
+    vec![Splat(A, 0x0f0f_0f0f_0f0f_0f0f), Two(PAND, A, A, Third), Two(PSHUFB, D, K, A)]
 }
 
 /// Any bytes of k (0 to 15) and j (16 to 31); the host's shuffle gives 0 for numbers with the highest bit set.
