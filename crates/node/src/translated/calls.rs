@@ -17,6 +17,7 @@ const NUMBER: u8 = 11;
 const ARGUMENTS: [u8; 6] = [4, 5, 6, 7, 8, 9];
 const RT_SIGRETURN: u64 = 139;
 const CLONE: u64 = 220;
+const CLONE3: u64 = 435;
 const CLONE_SETTLS: u64 = 0x8_0000;
 /// Errors are the negative numbers from -1 to this.
 const LAST_ERROR: u64 = -4095i64 as u64;
@@ -53,6 +54,14 @@ fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn Structures, slots: u64) -> 
     let own = memory_for(cores.process().address_space(), F::SLOT_BYTES).ok()?;
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     (view.read(slots, &mut bytes) && view.write(own, &bytes)).then_some(own)
+}
+
+/// What is in a thread's slots before a call that may make a process. They are registers, which a child that borrows the memory
+/// (vfork) has of its own, but it sends back what it has put there.
+fn kept_slots<F: FrontEnd>(view: &dyn Structures, slots: u64, number: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; F::SLOT_BYTES as usize];
+    let may_borrow = F::SLOT_BYTES != 0 && matches!(number, CLONE | CLONE3);
+    (may_borrow && view.read(slots, &mut bytes)).then_some(bytes)
 }
 
 /// Gives the slots back of a thread that has ended.
@@ -128,7 +137,12 @@ impl<F: FrontEnd> Translated<F> {
         before: [u64; 32],
         (number, arguments, after): (u64, [u64; 6], F::After),
     ) -> Result<CallResult, Outcome> {
+        let view = self.view(cores);
+        let kept = kept_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
         let outcome = make(cores, core, thread, number, arguments);
+        if let Some(kept) = kept {
+            let _ = view.write(before[usize::from(F::SLOTS)], &kept);
+        }
         let state = &mut core.cpu().state;
         let stack = state.r(STACK_POINTER);
         let returned = state.r(ARGUMENTS[0]);

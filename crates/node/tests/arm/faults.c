@@ -86,7 +86,35 @@ static long behind_table(long which, long tested) {
     return found;
 }
 
+// An index that is loaded over after the comparison: what is compared is not the table's index any more.
+static long behind_other_index(long which, long tested) {
+    long found;
+    __asm__ volatile("adr x10, 3f\n\tmov x9, %2\n\tcmp x9, #5\n\tmov x9, %1\n\tldrsw x9, [x10, x9, lsl #2]\n\tadd x10, x10, x9\n\tbr x10\n"
+                     "3: .word 1f - 3b, 4f - 3b\n1: cset %0, eq\n\tb 2f\n4: cset %0, cs\n2:"
+                     : "=&r"(found)
+                     : "r"(which), "r"(tested)
+                     : "x9", "x10", "cc");
+    return found;
+}
+
+// A child that borrows the memory has registers of its own, all of them.
+static long parents_registers(void) {
+    long sum;
+    __asm__ volatile("mov x5, #1\n\tmov x6, #2\n\tmov x7, #4\n\tmov x25, #8\n\tmov x26, #16\n\tmov x27, #32\n\tmov x28, #64\n\tmov x16, #128\n\t"
+                     "mov x17, #256\n\tmov x0, #0x4111\n\tmov x1, #0\n\tmov x2, #0\n\tmov x3, #0\n\tmov x4, #0\n\tmov x8, #220\n\tsvc #0\n\t"
+                     "cbnz x0, 1f\n\tmov x5, #7\n\tmov x6, #7\n\tmov x7, #7\n\tmov x25, #7\n\tmov x26, #7\n\tmov x27, #7\n\tmov x28, #7\n\t"
+                     "mov x16, #7\n\tmov x17, #7\n\tmov x0, #0\n\tmov x8, #93\n\tsvc #0\n"
+                     "1: add x0, x5, x6\n\tadd x0, x0, x7\n\tadd x0, x0, x25\n\tadd x0, x0, x26\n\tadd x0, x0, x27\n\tadd x0, x0, x28\n\t"
+                     "add x0, x0, x16\n\tadd %0, x0, x17"
+                     : "=r"(sum)
+                     :
+                     : "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x16", "x17", "x25", "x26", "x27", "x28", "memory");
+    return sum;
+}
+
 int main(void) {
+    printf("registers after a child: %ld\n", parents_registers());
+    printf("behind another index: %ld %ld %ld\n", behind_other_index(0, 5), behind_other_index(1, 4), behind_other_index(1, 6));
     printf("behind the table:");
     for (long tested = -1; tested <= 7; tested += 2)
         for (long which = 0; which < 4; which++) printf(" %ld", behind_table(which, tested));

@@ -69,7 +69,39 @@ static void across(void) {
     printf(", %d, %d\n", brought, wrong);
 }
 
+// A comparison of what the index register held before the index was put there, and one whose register becomes the target.
+static long behind_other_index(long which, long tested) {
+    long found;
+    __asm__ volatile("lea 3f(%%rip), %%rdx\n\tmov %2, %%rcx\n\tcmp $5, %%rcx\n\tmov %1, %%rcx\n\tjmp *(%%rdx,%%rcx,8)\n"
+                     "1: sete %%al\n\tjmp 2f\n4: setc %%al\n2: movzbl %%al, %%eax\n\t"
+                     ".pushsection .data\n3: .quad 1b, 4b\n\t.popsection"
+                     : "=&a"(found)
+                     : "r"(which), "r"(tested)
+                     : "rcx", "rdx", "cc");
+    return found;
+}
+
+static long behind_reused(long left, long right) {
+    long found;
+    __asm__ volatile("mov %1, %%rcx\n\tcmp %2, %%rcx\n\tmovabs $1f, %%rcx\n\tjmp *%%rcx\n1: setc %%al\n\tmovzbl %%al, %%eax"
+                     : "=&a"(found)
+                     : "r"(left), "r"(right)
+                     : "rcx", "cc");
+    return found;
+}
+
+static long behind_sum(long left) {
+    long found;
+    __asm__ volatile("lea 1f(%%rip), %%rdx\n\tmov %1, %%rcx\n\tinc %%rcx\n\tjmp *%%rdx\n1: seto %%al\n\tmovzbl %%al, %%eax"
+                     : "=&a"(found)
+                     : "r"(left)
+                     : "rcx", "rdx", "cc");
+    return found;
+}
+
 int main(void) {
+    printf("behind others: %ld %ld %ld", behind_other_index(0, 5), behind_other_index(1, 4), behind_other_index(1, 6));
+    printf(" %ld %ld %ld %ld\n", behind_reused(1, 2), behind_reused(2, 1), behind_sum(0x7fffffffffffffff), behind_sum(1));
     printf("by table: %ld\n", by_table(0) + 10 * by_table(1) + 100 * by_table(2));
     printf("behind the table:");
     for (long tested = -1; tested <= 7; tested += 2)

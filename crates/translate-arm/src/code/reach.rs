@@ -263,12 +263,15 @@ fn is_call(jump: Instruction) -> bool {
 /// The flags that may be read where the indirect jump at the end of a block leads to. Compilers put a comparison that all cases of a switch begin
 /// with before its jump, and the branches that read it behind; of the check that the index is in the table nothing is read.
 fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
-    let mut indices = Vec::new();
+    let mut indices: Vec<u8> = Vec::new();
     for i in block.iter().rev().filter_map(|(_, i)| *i) {
         if uses(i).sets_flags {
             let is_check = i.op == Op::SubsImm && i.rd() == NONE && indices.contains(&i.rn());
             return if is_check { 0 } else { ALL };
         }
+        // What is put there later is not what was compared.
+        let written = uses(i).written;
+        indices.retain(|&index| index == NONE || written & 1 << index == 0);
         if i.row().operands.iter().any(|operand| matches!(operand, Operand::Address(b'r'))) {
             indices.push(i.rm());
         }

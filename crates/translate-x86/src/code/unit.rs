@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
-    Register, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register, RflagsBits,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -148,8 +148,7 @@ fn live_before(instruction: &Instruction, behind: u32) -> u32 {
 /// before its jump, and the branches that read it behind. By what has set the flags last:
 ///
 /// - of what computes the jump's address, and of the check that its index is in the table, nothing is read;
-/// - of a sum that it is zero or negative, which a test would say as well, and, where it is not a constant that is added, the carry;
-/// - of differences, comparisons, tests and others everything but AF, which is for decimal numbers.
+/// - of others everything but AF, which is for decimal numbers.
 ///
 /// A jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
 fn live_behind_jump(block: &[Instruction]) -> u32 {
@@ -157,27 +156,36 @@ fn live_behind_jump(block: &[Instruction]) -> u32 {
     if jump.is_ip_rel_memory_operand() {
         return 0;
     }
-    let writes_flags = |i: &&Instruction| i.rflags_modified() & ARITHMETIC != 0;
-    let Some(last) = before.iter().rev().find(writes_flags) else { return ARITHMETIC };
+    let writes_flags = |i: &Instruction| i.rflags_modified() & ARITHMETIC != 0;
+    let Some(at) = before.iter().rposition(writes_flags) else { return ARITHMETIC };
+    let (last, after) = (&before[at], &before[at + 1..]);
     let first = full(last, 0);
-    // Where the index is: in the jump, or in the load of what it jumps to.
     let target = full(jump, 0);
-    let load = before.iter().rev().find(|i| target != Register::None && full(i, 0) == target);
-    let indices = [Some(jump), load].map(|i| i.map_or(Register::None, |i| i.memory_index().full_register()));
-    let all = ARITHMETIC & !RflagsBits::AF;
-    let is_zero_or_negative = RflagsBits::ZF | RflagsBits::SF;
-    match last.mnemonic() {
-        Mnemonic::Cmp if first != Register::None && indices.contains(&first) => 0,
-        _ if target != Register::None && first == target => 0,
-        Mnemonic::Inc | Mnemonic::Dec => is_zero_or_negative,
-        Mnemonic::Add if !is_register_or_memory(last, 1) => is_zero_or_negative,
-        Mnemonic::Add => is_zero_or_negative | RflagsBits::CF,
-        _ => all,
+    if first != Register::None {
+        let computes_target =
+            first == target && writes(last, first) && !after.iter().any(|i| writes(i, first));
+        // Where the index is: in the jump, or in the load of what it jumps to. What is put there later is not what was compared.
+        let load = after.iter().position(|i| target != Register::None && full(i, 0) == target);
+        let index_at = |i: &Instruction| i.memory_index().full_register() == first;
+        let is_index = match load {
+            Some(load) => index_at(&after[load]) && !after[..load].iter().any(|i| writes(i, first)),
+            None => index_at(jump) && !after.iter().any(|i| writes(i, first)),
+        };
+        if computes_target || last.mnemonic() == Mnemonic::Cmp && is_index {
+            return 0;
+        }
     }
+    ARITHMETIC & !RflagsBits::AF
 }
 
-fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
-    matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
+/// Whether an instruction writes a register, be it in part.
+fn writes(i: &Instruction, register: Register) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(i).used_registers();
+    let is_written = |access| {
+        !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+    };
+    used.iter().any(|used| used.register().full_register() == register && is_written(used.access()))
 }
 
 /// The whole of the register that an operand is, if it is one.
