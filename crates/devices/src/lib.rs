@@ -14,6 +14,5 @@ pub use bus::{Bus, BusFault, Placement, PlainBus, Region};
 pub use device::{Answer, Count, Device};
 
 /// The register maps of every device, for the book and the C headers.
-pub fn register_maps() -> [&'static registers::RegisterMap; 4] {
-    [&idma::MAP, &cache_lock::MAP, &cam::MAP, &ethernet::mac::MAP]
-}
+pub static REGISTER_MAPS: &[&registers::RegisterMap] =
+    &[&idma::MAP, &cache_lock::MAP, &cam::MAP, &ethernet::mac::MAP];

@@ -1,6 +1,6 @@
 //! The book's chapter and the C header say of each register what the code says.
 
-use longma_devices::register_maps;
+use longma_devices::REGISTER_MAPS;
 use std::path::Path;
 
 const START: &str = "<!-- registers: generated -->\n";
@@ -23,7 +23,7 @@ fn the_chapter_lists_every_register_as_the_code_defines_it() {
     same("docs/src/devices.md", |chapter| {
         let (before, rest) = chapter.split_once(START).expect("the chapter marks where the tables start");
         let (_, after) = rest.split_once(END).expect("the chapter marks where the tables end");
-        let tables: String = register_maps()
+        let tables: String = REGISTER_MAPS
             .iter()
             .map(|map| {
                 format!(
@@ -44,14 +44,14 @@ fn the_header_defines_every_register_as_the_code_does() {
         let head = "/*\n * longma_registers.h: offsets and fields of the modelled devices' registers. Written by the test that compares it with the\n \
                     * device models; not to be edited.\n */\n#ifndef LONGMA_REGISTERS_H\n#define LONGMA_REGISTERS_H\n";
         let maps: String =
-            register_maps().iter().map(|map| format!("\n/* {} */\n{}", map.title, map.c_header())).collect();
+            REGISTER_MAPS.iter().map(|map| format!("\n/* {} */\n{}", map.title, map.c_header())).collect();
         format!("{head}{maps}\n#endif\n")
     });
 }
 
 #[test]
 fn every_register_has_a_place_of_its_own_and_fields_that_fit() {
-    for map in register_maps() {
+    for map in REGISTER_MAPS {
         for block in map.blocks {
             assert!(
                 block.base + block.stride * block.count <= map.bytes.max(block.base + block.stride),

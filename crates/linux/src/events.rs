@@ -10,7 +10,7 @@ use longma_guest::words::{u32_at, u64_at, words_of};
 
 use crate::Thread;
 use crate::arguments::{Arguments, INVALID, Returned, with_results};
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
@@ -71,7 +71,7 @@ fn wait_for_events(
         thread.with_mask(mask, |_, mask| {
             let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
             // SAFETY: the events lie in the guest's memory; the timeout and the mask are the host's own, or null.
-            unsafe { interruptible(number, arguments) }
+            unsafe { interruptible(number, WaitsFor::Files, arguments) }
         })
     })?;
     let mut host = vec![0; (HOST_EVENT_BYTES * ready) as usize];
@@ -101,8 +101,9 @@ pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
         let files = if count == 0 { 0 } else { results.structure(files, bytes)? };
         thread.with_mask(mask, |_, mask| {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
+            let arguments = [files, count, left, address_of(&mask), SET_BYTES, 0];
             // SAFETY: the files lie in the guest's memory or are of `results`, the rest is the host's own or null.
-            unsafe { interruptible(libc::SYS_ppoll, [files, count, left, address_of(&mask), SET_BYTES, 0]) }
+            unsafe { interruptible(libc::SYS_ppoll, WaitsFor::Files, arguments) }
         })
     });
     write_back(thread, timeout, &left);
@@ -135,7 +136,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
             let pair = [address_of(&mask), SET_BYTES];
             let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
             // SAFETY: the sets lie in the guest's memory or are of `results`, the rest is the host's own or null.
-            unsafe { interruptible(libc::SYS_pselect6, arguments) }
+            unsafe { interruptible(libc::SYS_pselect6, WaitsFor::Files, arguments) }
         })
     });
     write_back(thread, timeout, &left);

@@ -1,6 +1,8 @@
-//! What `longma-zoned` is studied with: the trees as published, a drive in simulated time, YCSB's workloads, and a soak.
+//! What `longma-zoned` is studied with: the trees as published, a drive in simulated time, YCSB's workloads and
+//! what they cost, and a soak.
 //! Not for keeping data: the map is `longma-zoned`'s. Nothing here is needed to use it.
 
+pub mod bench;
 mod modelled;
 pub mod paper;
 pub mod soak;

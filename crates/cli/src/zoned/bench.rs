@@ -1,18 +1,17 @@
 //! `longma zoned bench`: a map under a YCSB workload, on any device.
-//! Not a comparison with others: `bench/zoned` is.
-//! Source: YCSB's workloads; what a batch costs is measured by the host's clock.
+//! Not the workload and how it is run: that is `longma_zoned_lab::bench`.
 
 use super::device::{Device, Load, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, bar, interruption};
 use crate::machine::{print, print_json, table};
 use clap::ValueEnum;
 use longma_zoned::device::Counted;
-use longma_zoned::{Batch, KeyRange, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::{Distribution, Operation, Workload, scatter};
+use longma_zoned::{Store, ZonedDevice};
+use longma_zoned_lab::bench::{BenchOptions, Phase, bench};
+use longma_zoned_lab::ycsb::{Distribution, Workload};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Arguments of `longma zoned bench`.
 #[derive(clap::Args)]
@@ -72,159 +71,79 @@ fn workload(name: &str) -> Result<Workload, String> {
 pub fn run(arguments: &Arguments) -> Outcome {
     let device = Counted::new(arguments.new.format()?);
     let map = Store::open(device, arguments.load.options())?;
-    let workload = match arguments.distribution {
-        Some(choice) => arguments.workload.with(choice.distribution()),
-        None => arguments.workload,
-    };
     let stop = interruption();
     let bar = bar(arguments.records + arguments.operations, "operations");
-    let mut phases = Vec::new();
-    let load: Box<dyn Iterator<Item = Operation>> = Box::new((0..arguments.records).map(Operation::Insert));
-    let stream = Box::new(workload.stream(arguments.records, arguments.operations, arguments.load.seed));
-    for (name, operations) in [("load", load), (workload.name, stream)] {
-        let mut run = Run { map: &map, batch: Batch::new(), arguments, done: 0, changed_bytes: 0 };
-        let (begin, before) = (Instant::now(), map.device().counts());
-        for operation in operations {
-            run.step(operation)?;
-            bar.inc(1);
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-        run.apply()?;
-        map.sync()?;
-        let seconds = begin.elapsed().as_secs_f64();
-        let counts = map.device().counts().since(&before);
-        phases.push(Phase { name, operations: run.done, seconds, counts, changed_bytes: run.changed_bytes });
-    }
+    let phases = bench(&map, &arguments.options(), &|| stop.load(Ordering::Relaxed), &mut || bar.inc(1))?;
     bar.finish_and_clear();
     let interrupted = stop.load(Ordering::Relaxed);
-    report(arguments, &map, &phases)?;
+    report(arguments.format, &map, &phases)?;
     map.close()?;
     Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-/// What a phase took.
-struct Phase {
-    name: &'static str,
-    operations: u64,
-    seconds: f64,
-    counts: longma_zoned::device::Counts,
-    /// Bytes of keys and values that were put.
-    changed_bytes: u64,
-}
-
-/// A phase under way. Changes wait for their batch; a read of a record sees those before it.
-struct Run<'a> {
-    map: &'a Store<Counted<Device>>,
-    batch: Batch,
-    arguments: &'a Arguments,
-    done: u64,
-    changed_bytes: u64,
-}
-
-impl Run<'_> {
-    fn step(&mut self, operation: Operation) -> longma_zoned::Result<()> {
-        self.done += 1;
-        match operation {
-            Operation::Read(record) => {
-                self.apply()?;
-                self.map.get(&key(record)).map(|_| ())
-            }
-            Operation::Scan(record, length) => {
-                self.apply()?;
-                let mut rows = self.map.range(KeyRange::from(&key(record)));
-                let mut left = length;
-                while left > 0 && rows.next_row()?.is_some() {
-                    left -= 1;
-                }
-                Ok(())
-            }
-            Operation::Insert(record) | Operation::Update(record) => self.put(record),
-            Operation::ReadModifyWrite(record) => {
-                self.apply()?;
-                self.map.get(&key(record))?;
-                self.put(record)
-            }
-            Operation::Delete(record) => {
-                self.batch.delete(&key(record));
-                self.apply_if_full()
-            }
+impl Arguments {
+    fn options(&self) -> BenchOptions {
+        BenchOptions {
+            workload: match self.distribution {
+                Some(choice) => self.workload.with(choice.distribution()),
+                None => self.workload,
+            },
+            records: self.records,
+            operations: self.operations,
+            batch: self.batch as usize,
+            value_bytes: self.load.value_bytes,
+            seed: self.load.seed,
         }
     }
+}
 
-    fn put(&mut self, record: u64) -> longma_zoned::Result<()> {
-        let value: Vec<u8> = (0..self.arguments.load.value_bytes)
-            .map(|n| (record ^ self.done).wrapping_add(n.into()) as u8)
-            .collect();
-        self.batch.put(&key(record), &value);
-        self.changed_bytes += 8 + value.len() as u64;
-        self.apply_if_full()
-    }
-
-    fn apply_if_full(&mut self) -> longma_zoned::Result<()> {
-        if self.batch.len() < self.arguments.batch as usize { Ok(()) } else { self.apply() }
-    }
-
-    fn apply(&mut self) -> longma_zoned::Result<()> {
-        if !self.batch.is_empty() {
-            self.map.apply(&self.batch)?;
-            self.batch.clear();
+fn report(format: Format, map: &Store<Counted<Device>>, phases: &[Phase]) -> Outcome {
+    let block_bytes = map.device().geometry().block_bytes;
+    match format {
+        Format::Json => {
+            let phases: Vec<_> = phases.iter().map(|phase| document(phase, block_bytes)).collect();
+            print_json(&json!({ "device": map.device().name(), "phases": phases, "map": map.statistics() }))
         }
-        Ok(())
+        Format::Table => {
+            let mut rows = vec![HEADS.map(String::from).to_vec()];
+            rows.extend(phases.iter().map(|phase| row(phase, block_bytes)));
+            print(&table(&rows))
+        }
     }
 }
 
-fn key(record: u64) -> [u8; 8] {
-    scatter(record).to_be_bytes()
+fn document(phase: &Phase, block_bytes: u32) -> serde_json::Value {
+    json!({
+        "phase": phase.name, "operations": phase.operations, "seconds": phase.seconds,
+        "operations_per_s": phase.rate(), "device": phase.counts,
+        "written_per_byte_put": phase.written_per_byte_put(block_bytes),
+    })
 }
 
-fn report(arguments: &Arguments, map: &Store<Counted<Device>>, phases: &[Phase]) -> Outcome {
-    let block = f64::from(map.device().geometry().block_bytes);
-    let amplification =
-        |phase: &Phase| phase.counts.blocks_written() as f64 * block / phase.changed_bytes.max(1) as f64;
-    let rate = |phase: &Phase| phase.operations as f64 / phase.seconds;
-    if arguments.format == Format::Json {
-        let phases: Vec<_> = phases
-            .iter()
-            .map(|phase| {
-                json!({
-                    "phase": phase.name, "operations": phase.operations, "seconds": phase.seconds,
-                    "operations_per_s": rate(phase), "device": phase.counts,
-                    "written_per_byte_put": amplification(phase),
-                })
-            })
-            .collect();
-        return print_json(
-            &json!({ "device": map.device().name(), "phases": phases, "map": map.statistics() }),
-        );
-    }
-    let heads = [
-        "PHASE",
-        "OPERATIONS",
-        "SECONDS",
-        "PER SECOND",
-        "READS",
-        "WRITES",
-        "FLUSHES",
-        "RESETS",
-        "WRITTEN PER BYTE PUT",
+const HEADS: [&str; 9] = [
+    "PHASE",
+    "OPERATIONS",
+    "SECONDS",
+    "PER SECOND",
+    "READS",
+    "WRITES",
+    "FLUSHES",
+    "RESETS",
+    "WRITTEN PER BYTE PUT",
+];
+
+fn row(phase: &Phase, block_bytes: u32) -> Vec<String> {
+    let counts = phase.counts;
+    let cells = [
+        phase.name.to_string(),
+        phase.operations.to_string(),
+        format!("{:.3}", phase.seconds),
+        format!("{:.0}", phase.rate()),
+        counts.reads.to_string(),
+        counts.writes().to_string(),
+        counts.flushes.to_string(),
+        counts.resets.to_string(),
+        phase.written_per_byte_put(block_bytes).map_or("-".into(), |bytes| format!("{bytes:.2}")),
     ];
-    let mut rows = vec![heads.map(String::from).to_vec()];
-    for phase in phases {
-        let counts = phase.counts;
-        let cells = [
-            phase.name.to_string(),
-            phase.operations.to_string(),
-            format!("{:.3}", phase.seconds),
-            format!("{:.0}", rate(phase)),
-            counts.reads.to_string(),
-            counts.writes().to_string(),
-            counts.flushes.to_string(),
-            counts.resets.to_string(),
-            if phase.changed_bytes == 0 { "-".into() } else { format!("{:.2}", amplification(phase)) },
-        ];
-        rows.push(cells.to_vec());
-    }
-    print(&table(&rows))
+    cells.to_vec()
 }

@@ -14,7 +14,7 @@ use longma_guest::host::host_call;
 
 use crate::Process;
 use crate::simulated::identity::Id;
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 
 pub(crate) use crate::simulated::{Arguments, INVALID, Returned};
 
@@ -164,7 +164,7 @@ impl Argument {
 pub(crate) fn pass(
     process: &Process,
     number: i64,
-    waits: bool,
+    waits: Option<WaitsFor>,
     kinds: &[Kind],
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {
@@ -202,6 +202,11 @@ pub(crate) fn pass(
         // SAFETY: every pointer is null, into the reservation, or to `vectors` and `results`; rows of the table that are handed over
         // name only calls that touch no other memory of this process, whatever else of it they change (its descriptors, its
         // credentials).
-        unsafe { if waits { interruptible(number, host) } else { host_call(number, host) } }
+        unsafe {
+            match waits {
+                Some(what) => interruptible(number, what, host),
+                None => host_call(number, host),
+            }
+        }
     })
 }

@@ -17,7 +17,7 @@ use super::{Follow, Place, ProcFile, guest_path};
 use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Process, Thread};
 
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
@@ -100,8 +100,10 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
         // Opening a FIFO or a terminal waits.
-        // SAFETY: the path is live; the new descriptor is nobody else's.
-        unsafe { OwnedFd::from_raw_fd(interruptible(libc::SYS_openat, arguments)? as RawFd) }
+        // SAFETY: the path is live.
+        let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::OtherEnd, arguments) }?;
+        // SAFETY: the host has just made it, for us.
+        unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
     // Whatever the name was: a file about this process shows the guest.
     match ProcFile::behind(process, &opened) {

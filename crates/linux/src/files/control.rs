@@ -13,7 +13,7 @@ use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
 use crate::devices::HANDLE_INTERRUPTS;
 use crate::simulated::standing::{group_for_guest, group_on_host};
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Thread};
 
 use Argument::{In, InOut, Number, Out};
@@ -91,13 +91,17 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
     (0x8010_8906, 0x8010_8907, Out(16)), // SIOCGSTAMP_NEW, SIOCGSTAMPNS_NEW
 ];
 
-fn pass(thread: &Thread, number: i64, kind: Argument, arguments: Arguments) -> Returned {
+/// F_SETLKW waits.
+const FCNTL: (i64, WaitsFor) = (libc::SYS_fcntl, WaitsFor::Lock);
+/// TCSETSW waits, for a device.
+const IOCTL: (i64, WaitsFor) = (libc::SYS_ioctl, WaitsFor::Device);
+
+fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, arguments: Arguments) -> Returned {
     let [descriptor, request, value, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let value = kind.for_host(results, value)?;
-        // F_SETLKW and TCSETSW wait.
         // SAFETY: a number, or a pointer into the reservation or of `results` to what the request takes, which holds no pointers.
-        unsafe { interruptible(number, [descriptor, request, value, 0, 0, 0]) }
+        unsafe { interruptible(number, waits, [descriptor, request, value, 0, 0, 0]) }
     })
 }
 
@@ -108,7 +112,7 @@ pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
-    pass(thread, libc::SYS_fcntl, *kind, arguments)
+    pass(thread, FCNTL, *kind, arguments)
 }
 
 /// A call that may give a number to another file, or to none. Where descriptors are looked at for a confined guest, none does meanwhile.
@@ -166,7 +170,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     if request == FS_IOC_SETFLAGS {
         let file = Changeable::of(&thread.process, arguments[0])?;
         let [_, request, flags, ..] = arguments;
-        return pass(thread, libc::SYS_ioctl, In(4), [file.descriptor(), request, flags, 0, 0, 0]);
+        return pass(thread, IOCTL, In(4), [file.descriptor(), request, flags, 0, 0, 0]);
     }
     if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
         return foreground(thread, arguments);
@@ -182,7 +186,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
-        Some((.., kind)) => pass(thread, libc::SYS_ioctl, *kind, arguments),
+        Some((.., kind)) => pass(thread, IOCTL, *kind, arguments),
         // A descriptor that is closed, or only names a file, is worth its own error.
         // SAFETY: F_GETFL has no pointers.
         None => match unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFL) } {
@@ -209,8 +213,9 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let memory = thread.process.memory();
     let sets = request as u32 == TIOCSPGRP;
     let mut group = if sets { group_on_host(memory.load::<u32>(address)? as i32) } else { 0 };
+    let arguments = [descriptor, request, &raw mut group as u64, 0, 0, 0];
     // SAFETY: the number is live.
-    unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, &raw mut group as u64, 0, 0, 0]) }?;
+    unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }?;
     if !sets {
         memory.store(address, group_for_guest(group) as u32)?;
     }
@@ -223,8 +228,9 @@ fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -
     if descriptors::is_own(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
+    let arguments = [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0];
     // SAFETY: the structure is live and holds no pointers.
-    unsafe { interruptible(libc::SYS_ioctl, [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0]) }
+    unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }
 }
 
 fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
@@ -238,7 +244,7 @@ fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
         let mut host = [length as u64, results.structure(guest_buffer, length as u64)?];
         let arguments = [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0];
         // SAFETY: the structure is live and its buffer null, in the reservation or of `results`.
-        let returned = unsafe { interruptible(libc::SYS_ioctl, arguments) };
+        let returned = unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) };
         written = host[0] as u32;
         returned
     })?;

@@ -8,7 +8,7 @@ pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
 use crate::open_files::socket_option;
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use std::os::fd::RawFd;
@@ -33,14 +33,14 @@ pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Argume
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
     // SAFETY: the address is the host's own, or null.
-    unsafe { interruptible(libc::SYS_connect, [socket, pointer, length, 0, 0, 0]) }
+    unsafe { interruptible(libc::SYS_connect, WaitsFor::Connection, [socket, pointer, length, 0, 0, 0]) }
 }
 
 pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
         // SAFETY: the address and its length are the host's own or null.
-        unsafe { interruptible(libc::SYS_accept4, [socket, host, host_length, flags, 0, 0]) }
+        unsafe { interruptible(libc::SYS_accept4, WaitsFor::INPUT, [socket, host, host_length, flags, 0, 0]) }
     })
 }
 
@@ -60,8 +60,9 @@ pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let data = buffer(thread.process.memory(), data, bytes)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
+    let arguments = [socket, data, bytes, flags, address, length.into()];
     // SAFETY: the data lies in the guest's memory, the address is the host's own or null.
-    unsafe { interruptible(libc::SYS_sendto, [socket, data, bytes, flags, address, length.into()]) }
+    unsafe { interruptible(libc::SYS_sendto, WaitsFor::room_for_message(3), arguments) }
 }
 
 pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -70,8 +71,9 @@ pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
     with_address(thread, address, length, |host, host_length| {
         with_results(thread.process.memory(), |results| {
             let data = results.buffer(unwritten, data, bytes)?;
+            let arguments = [socket, data, bytes, flags, host, host_length];
             // SAFETY: the data lies in the guest's memory or is of `results`, the address and its length are the host's own or null.
-            unsafe { interruptible(libc::SYS_recvfrom, [socket, data, bytes, flags, host, host_length]) }
+            unsafe { interruptible(libc::SYS_recvfrom, WaitsFor::message(3), arguments) }
         })
     })
 }

@@ -11,7 +11,7 @@ use longma_guest::words::{i32_at, u32_at, u64_at, words_of};
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
 use crate::arguments::{Arguments, Results, Returned, Unwritten, Vectors, with_results};
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;
@@ -131,8 +131,9 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_name = name.pointer() as *mut libc::c_void;
         host.msg_namelen = name.length();
     }
+    let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
     // SAFETY: the header, its name, its control data and its vectors are the host's own, the buffers lie in the guest's memory.
-    unsafe { interruptible(libc::SYS_sendmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) }
+    unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::room_for_message(2), arguments) }
 }
 
 /// recvmsg.
@@ -152,9 +153,9 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
             host.msg_name = name.pointer() as *mut libc::c_void;
             host.msg_namelen = name.length();
         }
+        let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
         // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory or are of `results`.
-        let returned =
-            unsafe { interruptible(libc::SYS_recvmsg, [socket, &raw mut host as u64, flags, 0, 0, 0]) };
+        let returned = unsafe { interruptible(libc::SYS_recvmsg, WaitsFor::message(2), arguments) };
         (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
         returned
     })?;

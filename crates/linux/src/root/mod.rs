@@ -17,7 +17,7 @@ use longma_guest::host::descriptors;
 use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 
 pub(crate) use inside::{Inside, MEMORY, access_of, is_in_proc, is_switch, kernels_name, last_part, name_at};
 
@@ -185,9 +185,9 @@ fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    // Opening a FIFO waits for the other side.
+    let arguments = arguments(directory, path, how);
     // SAFETY: the pointers among the arguments are live, and a new descriptor disturbs nobody.
-    let descriptor = unsafe { interruptible(libc::SYS_openat2, arguments(directory, path, how)) }?;
+    let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
     // SAFETY: the host has just made it, for us.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }

@@ -17,7 +17,7 @@ use crate::arguments::{Arguments, INVALID, Returned, buffer};
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
-use crate::simulated::waits::interruptible;
+use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{Outcome, Thread, open_files};
 
 const SET_BYTES: u64 = 8;
@@ -205,8 +205,9 @@ pub(crate) fn rt_sigsuspend(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     let mask = thread.read_mask(set, size)?.ok_or(Errno(libc::EFAULT))?;
     thread.with_mask(Some(mask), |_, mask| {
         let mask = mask.unwrap_or(0);
+        let arguments = [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0];
         // SAFETY: the pointer is valid for 8 bytes.
-        unsafe { interruptible(libc::SYS_rt_sigsuspend, [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0]) }
+        unsafe { interruptible(libc::SYS_rt_sigsuspend, WaitsFor::Signals, arguments) }
     })
 }
 
@@ -221,13 +222,10 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Retu
         return Ok(signal as u64);
     }
     let mut found = [0u8; 128];
+    let arguments =
+        [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
     // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
-    let signal = unsafe {
-        interruptible(
-            libc::SYS_rt_sigtimedwait,
-            [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0],
-        )
-    }?;
+    let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, WaitsFor::Signals, arguments) }?;
     memory.write_optional(info, &thread.seen_by_guest(found))?;
     Ok(signal)
 }

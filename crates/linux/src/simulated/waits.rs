@@ -17,9 +17,11 @@ const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;
 const WRITE: i16 = libc::POLLOUT;
 
-/// What a host call waits for.
+/// What a host call waits for. Whoever makes one says it: a row of the table of system calls, or the function that a row names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
+pub(crate) enum WaitsFor {
+    /// A device, such as a disk: what is no part of the model, and takes none of its time.
+    Device,
     /// The descriptor in its first argument.
     Descriptor {
         /// Reading or writing.
@@ -31,81 +33,49 @@ enum Waits {
     Connection,
     /// A child: the argument that holds the options.
     Child(usize),
-    /// A lock that the call takes at once with another value in an argument: (argument, value or bits to add, errors that say no).
+    /// A lock, as flock and fcntl take it.
     Lock,
-    /// A FIFO's other end, if it opens one.
-    Other,
+    /// A FIFO's other end, if it opens one: openat and openat2.
+    OtherEnd,
     /// Files, and a time: see `polling`.
     Files,
-    /// Signals.
+    /// Signals: rt_sigsuspend and rt_sigtimedwait.
     Signals,
-    /// System V queues and semaphores: the argument that takes IPC_NOWAIT.
+    /// A System V queue: the argument that takes IPC_NOWAIT.
     Queue(usize),
     /// Something that cannot be asked without waiting.
     Unknown,
 }
 
-const fn descriptor(events: i16) -> Waits {
-    Waits::Descriptor { events, flags: None }
+impl WaitsFor {
+    /// That there is something to read from the descriptor.
+    pub(crate) const INPUT: Self = Self::Descriptor { events: READ, flags: None };
+    /// That the descriptor takes something.
+    pub(crate) const ROOM: Self = Self::Descriptor { events: WRITE, flags: None };
+
+    /// The same as [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say that it does not wait.
+    pub(crate) const fn message(flags: usize) -> Self {
+        Self::Descriptor { events: READ, flags: Some(flags) }
+    }
+
+    /// The same as [`WaitsFor::ROOM`], with such flags.
+    pub(crate) const fn room_for_message(flags: usize) -> Self {
+        Self::Descriptor { events: WRITE, flags: Some(flags) }
+    }
 }
 
-const fn message(events: i16, flags: usize) -> Waits {
-    Waits::Descriptor { events, flags: Some(flags) }
-}
-
-/// Calls that are not here do not wait for anything but the disk.
-const CALLS: &[(i64, Waits)] = &[
-    (libc::SYS_read, descriptor(READ)),
-    (libc::SYS_readv, descriptor(READ)),
-    (libc::SYS_preadv2, descriptor(READ)),
-    (libc::SYS_recvfrom, message(READ, 3)),
-    (libc::SYS_recvmsg, message(READ, 2)),
-    (libc::SYS_recvmmsg, message(READ, 3)),
-    (libc::SYS_accept4, descriptor(READ)),
-    (libc::SYS_write, descriptor(WRITE)),
-    (libc::SYS_writev, descriptor(WRITE)),
-    (libc::SYS_pwritev2, descriptor(WRITE)),
-    (libc::SYS_sendfile, descriptor(WRITE)),
-    (libc::SYS_sendto, message(WRITE, 3)),
-    (libc::SYS_sendmsg, message(WRITE, 2)),
-    (libc::SYS_sendmmsg, message(WRITE, 3)),
-    (libc::SYS_connect, Waits::Connection),
-    (libc::SYS_wait4, Waits::Child(2)),
-    (libc::SYS_waitid, Waits::Child(3)),
-    (libc::SYS_flock, Waits::Lock),
-    (libc::SYS_fcntl, Waits::Lock),
-    (libc::SYS_openat, Waits::Other),
-    (libc::SYS_openat2, Waits::Other),
-    (libc::SYS_ppoll, Waits::Files),
-    (libc::SYS_pselect6, Waits::Files),
-    (libc::SYS_epoll_pwait, Waits::Files),
-    (libc::SYS_epoll_pwait2, Waits::Files),
-    (libc::SYS_rt_sigsuspend, Waits::Signals),
-    (libc::SYS_rt_sigtimedwait, Waits::Signals),
-    (libc::SYS_msgrcv, Waits::Queue(4)),
-    (libc::SYS_msgsnd, Waits::Queue(3)),
-    (libc::SYS_semtimedop, Waits::Unknown),
-    (libc::SYS_mq_timedreceive, Waits::Unknown),
-    (libc::SYS_mq_timedsend, Waits::Unknown),
-    (libc::SYS_splice, Waits::Unknown),
-    (libc::SYS_tee, Waits::Unknown),
-    (libc::SYS_vmsplice, Waits::Unknown),
-    (libc::SYS_futex, Waits::Unknown),
-    (libc::SYS_futex_waitv, Waits::Unknown),
-];
-
-/// Makes host call `number` unless this thread's attention is requested before it begins, see [`interruptible_on_host`]. In simulated
-/// time, a call that would wait lets other threads run.
+/// Makes host call `number`, which may wait for `waits`, unless this thread's attention is requested before it begins, see
+/// [`interruptible_on_host`]. In simulated time, a call that would wait lets other threads run.
 ///
 /// # Errors
 /// As there.
 ///
 /// # Safety
-/// As there.
-pub(crate) unsafe fn interruptible(number: i64, arguments: Arguments) -> Returned {
+/// As there; and `waits` is what this call waits for, with its arguments where that says.
+pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
     match super::current() {
         // SAFETY: the caller's promise.
-        Some(context) => unsafe { wait(&context, number, arguments) },
+        Some(context) => unsafe { wait(&context, number, waits, arguments) },
         // SAFETY: the caller's promise.
         None => unsafe { interruptible_on_host(number, arguments) },
     }
@@ -115,23 +85,19 @@ pub(crate) unsafe fn interruptible(number: i64, arguments: Arguments) -> Returne
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
-pub(crate) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    let found = CALLS.iter().find(|(call, _)| *call == number);
-    let Some((_, waits)) = found else {
-        // SAFETY: the caller's promise.
-        return unsafe { interruptible_on_host(number, arguments) };
-    };
+unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
     // SAFETY: the caller's promise, here and below: the arguments are those of the call.
     unsafe {
-        match *waits {
-            Waits::Descriptor { events, flags } => transfer(context, number, arguments, events, flags),
-            Waits::Connection => connect(context, arguments),
-            Waits::Child(options) => wait_for_child(context, number, arguments, options),
-            Waits::Lock => take_lock(context, number, arguments),
-            Waits::Other => open(context, number, arguments),
-            Waits::Files => polling::wait(context, number, arguments),
-            Waits::Signals => polling::wait_for_signal(context, number, arguments),
-            Waits::Queue(flags) => {
+        match waits {
+            WaitsFor::Device => interruptible_on_host(number, arguments),
+            WaitsFor::Descriptor { events, flags } => transfer(context, number, arguments, events, flags),
+            WaitsFor::Connection => connect(context, arguments),
+            WaitsFor::Child(options) => wait_for_child(context, number, arguments, options),
+            WaitsFor::Lock => take_lock(context, number, arguments),
+            WaitsFor::OtherEnd => open(context, number, arguments),
+            WaitsFor::Files => polling::wait(context, number, arguments),
+            WaitsFor::Signals => polling::wait_for_signal(context, number, arguments),
+            WaitsFor::Queue(flags) => {
                 let mut at_once = arguments;
                 at_once[flags] |= libc::IPC_NOWAIT as u64;
                 let tried = host_call(number, at_once);
@@ -141,7 +107,7 @@ pub(crate) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
                     _ => tried,
                 }
             }
-            Waits::Unknown => outside(context, number, arguments),
+            WaitsFor::Unknown => outside(context, number, arguments),
         }
     }
 }

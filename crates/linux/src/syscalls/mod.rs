@@ -22,6 +22,7 @@ use crate::arguments::{self, Kind};
 use crate::process::{Completion, Interrupted};
 use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;
+use crate::simulated::waits::WaitsFor;
 use crate::simulated::{self, Simulation};
 use crate::{Outcome, Thread};
 
@@ -35,8 +36,8 @@ const A7: u8 = 11;
 pub(crate) enum Action {
     /// The host's call of this number does it, at once.
     Host(i64),
-    /// The host's call of this number does it, and may wait.
-    Waits(i64),
+    /// The host's call of this number does it, and may wait for this.
+    Waits(i64, WaitsFor),
     /// A function that gives a0.
     Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
     /// A function that may leave the registers otherwise. `pc` is already past the instruction.
@@ -147,8 +148,8 @@ impl Thread {
             arguments::pass(&thread.process, host, waits, row.arguments, arguments).map(Completion::Value)
         };
         let done = match row.action {
-            Action::Host(host) => pass(self, host, false),
-            Action::Waits(host) => pass(self, host, true),
+            Action::Host(host) => pass(self, host, None),
+            Action::Waits(host, what) => pass(self, host, Some(what)),
             Action::Call(function) => function(self, *arguments).map(Completion::Value),
             Action::Control(function) => function(self, state, *arguments),
             Action::Absent => Err(Errno(libc::ENOSYS)),

@@ -522,6 +522,10 @@ fn crossing(o: &Operation) -> Option<Register> {
             index @ 0..2 => lane(&o.j, index),
             index => lane(&o.d, index - 2),
         }),
+        "vhseli" => Box::new(|i| {
+            let [low, high] = [lane(&o.j, 2 * (i / 2)), lane(&o.j, 2 * (i / 2) + 1)];
+            if imm / [1, 2, 4, 8][i] % 2 == 1 { high } else { low }
+        }),
         _ => return None,
     };
     Some(o.lanes(bits, f))

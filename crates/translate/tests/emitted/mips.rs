@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use longma_translate_mips::Mips64;
 use longma_translate_mips::instruction::{decode, patterns};
 
-use crate::text::{OUTSIDE, Single, Source, sequence, single};
+use crate::text::{self, OUTSIDE, Source, bytes, single};
 
 const HEAD: &str = "\
 # The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
@@ -35,18 +35,13 @@ pub fn texts() -> BTreeMap<&'static str, String> {
         };
         let slot: &[u32] = if instruction.has_delay_slot() { &[NOP] } else { &[] };
         let code = [&[word], slot, &[JUMP, NOP]].concat();
-        texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&shown(&bytes(&code)));
+        texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&shown(&code));
     }
     texts
 }
 
-fn bytes(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn shown(code: &[u8]) -> String {
-    let Single { source, count, text } = single::<Mips64>(&Source { code, outside: &[] });
-    format!("{source}: {count}\n{text}")
+fn shown(code: &[u32]) -> String {
+    single::<Mips64>(&Source { code: &bytes(code), outside: &[] }).shown()
 }
 
 /// What it is, and its words.
@@ -83,9 +78,5 @@ const SEQUENCES: &[(&str, &[u32])] = &[
 
 /// All of them.
 pub fn sequences() -> String {
-    let head = "# MIPS64 and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n";
-    let texts = SEQUENCES
-        .iter()
-        .map(|(what, words)| sequence::<Mips64>(what, &Source { code: &bytes(words), outside: &[] }));
-    head.to_string() + &texts.collect::<String>()
+    text::sequences::<Mips64>(SEQUENCES.iter().map(|(what, words)| (*what, bytes(words))))
 }

@@ -142,13 +142,49 @@ pub fn single<F: FrontEnd>(source: &Source) -> Single {
 /// What [`single`] gives.
 #[derive(PartialEq, Eq)]
 pub struct Single {
-    pub source: String,
-    pub count: String,
-    pub text: String,
+    source: String,
+    count: String,
+    text: String,
+}
+
+impl Single {
+    /// As it stands in a file.
+    pub fn shown(&self) -> String {
+        let Self { source, count, text } = self;
+        format!("{source}: {count}\n{text}")
+    }
+}
+
+/// The text of an instruction behind which no flag is read, as behind code that begins with `no_flags`; and, where that is something else,
+/// what it becomes where all are.
+pub fn with_and_without_flags<F: FrontEnd>(code: &[u8], no_flags: &[u8]) -> String {
+    let without = single::<F>(&Source { code, outside: no_flags });
+    let with = single::<F>(&Source { code, outside: &[] });
+    let mut shown = without.shown();
+    if with.text != without.text {
+        write!(shown, "  with flags: {}\n{}", with.count, with.text).expect("memory");
+    }
+    shown
+}
+
+/// The bytes of instructions that are words.
+pub fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The text of sequences, each with what it is and its code.
+pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u8>)>) -> String {
+    let head = format!(
+        "# {} and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n",
+        F::NAME
+    );
+    let texts =
+        code.into_iter().map(|(what, code)| sequence::<F>(what, &Source { code: &code, outside: &[] }));
+    head + &texts.collect::<String>()
 }
 
 /// The pieces of a sequence, one after another.
-pub fn sequence<F: FrontEnd>(what: &str, source: &Source) -> String {
+fn sequence<F: FrontEnd>(what: &str, source: &Source) -> String {
     let pieces = pieces::<F>(source);
     let all: usize = pieces.iter().map(|piece| count(&piece.words)).sum();
     let mut text = format!("== {what}: {all}\n\n");

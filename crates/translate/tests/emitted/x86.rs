@@ -2,13 +2,12 @@
 //! Not what stands around it (see `x86_sequences.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use iced_x86::{Code, CpuidFeature, FlowControl, Instruction, Mnemonic};
 use longma_translate_x86::X86_64;
 
 use crate::operands::{Form, encoded};
-use crate::text::{OUTSIDE, SOURCE, Single, Source, single};
+use crate::text::{OUTSIDE, SOURCE, Source, single, with_and_without_flags};
 
 const HEAD: &str = "\
 # The LoongArch code of one instruction, with the number of its instructions; renewed as tests/emitted/main.rs says.
@@ -44,16 +43,12 @@ fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
     let behind = SOURCE + code.len() as u64 + 5;
     code.push(0xe9);
     code.extend(((OUTSIDE - behind) as u32).to_le_bytes());
-    let Single { source, count, text } = single::<X86_64>(&Source { code: &code, outside: NO_FLAGS });
-    let mut shown = format!("{source}: {count}\n{text}");
     // With LOCK the flags are computed as without.
     if instruction.rflags_modified() != 0 && !instruction.has_lock_prefix() {
-        let with = single::<X86_64>(&Source { code: &code, outside: &[] });
-        if with.text != text {
-            write!(shown, "  with flags: {}\n{}", with.count, with.text).expect("memory");
-        }
+        with_and_without_flags::<X86_64>(&code, NO_FLAGS)
+    } else {
+        single::<X86_64>(&Source { code: &code, outside: NO_FLAGS }).shown()
     }
-    shown
 }
 
 /// The file that an instruction's code is in.

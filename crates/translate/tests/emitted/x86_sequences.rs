@@ -3,7 +3,7 @@
 
 use longma_translate_x86::X86_64;
 
-use crate::text::{Source, sequence};
+use crate::text;
 
 /// What it is, and its bytes.
 const SEQUENCES: &[(&str, &[u8])] = &[
@@ -84,7 +84,5 @@ const SEQUENCES: &[(&str, &[u8])] = &[
 
 /// All of them.
 pub fn text() -> String {
-    let head = "# x86-64 and the LoongArch code that it becomes, with the number of its instructions; renewed as tests/emitted/main.rs says.\n\n";
-    let texts = SEQUENCES.iter().map(|(what, code)| sequence::<X86_64>(what, &Source { code, outside: &[] }));
-    head.to_string() + &texts.collect::<String>()
+    text::sequences::<X86_64>(SEQUENCES.iter().map(|(what, code)| (*what, code.to_vec())))
 }

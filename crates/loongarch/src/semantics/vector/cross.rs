@@ -54,6 +54,7 @@ pub(super) const FAMILIES: &[&[(&str, WholeFunction)]] = &[
         ("xvperm.w", permute_by_register),
         ("xvpermi.d", permute_doublewords),
         ("xvpermi.q", permute_quadwords),
+        ("xvhseli.d", select_doublewords),
         ("vext2xv.h.b", extend::<i8, i16>),
         ("vext2xv.w.b", extend::<i8, i32>),
         ("vext2xv.d.b", extend::<i8, i64>),
@@ -136,6 +137,13 @@ fn permute_quadwords(state: &mut State, instruction: &Instruction) {
     let quads = [j[0], j[1], d[0], d[1]];
     let imm = instruction.imm as usize;
     write_halves::<2>(state, instruction.d, [quads[imm & 3], quads[imm >> 4 & 3]]);
+}
+
+/// Each doubleword is one of the two of its half; the immediate's highest bit says nothing. In no manual, but in assemblers.
+fn select_doublewords(state: &mut State, instruction: &Instruction) {
+    let from = read_halves(state, instruction.j);
+    let selected = lanes(|i| lane::<u64>(from, i & 2 | (instruction.imm >> i) as usize & 1));
+    write_halves::<2>(state, instruction.d, selected);
 }
 
 /// `value` at the width of `W`, sign-extended if `T` is signed.

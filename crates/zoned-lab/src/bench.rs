@@ -1,0 +1,288 @@
+//! A map under one of YCSB's workloads: loaded, then worked, each phase timed and its device's work counted.
+//! Not a comparison with other maps, which `bench/zoned` is; and no value is checked, which `soak` does.
+//! Source: YCSB, whose benchmark has these two phases; time is the host's clock.
+
+use crate::ycsb::{Operation, Workload, scatter};
+use longma_zoned::device::{Counted, Counts, ZonedDevice};
+use longma_zoned::error::Result;
+use longma_zoned::map::KeyRange;
+use longma_zoned::store::{Batch, Store};
+use std::time::Instant;
+
+/// What a bench does.
+#[derive(Clone, Copy, Debug)]
+pub struct BenchOptions {
+    /// What follows the load.
+    pub workload: Workload,
+    /// Records that are loaded first, in the order of their numbers.
+    pub records: u64,
+    /// Operations that follow.
+    pub operations: u64,
+    /// Changes that are written together, at least 1.
+    pub batch: usize,
+    /// How long values are, bytes.
+    pub value_bytes: u32,
+    /// Chooses the operations.
+    pub seed: u64,
+}
+
+/// What a phase took.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// `load`, or the workload's name.
+    pub name: &'static str,
+    /// Operations done.
+    pub operations: u64,
+    /// How long they took, until all was safe.
+    pub seconds: f64,
+    /// What the device did meanwhile.
+    pub counts: Counts,
+    /// Bytes of keys and values that were put.
+    pub put_bytes: u64,
+}
+
+impl Phase {
+    /// Operations in a second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds
+    }
+
+    /// Bytes that a device with blocks of `block_bytes` wrote for a byte that was put; nothing if none was.
+    pub fn written_per_byte_put(&self, block_bytes: u32) -> Option<f64> {
+        let written = self.counts.blocks_written() as f64 * f64::from(block_bytes);
+        (self.put_bytes != 0).then(|| written / self.put_bytes as f64)
+    }
+}
+
+/// Loads a map, which should be empty, and runs the workload on it until `stop` says so; `tick` is called after each operation. What was
+/// done is in the map then and safe, and the phases that were begun are returned, in order.
+///
+/// # Errors
+/// As the map's.
+pub fn bench<D: ZonedDevice>(
+    store: &Store<Counted<D>>,
+    options: &BenchOptions,
+    stop: &dyn Fn() -> bool,
+    tick: &mut dyn FnMut(),
+) -> Result<Vec<Phase>> {
+    let BenchOptions { workload, records, operations, seed, .. } = *options;
+    let mut load = (0..records).map(Operation::Insert);
+    let mut phases = vec![Run::new(store, options).phase("load", &mut load, stop, tick)?];
+    if !stop() {
+        let mut stream = workload.stream(records, operations, seed);
+        phases.push(Run::new(store, options).phase(workload.name, &mut stream, stop, tick)?);
+    }
+    Ok(phases)
+}
+
+/// A phase under way. Changes wait for their batch; a read sees those before it.
+struct Run<'a, D> {
+    store: &'a Store<Counted<D>>,
+    options: &'a BenchOptions,
+    batch: Batch,
+    done: u64,
+    put_bytes: u64,
+}
+
+impl<'a, D: ZonedDevice> Run<'a, D> {
+    fn new(store: &'a Store<Counted<D>>, options: &'a BenchOptions) -> Self {
+        Self { store, options, batch: Batch::new(), done: 0, put_bytes: 0 }
+    }
+
+    fn phase(
+        mut self,
+        name: &'static str,
+        operations: &mut dyn Iterator<Item = Operation>,
+        stop: &dyn Fn() -> bool,
+        tick: &mut dyn FnMut(),
+    ) -> Result<Phase> {
+        let (begin, before) = (Instant::now(), self.store.device().counts());
+        for operation in operations {
+            self.step(operation)?;
+            tick();
+            if stop() {
+                break;
+            }
+        }
+        self.apply()?;
+        self.store.sync()?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let counts = self.store.device().counts().since(&before);
+        Ok(Phase { name, operations: self.done, seconds, counts, put_bytes: self.put_bytes })
+    }
+
+    fn step(&mut self, operation: Operation) -> Result<()> {
+        self.done += 1;
+        match operation {
+            Operation::Read(record) => self.get(record),
+            Operation::Scan(record, length) => self.scan(record, length),
+            Operation::Insert(record) | Operation::Update(record) => self.put(record),
+            Operation::ReadModifyWrite(record) => {
+                self.get(record)?;
+                self.put(record)
+            }
+            Operation::Delete(record) => {
+                self.batch.delete(&key(record));
+                self.apply_if_full()
+            }
+        }
+    }
+
+    fn get(&mut self, record: u64) -> Result<()> {
+        self.apply()?;
+        self.store.get(&key(record)).map(|_| ())
+    }
+
+    fn scan(&mut self, record: u64, length: u32) -> Result<()> {
+        self.apply()?;
+        let mut rows = self.store.range(KeyRange::from(&key(record)));
+        let mut left = length;
+        while left > 0 && rows.next_row()?.is_some() {
+            left -= 1;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, record: u64) -> Result<()> {
+        let (key, value) = (key(record), value(record, self.done, self.options.value_bytes));
+        self.batch.put(&key, &value);
+        self.put_bytes += (key.len() + value.len()) as u64;
+        self.apply_if_full()
+    }
+
+    fn apply_if_full(&mut self) -> Result<()> {
+        if self.batch.len() < self.options.batch { Ok(()) } else { self.apply() }
+    }
+
+    fn apply(&mut self) -> Result<()> {
+        if !self.batch.is_empty() {
+            self.store.apply(&self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The key of a record: such that neighbours in number are no neighbours in the map.
+fn key(record: u64) -> [u8; 8] {
+    scatter(record).to_be_bytes()
+}
+
+/// The value that a phase's operation `number`, counted from 1, gives a record: another one for each.
+fn value(record: u64, number: u64, bytes: u32) -> Vec<u8> {
+    (0..bytes).map(|n| (record ^ number).wrapping_add(n.into()) as u8).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_zoned::device::{Geometry, MemoryDevice};
+    use longma_zoned::store::Options;
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+
+    const RECORDS: u64 = 300;
+    const OPERATIONS: u64 = 1000;
+
+    fn store() -> Store<Counted<MemoryDevice>> {
+        let geometry = Geometry {
+            block_bytes: 4096,
+            zone_blocks: 256,
+            zone_capacity_blocks: 256,
+            conventional_zones: 4,
+            sequential_zones: 12,
+            max_open_zones: 0,
+            max_active_zones: 0,
+        };
+        let device = Store::format(MemoryDevice::new(geometry).unwrap(), None, 1).unwrap();
+        Store::open(Counted::new(device), Options::with_cache(4 << 20)).unwrap()
+    }
+
+    fn options(workload: &str) -> BenchOptions {
+        let workload = Workload::named(workload).unwrap();
+        BenchOptions {
+            workload,
+            records: RECORDS,
+            operations: OPERATIONS,
+            batch: 7,
+            value_bytes: 20,
+            seed: 3,
+        }
+    }
+
+    /// What is in a map after these operations of a phase, and the bytes that were put, by the words of the operations alone.
+    fn carry_out(map: &mut BTreeMap<[u8; 8], Vec<u8>>, operations: impl Iterator<Item = Operation>) -> u64 {
+        let mut bytes = 0;
+        for (number, operation) in (1..).zip(operations) {
+            match operation {
+                Operation::Insert(record)
+                | Operation::Update(record)
+                | Operation::ReadModifyWrite(record) => {
+                    map.insert(key(record), value(record, number, 20));
+                    bytes += 28;
+                }
+                Operation::Delete(record) => drop(map.remove(&key(record))),
+                Operation::Read(_) | Operation::Scan(..) => (),
+            }
+        }
+        bytes
+    }
+
+    fn content(store: &Store<Counted<MemoryDevice>>) -> BTreeMap<[u8; 8], Vec<u8>> {
+        let (mut rows, mut map) = (store.range(KeyRange::ALL), BTreeMap::new());
+        while let Some((key, value)) = rows.next_row().unwrap() {
+            map.insert(key.try_into().unwrap(), value.to_vec());
+        }
+        map
+    }
+
+    #[test]
+    fn after_a_workload_the_map_holds_what_its_operations_say() {
+        for workload in Workload::ALL {
+            let (store, options, ticks) = (store(), options(workload.name), Cell::new(0));
+            let phases = bench(&store, &options, &|| false, &mut || ticks.set(ticks.get() + 1)).unwrap();
+            let mut expected = BTreeMap::new();
+            let loaded = carry_out(&mut expected, (0..RECORDS).map(Operation::Insert));
+            let changed = carry_out(&mut expected, workload.stream(RECORDS, OPERATIONS, options.seed));
+            assert!(content(&store) == expected, "{}", workload.name);
+            assert_eq!(phases.iter().map(|phase| phase.name).collect::<Vec<_>>(), ["load", workload.name]);
+            assert_eq!([phases[0].operations, phases[1].operations], [RECORDS, OPERATIONS]);
+            assert_eq!([phases[0].put_bytes, phases[1].put_bytes], [loaded, changed]);
+            assert_eq!(ticks.get(), RECORDS + OPERATIONS);
+        }
+    }
+
+    #[test]
+    fn a_phase_counts_only_what_the_device_did_for_it() {
+        let store = store();
+        let phases = bench(&store, &options("C"), &|| false, &mut || ()).unwrap();
+        // 300 changes, 7 at a time, and each batch is safe before the next begins.
+        assert!(phases[0].counts.flushes >= 43, "{:?}", phases[0].counts);
+        assert!(phases[0].written_per_byte_put(4096).unwrap() >= 1.0);
+        // Workload C only reads.
+        assert_eq!((phases[1].counts.blocks_written(), phases[1].put_bytes), (0, 0));
+        assert_eq!(phases[1].written_per_byte_put(4096), None);
+    }
+
+    #[test]
+    fn a_bench_that_is_stopped_has_done_what_it_counted_and_begins_no_other_phase() {
+        for after in [1, 100, RECORDS + 1, RECORDS + 500] {
+            let (store, options, ticks) = (store(), options("W1"), Cell::new(0));
+            let stop = || ticks.get() == after;
+            let phases = bench(&store, &options, &stop, &mut || ticks.set(ticks.get() + 1)).unwrap();
+            let loaded = after.min(RECORDS);
+            let operations: Vec<_> = phases.iter().map(|phase| phase.operations).collect();
+            let mut expected = BTreeMap::new();
+            carry_out(&mut expected, (0..loaded).map(Operation::Insert));
+            match after <= RECORDS {
+                true => assert_eq!(operations, [after]),
+                false => {
+                    assert_eq!(operations, [RECORDS, after - RECORDS]);
+                    let stream = options.workload.stream(RECORDS, OPERATIONS, options.seed);
+                    carry_out(&mut expected, stream.take((after - RECORDS) as usize));
+                }
+            }
+            assert!(content(&store) == expected, "stopped after {after}");
+        }
+    }
+}
