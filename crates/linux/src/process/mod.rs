@@ -233,6 +233,13 @@ impl Process {
         self.unkept.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
     }
 
+    /// Says something to whoever has started the program.
+    pub fn say(&self, text: &str) {
+        if let Some(sink) = &self.config.diagnostics {
+            sink(text);
+        }
+    }
+
     /// Says something odd where the diagnostics go, once.
     pub fn say_once(&self, text: &'static str) {
         let Some(sink) = &self.config.diagnostics else { return };

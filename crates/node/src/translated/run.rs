@@ -6,7 +6,7 @@ use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, Vector, decode};
 use longma_translate::engine::Refusal;
 use longma_translate::front_end::{
-    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served,
+    EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
 };
 
 use super::Translated;
@@ -161,10 +161,27 @@ impl<F: FrontEnd> Translated<F> {
         trap: Trap,
     ) -> Outcome {
         state.set_r(SCRATCH, 0);
+        let pc = state.pc;
         match thread.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(cores, state, thread),
-            over => over,
+            over => {
+                if over == Outcome::KilledBy(libc::SIGILL) {
+                    self.tell_illegal(cores, thread, pc);
+                }
+                over
+            }
         }
+    }
+
+    /// Why a program that does not expect it dies of an instruction.
+    fn tell_illegal(&self, cores: &Cores, thread: &Thread, pc: u64) {
+        let mut bytes = [0; 8];
+        let is_read = self.view(cores).read(pc, &mut bytes);
+        let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
+        let code = if is_read { code } else { "nothing that can be read".into() };
+        thread.process().say(&format!(
+            "the program dies of the instruction at {pc:#x} ({code}), which is none or one that is not there yet: the book's chapter on translation has what is"
+        ));
     }
 
     fn refuse(

@@ -366,9 +366,12 @@ impl Lowering<'_> {
         let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
         if n != NONE {
             let truth = self.temporary();
+            let tested = [test.j, test.k];
             self.truth(test.not(), truth);
+            tested.into_iter().for_each(|register| self.free_apart(register, truth));
             let from = self.source(n, is_wide);
-            let to = self.target(d);
+            // Where the result goes to memory, it needs no register besides.
+            let to = if matches!(place(d), Place::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }

@@ -1,6 +1,6 @@
 //! The decoder and the printer.
 
-use longma_translate::front_end::FrontEnd as _;
+use longma_translate::front_end::{Exit, FrontEnd as _};
 use longma_translate_arm::Aarch64;
 use longma_translate_arm::instruction::{decode, patterns};
 use proptest::prelude::*;
@@ -43,6 +43,24 @@ fn word() -> impl Strategy<Value = u32> {
     (0..rows.len(), any::<u32>()).prop_map(move |(row, bits)| rows[row].0 | bits & !rows[row].1)
 }
 
+/// Instructions between registers of which many lie in memory, many of them comparisons and what reads their flags.
+fn crowded() -> impl Strategy<Value = u32> {
+    let register = || prop::sample::select(vec![5u32, 6, 7, 16, 25, 26, 27, 28, 0, 31]);
+    let sets_or_reads = |(value, _): &(u32, u32)| {
+        let named = ["subs", "adds", "ands", "csel", "csinc", "csinv", "csneg", "ccmp", "ccmn"];
+        decode(*value).is_some_and(|i| named.contains(&i.mnemonic()))
+    };
+    let rows: Vec<(u32, u32)> = patterns().filter(sets_or_reads).collect();
+    let flags = (0..rows.len(), any::<u32>()).prop_map(move |(row, bits)| rows[row].0 | bits & !rows[row].1);
+    (prop_oneof![2 => flags, 1 => word()], register(), register(), register(), any::<bool>()).prop_map(
+        |(word, d, n, m, is_same)| {
+            let m = if is_same { n } else { m };
+            let crowded = word & !0x001f_03ff | m << 16 | n << 5 | d;
+            if decode(crowded).is_some() { crowded } else { word }
+        },
+    )
+}
+
 proptest! {
     #[test]
     fn any_words_become_code(words in prop::collection::vec(word(), 1..60)) {
@@ -56,6 +74,23 @@ proptest! {
         if let Some(instruction) = decode(word) {
             let text = instruction.text(pc & !3).to_string();
             prop_assert!(!text.is_empty());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+    /// Of registers that lie in memory an instruction's code needs temporary ones, of which there are few.
+    #[test]
+    fn every_instruction_has_registers_enough(words in prop::collection::vec(crowded(), 1..20)) {
+        let fetch = |pc: u64| words.get(pc as usize / 4).copied();
+        let unit = Aarch64::translate(0, &fetch, &|_| false);
+        for (at, exit) in &unit.exits {
+            let position = unit.positions.iter().rev().find(|position| position.offset <= *at).unwrap();
+            let instruction = fetch(position.pc).and_then(decode);
+            let is_refused = matches!(exit, Exit::Illegal) && instruction.is_some();
+            prop_assert!(!is_refused, "{} in {words:x?}", instruction.unwrap().text(position.pc));
         }
     }
 }
