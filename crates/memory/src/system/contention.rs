@@ -30,6 +30,8 @@ struct Contender {
     turns: u64,
     /// Until when it is in contention, ps.
     until_ps: u64,
+    /// When its last turn was over, ps.
+    ended_ps: u64,
     /// It took a line from another core since somebody asked.
     took: bool,
     /// A line that it contends for has changed hands since its turn began.
@@ -57,9 +59,11 @@ impl Contention {
             last.line == line && last.to == from && self.cores[from].turns.saturating_sub(last.turn) <= 1;
         *last = HandOver { line, to, turn: self.cores[to].turns };
         if in_last_turn || [from, to].iter().any(|core| at_ps < self.cores[*core].until_ps) {
+            // The line comes back no sooner than its giver goes on, who may be far ahead.
+            let ends_ps = at_ps.max(self.cores[from].ended_ps).saturating_add(LASTS_PS);
             for core in [from, to] {
                 let contender = &mut self.cores[core];
-                contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
+                contender.until_ps = contender.until_ps.max(ends_ps);
                 contender.is_new = true;
             }
         }
@@ -82,6 +86,14 @@ impl MemorySystem {
             contender.until_ps = contender.until_ps.max(at.ps().saturating_add(LASTS_PS));
         }
         at.ps() < contender.until_ps
+    }
+
+    /// The turn of `core` is over, at `at`.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn end_turn(&mut self, core: usize, at: Time) {
+        self.contention.cores[core].ended_ps = at.ps();
     }
 
     /// Whether `core` has taken a line from another one since its turn began.
@@ -123,5 +135,31 @@ mod tests {
             [false, false, false, true],
             "core 1 took the line from core 0, which took it back"
         );
+    }
+
+    #[test]
+    fn who_waits_for_a_core_that_is_far_ahead_contends_until_that_goes_on() {
+        let machine = Machine::open("godson3").unwrap();
+        let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
+        let clock = system.cores[0].clock;
+        let time = |cycle| clock.start_of(cycle).unwrap();
+        let take = |system: &mut MemorySystem, core, at| {
+            let contends = system.begin_turn(core, time(at));
+            let mut port = system.port(core);
+            port.set_space(SpaceId(0));
+            port.store(0x10_0000, 8, 0x1000, Cycle(at));
+            contends
+        };
+        for nth in 0..4 {
+            take(&mut system, nth % 2, 1000 + 100 * nth as u64);
+        }
+        // Core 1 has had a long turn; core 0 takes the line, and waits for it to come back.
+        system.end_turn(1, time(10_000));
+        take(&mut system, 0, 1500);
+        assert!(
+            system.begin_turn(0, time(9_000)),
+            "longer than a contention lasts, but core 1 has not gone on yet"
+        );
+        assert!(!system.begin_turn(0, time(12_000)), "core 1 has gone on, and does not want it");
     }
 }

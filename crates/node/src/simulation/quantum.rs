@@ -60,6 +60,7 @@ impl Simulation {
             time = self.magic(place, magic, time, guest);
         }
         guest.clear_trace();
+        self.memory.end_turn(place.core, time);
         self.end = self.end.max(time);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
