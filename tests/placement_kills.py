@@ -149,7 +149,7 @@ class Restless(threading.Thread):
                 time.sleep(0.01)
 
     def act(self):
-        mine = [name for name in self.answered if name.startswith(self.called) and name not in self.gone]
+        mine = [name for name in list(self.answered) if name.startswith(self.called) and name not in self.gone]
         chance = self.chance.random()
         if len(mine) < 3 or chance < 0.3:
             name = f"{self.called}-{self.chance.randrange(1 << 40):x}"

@@ -48,6 +48,8 @@ impl FrontEnd for Aarch64 {
     const TABLE: u8 = TABLE;
     const SLOTS: u8 = SLOTS;
     const SLOT_BYTES: u64 = SLOT_BYTES;
+    // Linux has the top byte ignored for programs (Documentation/arch/arm64/tagged-pointers.rst).
+    const IGNORED_ADDRESS_BITS: u64 = 0xff << 56;
     const SYSCALL_BYTES: u64 = 4;
     const ROOM_BYTES: u64 = system::ROOM_BYTES;
 

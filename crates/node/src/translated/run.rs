@@ -3,7 +3,10 @@
 
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
-use longma_loongarch::{Access, Fault, FaultCause, Op, State, Trap, Vector, decode};
+use longma_loongarch::{
+    Access, Class, Environment, Fault, FaultCause, Instruction, Op, Operand, RegisterKind, State, Trap,
+    Vector, decode,
+};
 use longma_translate::engine::Refusal;
 use longma_translate::front_end::{
     EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
@@ -44,7 +47,10 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 outcome
             }
-            Stop::Trap(trap) => self.trapped(cores, &mut core.cpu().state, thread, trap),
+            Stop::Trap(trap) => match self.without_tag(core, trap) {
+                Ok(()) => Outcome::Continue,
+                Err(trap) => self.trapped(cores, &mut core.cpu().state, thread, trap),
+            },
             Stop::Attention => self.attend(cores, core, thread),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, what has run since it was last counted is counted with what comes.
@@ -53,6 +59,30 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 Outcome::Continue
             }
+        }
+    }
+
+    /// Makes an access once more without the bits of its address that the source's processor ignores.
+    ///
+    /// # Errors
+    /// The trap, or that of the second access.
+    fn without_tag(&self, core: &mut Core, trap: Trap) -> Result<(), Trap> {
+        let Trap::Memory(fault) = trap else { return Err(trap) };
+        let tag = fault.address & F::IGNORED_ADDRESS_BITS;
+        let pc = core.cpu().state.pc;
+        let is_ours = tag != 0 && fault.access != Access::Execute && self.layout.code.contains(&pc);
+        let word = is_ours.then(|| core.cpu().guest().fetch(pc).ok().and_then(decode)).flatten();
+        // Whatever accesses memory has its base there.
+        let Some(Instruction { op, j: base @ 1.., d, .. }) = word else { return Err(trap) };
+        let tagged = core.cpu().state.r(base);
+        core.cpu().state.set_r(base, tagged.wrapping_sub(tag));
+        let stop = core.step();
+        if stop.is_some() || d != base || !loads_general(op) {
+            core.cpu().state.set_r(base, tagged);
+        }
+        match stop {
+            Some(Stop::Trap(trap)) => Err(trap),
+            _ => Ok(()),
         }
     }
 
@@ -124,7 +154,7 @@ impl<F: FrontEnd> Translated<F> {
             None
         };
         if let Some(target) = target {
-            return self.go_on(cores, state, thread, target);
+            return self.go_on(cores, state, thread, target & !F::IGNORED_ADDRESS_BITS);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             thread.process().note_orphaned_access(address);
@@ -287,4 +317,11 @@ impl<F: FrontEnd> Translated<F> {
             (over, _) => over,
         }
     }
+}
+
+/// Whether an instruction's first operand is a general register that it loads.
+fn loads_general(op: Op) -> bool {
+    let row = op.row();
+    let is_general = matches!(row.operands.first(), Some(Operand::Register(RegisterKind::General, _)));
+    is_general && matches!(row.class, Class::Load | Class::Atomic)
 }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -112,7 +113,48 @@ static long parents_registers(void) {
     return sum;
 }
 
+// Two words and two doublewords, equal and not, between registers of every kind.
+static void pairs(void) {
+    static _Alignas(16) uint64_t memory[2];
+#define SWAP(kind, s, s1, t, t1, expected, other)                                                                          \
+    do {                                                                                                                   \
+        uint64_t first = expected, second = other;                                                                         \
+        memory[0] = 0x1111111122222222, memory[1] = 0x3333333344444444;                                                    \
+        __asm__ volatile(".arch_extension lse\n\tmov x" #s ", %0\n\tmov x" #s1 ", %1\n\tmov x" #t ", #55\n\tmov x" #t1 ", #66\n\t" \
+                         "caspal " kind #s ", " kind #s1 ", " kind #t ", " kind #t1 ", [%2]\n\tmov %0, x" #s "\n\tmov %1, x" #s1 \
+                         : "+r"(first), "+r"(second)                                                                      \
+                         : "r"(memory)                                                                                     \
+                         : "x" #s, "x" #s1, "x" #t, "x" #t1, "memory");                                                    \
+        printf(" %lx %lx %lx %lx", (unsigned long)first, (unsigned long)second, (unsigned long)memory[0], (unsigned long)memory[1]); \
+    } while (0)
+    printf("pairs:");
+    SWAP("x", 6, 7, 26, 27, 0x1111111122222222, 0x3333333344444444);
+    SWAP("x", 6, 7, 26, 27, 0x1111111122222222, 1);
+    SWAP("x", 2, 3, 16, 17, 2, 0x3333333344444444);
+    SWAP("x", 24, 25, 4, 5, 0x1111111122222222, 0x3333333344444444);
+    SWAP("w", 6, 7, 26, 27, 0x22222222, 0x11111111);
+    SWAP("w", 2, 3, 16, 17, 0x22222222, 0x11111112);
+    SWAP("w", 24, 25, 4, 5, 0x22222222, 0x11111111);
+    puts("");
+}
+
+// The top byte of an address is the program's own.
+static void tags(void) {
+    static uint64_t memory[4] __attribute__((aligned(16))) = {1, 2, 3, 4};
+    uint64_t *volatile tagged = (uint64_t *)((uint64_t)memory | 0x5aul << 56);
+    memory[3] = (uint64_t)memory;
+    tagged[0] += 10;
+    __atomic_fetch_add(tagged + 1, 20, __ATOMIC_SEQ_CST);
+    uint64_t itself = (uint64_t)(tagged + 3), lanes = 0;
+    __asm__ volatile("ldr %0, [%0]" : "+r"(itself) : : "memory");
+    __asm__ volatile("ldr q3, [%1]\n\taddp d3, v3.2d\n\tfmov %0, d3" : "=r"(lanes) : "r"(tagged) : "v3", "memory");
+    int (*volatile called)(const char *) = (int (*)(const char *))((uint64_t)atoi | 0x7ful << 56);
+    printf("tags: %d %lu %lu %d %lu\n", called("7"), (unsigned long)memory[0], (unsigned long)memory[1], itself == (uint64_t)memory, (unsigned long)lanes);
+}
+
 int main(void) {
+    tags();
+    pairs();
     printf("registers after a child: %ld\n", parents_registers());
     printf("behind another index: %ld %ld %ld\n", behind_other_index(0, 5), behind_other_index(1, 4), behind_other_index(1, 6));
     printf("behind the table:");

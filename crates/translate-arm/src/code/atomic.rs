@@ -7,6 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::known::Facts;
 use super::lower::Lowering;
+use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
@@ -14,7 +15,7 @@ use longma_translate::assembler::Goal;
 /// Whether the code of an instruction needs [`TRUTH`] for itself.
 pub(super) fn needs_truth(i: Instruction) -> bool {
     let (swap, change) = (i.word & 0x3fa0_7c00 == 0x08a0_7c00, i.word & 0x3f20_0c00 == 0x3820_0000);
-    swap || change
+    swap || change || i.word & 0xbfa0_7c00 == 0x0820_7c00
 }
 
 /// Barriers: all before what comes behind; loads before all that comes behind; all before the stores behind.
@@ -36,6 +37,7 @@ impl Lowering<'_> {
             Ldarb | Ldarh | LdarW | LdarX => self.load_acquire(i),
             Stlrb | Stlrh | StlrW | StlrX => self.store_release(i),
             Casb | Cash | CasW | CasX => self.compare_and_swap(i),
+            CaspW | CaspX => self.compare_and_swap_pair(i),
             Clrex => {
                 // A load of what nobody stores to exclusively.
                 let to = self.temporary();
@@ -218,6 +220,69 @@ impl Lowering<'_> {
         self.assembler.place(done);
         self.barrier(FULL);
         self.put_sum(i.rm(), old, is_wide);
+    }
+
+    /// CASP: two registers' worth at once, tried until nobody has come between.
+    fn compare_and_swap_pair(&mut self, i: Instruction) {
+        let is_wide = i.op == Op::CaspX;
+        let (expected, values) = ([i.rm(), i.rm() + 1], [i.rd(), i.rd() + 1]);
+        if is_wide {
+            expected.into_iter().chain(values).for_each(|number| self.tighten(number));
+        }
+        let base = self.base(i);
+        let [low, high, spare] = [(); 3].map(|()| self.temporary());
+        let (again, done) = (self.assembler.label(), self.assembler.label());
+        let differ = |j, d| Code { j, d, ..Code::new(La::Bne) };
+        if is_wide {
+            self.assembler.place(again);
+            self.assembler.immediate(La::LlD, low, base, 0);
+            self.assembler.immediate(La::LdD, high, base, 8);
+            for (old, number) in [(low, expected[0]), (high, expected[1])] {
+                let wanted = self.value_in(number, spare);
+                self.assembler.jump(differ(old, wanted), Goal::Label(done));
+            }
+            let first = self.value_in(values[0], TRUTH);
+            self.assembler.copy(TRUTH, first);
+            let second = self.value_in(values[1], spare);
+            self.assembler.three(La::ScQ, TRUTH, base, second);
+        } else {
+            let joined = |lowering: &mut Self, to: u8, [first, second]: [u8; 2]| {
+                let from = lowering.value_in(first, to);
+                lowering.assembler.copy(to, from);
+                let upper = lowering.value_in(second, high);
+                lowering.assembler.field(La::BstrinsD, to, upper, 63, 32);
+            };
+            joined(self, spare, expected);
+            self.assembler.place(again);
+            self.assembler.immediate(La::LlD, low, base, 0);
+            self.assembler.jump(differ(low, spare), Goal::Label(done));
+            joined(self, TRUTH, values);
+            self.assembler.immediate(La::ScD, TRUTH, base, 0);
+        }
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(again));
+        self.assembler.place(done);
+        self.barrier(FULL);
+        self.free(spare);
+        let facts = if is_wide { Facts::NONE } else { Facts::ZERO_EXTENDED };
+        if !is_wide {
+            self.assembler.immediate(La::SrliD, high, low, 32);
+            self.assembler.field(La::BstrpickD, low, low, 31, 0);
+        }
+        self.put(expected[0], low, true, facts);
+        self.put(expected[1], high, true, facts);
+    }
+
+    /// The register with x`number`: its own, or `spare`, into which it is loaded.
+    fn value_in(&mut self, number: u8, spare: u8) -> u8 {
+        if number == NONE {
+            return 0;
+        }
+        match place(number) {
+            Place::Register(own) => return own,
+            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset),
+        }
+        spare
     }
 
     /// LDADD and its kin, and SWP.

@@ -135,6 +135,10 @@ pub(super) fn uses(i: Instruction) -> Uses {
         }
     }
     uses.lists(i);
+    if matches!(i.op, Op::CaspW | Op::CaspX) {
+        uses.general(i.rm() + 1, i.op == Op::CaspX, Role::Both);
+        uses.general(i.rd() + 1, i.op == Op::CaspX, Role::Read);
+    }
     if matches!(i.op, Op::Bl | Op::Blr) {
         uses.written |= 1 << 30;
     }
