@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the Go standard library's own tests, compiled for loong64, under longma and under QEMU.
+"""Runs the Go standard library's own tests, compiled for loong64 or another architecture, under longma and under QEMU.
 
 Not our tests: Go's, as a judge of the system calls, signals, threads and floating point that
 real programs use. Exit 0 only when longma passes every test that must pass: those that QEMU
@@ -31,6 +31,9 @@ encoding/xml errors expvar flag fmt go/parser go/printer go/scanner hash/adler32
 image image/gif image/jpeg image/png internal/poll io io/fs io/ioutil log maps math/cmplx math/rand mime net
 net/http net/http/httptest net/netip net/url os os/exec os/user path path/filepath reflect regexp/syntax runtime runtime/debug
 slices strings syscall text/scanner text/tabwriter unicode unicode/utf16""".split()
+
+# QEMU's user mode for each of Go's architectures that programs may be for.
+QEMU = {"loong64": "qemu-loongarch64", "amd64": "qemu-x86_64", "arm64": "qemu-aarch64", "mips64le": "qemu-mips64el"}
 
 RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)", re.MULTILINE)
 FLAGS = ["-test.v", "-test.count=1"]
@@ -68,12 +71,12 @@ def go_environment(go, names):
     return said.split("\n")[: len(names)]
 
 
-def compile_package(go, folder, package, timeout_s):
+def compile_package(go, folder, arch, package, timeout_s):
     """Returns the test program (compiled once a Go version), or what the compiler said."""
     program = folder / (package.replace("/", "_") + ".test")
     if program.exists():
         return program, ""
-    environment = os.environ | {"GOOS": "linux", "GOARCH": "loong64", "CGO_ENABLED": "0", "GOFLAGS": ""}
+    environment = os.environ | {"GOOS": "linux", "GOARCH": arch, "CGO_ENABLED": "0", "GOFLAGS": ""}
     partial = program.with_suffix(".partial")
     command = ["nice", go, "test", "-c", "-o", partial, package]
     try:
@@ -135,14 +138,18 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="packages to test (default: the main list)")
     parser.add_argument("--extra", action="store_true", help="the longer list too")
-    parser.add_argument("--qemu", nargs="?", const="qemu-loongarch64", metavar="COMMAND", help="run under QEMU as well, and ask of longma what it passes")
+    parser.add_argument("--arch", choices=QEMU, default="loong64", help="what the tests are compiled for (default loong64)")
+    parser.add_argument("--qemu", nargs="?", const="", metavar="COMMAND", help="run under QEMU as well, and ask of longma what it passes")
     parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", metavar="COMMAND", help="in place of `longma run`")
     parser.add_argument("--long", action="store_true", help="without -test.short")
     parser.add_argument("--run", metavar="REGEXP", help="only tests whose name fits")
     parser.add_argument("--timeout", type=int, default=300, metavar="SECONDS", help="for each package (default 300)")
     parser.add_argument("--tail", type=int, default=12, metavar="LINES", help="lines of a failed program's output to show")
     parser.add_argument("--compile-only", action="store_true", help="fill the cache in target/go-std and stop")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.qemu == "":
+        options.qemu = QEMU[options.arch]
+    return options
 
 
 def judge(package, program, source, options):
@@ -172,11 +179,13 @@ def main():
     except Failure as error:
         sys.exit(str(error))
     cache = ROOT / "target" / "go-std" / (version or "unknown").replace(" ", "_")
+    if options.arch != "loong64":
+        cache /= options.arch
     cache.mkdir(parents=True, exist_ok=True)
     passed = failed = 0
     # One package is compiled while the one before it runs.
     with concurrent.futures.ThreadPoolExecutor(1) as compiler:
-        compiled = {p: compiler.submit(compile_package, go, cache, p, 900) for p in packages}
+        compiled = {p: compiler.submit(compile_package, go, cache, options.arch, p, 900) for p in packages}
         for package in packages:
             program, complaint = compiled[package].result()
             if program is None:

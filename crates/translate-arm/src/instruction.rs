@@ -195,7 +195,7 @@ impl Instruction {
     fn is_defined(self) -> bool {
         let is_wide = self.is_wide();
         let is_whole = self.bits(30, 1) != 0;
-        if self.mnemonic().ends_with('1') && !self.is_lane_defined() {
+        if !self.is_lane_defined() {
             return false;
         }
         let shift_fits = is_wide || self.bits(15, 1) == 0;
@@ -225,7 +225,10 @@ impl Instruction {
                 Operand::Other("amount3") => self.bits(19, 4) != 0 && self.bits(22, 1) == 0,
                 Operand::Other("modified0" | "modified1") => modified_immediate(self).is_some(),
                 Operand::Other("list2" | "list3" | "list4") => {
-                    is_whole || self.bits(10, 2) != 3 || self.mnemonic().ends_with('1')
+                    is_whole
+                        || self.bits(10, 2) != 3
+                        || self.mnemonic().ends_with('1')
+                        || self.is_single_structure()
                 }
                 Operand::Address(b'r') => self.bits(14, 1) != 0,
                 Operand::Other("sysreg") => {
@@ -256,15 +259,25 @@ impl Instruction {
         }
     }
 
+    /// Whether it loads or stores one structure: a lane of each vector, or the same in all lanes.
+    pub(crate) fn is_single_structure(self) -> bool {
+        self.word & 0xbf00_0000 == 0x0d00_0000
+    }
+
+    /// Of those, whether it loads the same into all lanes.
+    pub(crate) fn replicates(self) -> bool {
+        self.is_single_structure() && self.bits(14, 2) == 3
+    }
+
     /// Of loads and stores of one lane, whether the size and the lane's number go together.
     fn is_lane_defined(self) -> bool {
-        use Op::*;
-        match self.op {
-            Ld1LaneH | Ld1LaneHPost | St1LaneH | St1LaneHPost => self.bits(10, 1) == 0,
-            Ld1LaneS | Ld1LaneSPost | St1LaneS | St1LaneSPost => {
-                self.bits(10, 2) == 0 || self.bits(10, 2) == 1 && self.bits(12, 1) == 0
-            }
-            _ => true,
+        if !self.is_single_structure() || self.replicates() {
+            return true;
+        }
+        match self.bits(14, 2) {
+            0 => true,
+            1 => self.bits(10, 1) == 0,
+            _ => self.bits(10, 2) == 0 || self.bits(10, 2) == 1 && self.bits(12, 1) == 0,
         }
     }
 

@@ -72,8 +72,13 @@ impl Uses {
 
     /// Vectors that are not named one by one.
     fn lists(&mut self, i: Instruction) {
-        let bytes = if i.bits(30, 1) != 0 { 16 } else { 8 };
-        let role = if i.bits(22, 1) != 0 { Role::Written } else { Role::Read };
+        let is_lane = i.is_single_structure() && !i.replicates();
+        let bytes = if is_lane || i.bits(30, 1) != 0 { 16 } else { 8 };
+        let role = match i.bits(22, 1) {
+            0 => Role::Read,
+            _ if is_lane => Role::Both,
+            _ => Role::Written,
+        };
         for index in 0..count(i).unwrap_or(0) {
             self.vector((i.rd() + index) & 31, bytes, role);
         }

@@ -148,7 +148,9 @@ fn live_before(instruction: &Instruction, behind: u32) -> u32 {
 /// before its jump, and the branches that read it behind. By what has set the flags last:
 ///
 /// - of what computes the jump's address, and of the check that its index is in the table, nothing is read;
-/// - of others everything but AF, which is for decimal numbers.
+/// - of a sum that it is zero or negative, which a test would say as well, and, where it is not a constant that is added, the carry: interpreters
+///   count up before each of their jumps, and all flags of that are half as many instructions again;
+/// - of differences, comparisons, tests and others everything but AF, which is for decimal numbers.
 ///
 /// A jump through a pointer at a fixed place is a call, as those of procedure linkage tables are.
 fn live_behind_jump(block: &[Instruction]) -> u32 {
@@ -175,7 +177,17 @@ fn live_behind_jump(block: &[Instruction]) -> u32 {
             return 0;
         }
     }
-    ARITHMETIC & !RflagsBits::AF
+    let is_zero_or_negative = RflagsBits::ZF | RflagsBits::SF;
+    match last.mnemonic() {
+        Mnemonic::Inc | Mnemonic::Dec => is_zero_or_negative,
+        Mnemonic::Add if !is_register_or_memory(last, 1) => is_zero_or_negative,
+        Mnemonic::Add => is_zero_or_negative | RflagsBits::CF,
+        _ => ARITHMETIC & !RflagsBits::AF,
+    }
+}
+
+fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
+    matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
 }
 
 /// Whether an instruction writes a register, be it in part.

@@ -16,6 +16,7 @@ pub(crate) fn count(i: Instruction) -> Option<u8> {
         St12 | St12Post | Ld12 | Ld12Post | St2 | St2Post | Ld2 | Ld2Post => 2,
         St13 | St13Post | Ld13 | Ld13Post | St3 | St3Post | Ld3 | Ld3Post => 3,
         St14 | St14Post | Ld14 | Ld14Post | St4 | St4Post | Ld4 | Ld4Post => 4,
+        _ if i.is_single_structure() => 1 + (i.bits(13, 1) << 1 | i.bits(21, 1)) as u8,
         _ => return None,
     })
 }
@@ -43,20 +44,8 @@ impl Lowering<'_> {
             St11 | St11Post | St12 | St12Post | St13 | St13Post | St14 | St14Post => self.several(i, false),
             Ld11 | Ld11Post | Ld12 | Ld12Post | Ld13 | Ld13Post | Ld14 | Ld14Post => self.several(i, true),
             Ld2 | Ld2Post | Ld4 | Ld4Post if i.is_whole() => self.taken_apart(i),
-            Ld1r | Ld1rPost => {
-                let base = self.whole_or_stack(i.rn());
-                let size = i.bits(10, 2) as usize;
-                let op = [La::VldreplB, La::VldreplH, La::VldreplW, La::VldreplD][size];
-                self.assembler.immediate(op, i.rd(), base, 0);
-                self.put_lanes(i.rd(), i.is_whole());
-                self.step(i, base, 1 << size);
-            }
-            Ld1LaneB | Ld1LaneBPost | Ld1LaneH | Ld1LaneHPost | Ld1LaneS | Ld1LaneSPost => {
-                self.one_lane(i, true)
-            }
-            St1LaneB | St1LaneBPost | St1LaneH | St1LaneHPost | St1LaneS | St1LaneSPost => {
-                self.one_lane(i, false)
-            }
+            _ if i.replicates() => self.replicated(i),
+            _ if i.is_single_structure() => self.one_lane(i),
             _ => return false,
         }
         true
@@ -128,22 +117,41 @@ impl Lowering<'_> {
         self.put_or_stack(i.rn(), base, true);
     }
 
-    fn one_lane(&mut self, i: Instruction, loads: bool) {
+    /// LD1R to LD4R.
+    fn replicated(&mut self, i: Instruction) {
+        let base = self.whole_or_stack(i.rn());
+        let size = i.bits(10, 2) as usize;
+        let op = [La::VldreplB, La::VldreplH, La::VldreplW, La::VldreplD][size];
+        let count = count(i).unwrap_or(1);
+        for index in 0..count {
+            let register = (i.rd() + index) & 31;
+            self.assembler.immediate(op, register, base, i32::from(index) << size);
+            self.put_lanes(register, i.is_whole());
+        }
+        self.step(i, base, i64::from(count) << size);
+    }
+
+    fn one_lane(&mut self, i: Instruction) {
+        let loads = i.bits(22, 1) != 0;
         let (size, lane) = lane(i);
         let base = self.whole_or_stack(i.rn());
-        let register = self.lanes(i.rd(), true);
+        let count = count(i).unwrap_or(1);
         let value = self.temporary();
-        if loads {
-            let load = [La::LdBu, La::LdHu, La::LdWu, La::LdD][size];
-            let insert = [La::Vinsgr2vrB, La::Vinsgr2vrH, La::Vinsgr2vrW, La::Vinsgr2vrD][size];
-            self.assembler.immediate(load, value, base, 0);
-            self.assembler.push(Code { d: register, j: value, imm: lane, ..Code::new(insert) });
-        } else {
-            let pick = [La::Vpickve2grB, La::Vpickve2grH, La::Vpickve2grW, La::Vpickve2grD][size];
-            self.assembler.immediate(pick, value, register, lane);
-            self.assembler.immediate([La::StB, La::StH, La::StW, La::StD][size], value, base, 0);
+        for index in 0..count {
+            let register = self.lanes((i.rd() + index) & 31, true);
+            let at = i32::from(index) << size;
+            if loads {
+                let load = [La::LdBu, La::LdHu, La::LdWu, La::LdD][size];
+                let insert = [La::Vinsgr2vrB, La::Vinsgr2vrH, La::Vinsgr2vrW, La::Vinsgr2vrD][size];
+                self.assembler.immediate(load, value, base, at);
+                self.assembler.push(Code { d: register, j: value, imm: lane, ..Code::new(insert) });
+            } else {
+                let pick = [La::Vpickve2grB, La::Vpickve2grH, La::Vpickve2grW, La::Vpickve2grD][size];
+                self.assembler.immediate(pick, value, register, lane);
+                self.assembler.immediate([La::StB, La::StH, La::StW, La::StD][size], value, base, at);
+            }
         }
         self.free(value);
-        self.step(i, base, 1 << size);
+        self.step(i, base, i64::from(count) << size);
     }
 }
