@@ -95,7 +95,7 @@ fn values(letter: u8, width: usize, operands: &str) -> Vec<u32> {
         (b'i', 7) if operands.contains("#amount") => vec![0b000_1011, 0b001_0011, 0b010_0011, 0b100_0011],
         (b'i', 5) if has("#element") => vec![0b00011, 0b00110, 0b01100, 0b11000],
         // A lane, of doublewords or of what else there is.
-        (b'i', 3) if operands.contains("Qt") => vec![0b001, 0b100],
+        (b'i', 3) if operands.contains("Qt") || operands.contains("#list") => vec![0b001, 0b100],
         // 16 bits behind the point.
         (b'i', 6) if has("#fbits") => vec![64 - 16],
         // N, immr and imms: 11 bits from bit 3 on.
