@@ -83,10 +83,11 @@ fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) 
 
 fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element, Parity)) -> Steps {
     let index = to.index();
-    if to.bits == 64 && matches!(operation, Operation::Multiply | Operation::MultiplyAdd) {
-        if let Some(steps) = word_products(operation, j, k) {
-            return steps;
-        }
+    if to.bits == 64
+        && matches!(operation, Operation::Multiply | Operation::MultiplyAdd)
+        && let Some(steps) = word_products(operation, j, k)
+    {
+        return steps;
     }
     let mut steps = widened(to, J, j, A, C);
     steps.extend(widened(to, K, k, B, C));
