@@ -1,5 +1,5 @@
 // Making, replacing, waiting for and limiting processes.
-// Source: fork(2), clone(2), execve(2), wait(2), pidfd_open(2), getrlimit(2), prctl(2), sched_setaffinity(2), getpriority(2).
+// Source: fork(2), clone(2), execve(2), wait(2), pidfd_open(2), getrlimit(2) (prlimit), prctl(2), sched_setaffinity(2), getpriority(2).
 #include "say.h"
 #include <fcntl.h>
 #include <limits.h>
@@ -251,6 +251,35 @@ static void limits(void) {
     waitpid(child, NULL, 0);
 }
 
+// A limit of open files that another process sets: it holds at once, and behind execve.
+static void limited_by_another(void) {
+    int ends[2];
+    pipe(ends);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit;
+        char byte;
+        int last = 0, next;
+        read(ends[0], &byte, 1);
+        SAY(getrlimit(RLIMIT_NOFILE, &limit));
+        SAY(limit.rlim_cur);
+        while ((next = dup(0)) >= 0) last = next;
+        SAY(last);
+        SAY(open("/dev/null", O_RDONLY));
+        executes(self, (char *[]){"name", "limit", NULL});
+    }
+    struct rlimit limit = {40, 40}, wrong = {41, 40}, most = {40, RLIM_INFINITY};
+    SAY(prlimit(child, RLIMIT_NOFILE, &wrong, NULL));
+    SAY(prlimit(child, RLIMIT_NOFILE, &most, NULL));
+    SAY(prlimit(child, RLIMIT_NOFILE, (void *)8, NULL));
+    SAY(prlimit(child, RLIMIT_NOFILE, &limit, NULL));
+    SAY(prlimit(child, RLIMIT_NOFILE, NULL, &limit));
+    SAY(limit.rlim_cur);
+    write(ends[1], "x", 1);
+    SAY(waitpid(child, NULL, 0) == child);
+}
+
 static void settings(void) {
     char name[17] = {0};
     cpu_set_t set;
@@ -320,6 +349,12 @@ static int child_main(int count, char **arguments) {
         }
         return 5;
     }
+    if (strcmp(arguments[1], "limit") == 0) {
+        struct rlimit limit;
+        getrlimit(RLIMIT_NOFILE, &limit);
+        printf("behind execve: %ld\n", (long)limit.rlim_cur);
+        return 6;
+    }
     sigset_t set;
     struct sigaction action;
     sigprocmask(SIG_BLOCK, NULL, &set);
@@ -342,6 +377,7 @@ int main(int count, char **arguments) {
     cloning();
     executing();
     settings();
+    limited_by_another();
     limits();
     return 0;
 }

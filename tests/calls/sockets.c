@@ -1,11 +1,12 @@
 // Sockets: their errors, messages with descriptors, names, options, on this machine alone.
-// Source: socket(2), unix(7), tcp(7), udp(7), sendmsg(2), recv(2), recvmmsg(2).
+// Source: socket(2), unix(7), tcp(7), udp(7), sendmsg(2), recv(2), recvmmsg(2), signal(7).
 #include "say.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -184,6 +185,30 @@ static void options(void) {
     SAY(setsockopt(tcp, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
 }
 
+static void nothing(int signal) {}
+
+// What a signal interrupts before its time limit ends is not made again, whatever the action says.
+static void limited(void) {
+    struct sigaction action = {.sa_handler = nothing, .sa_flags = SA_RESTART};
+    struct timeval limit = {2, 0};
+    int pair[2];
+    char byte, *many = calloc(1, 1 << 22);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    sigaction(SIGALRM, &action, NULL);
+    setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(pair[1], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    ualarm(20000, 0);
+    SAY(recv(pair[0], &byte, 1, 0));
+    ualarm(20000, 0);
+    SAY(read(pair[0], &byte, 1));
+    ualarm(20000, 0);
+    long sent = send(pair[1], many, 1 << 22, 0);
+    SAY(sent > 0 && sent < 1 << 22);
+    ualarm(20000, 0);
+    SAY(send(pair[1], many, 1 << 22, 0));
+    free(many);
+}
+
 static void internet(void) {
     struct sockaddr_in name = {AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {0}}, from;
     socklen_t room = sizeof name;
@@ -251,6 +276,7 @@ int main(void) {
     messages();
     names();
     options();
+    limited();
     internet();
     return 0;
 }

@@ -195,6 +195,34 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
     }
 }
 
+#[test]
+fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
+    // SAFETY: the child makes one call that a child of a process with threads may make.
+    let child = match unsafe { libc::fork() } {
+        0 => loop {
+            // SAFETY: no arguments.
+            unsafe { libc::pause() };
+        },
+        child => child,
+    };
+    let host = |resource| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the structure is there to be filled.
+        unsafe { libc::prlimit(child, resource, std::ptr::null(), &raw mut limit) };
+        (limit.rlim_cur, limit.rlim_max)
+    };
+    let before = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
+    let mut guest = Guest::new();
+    let few = guest.put(&[20u64.to_le_bytes(), 20u64.to_le_bytes()].concat());
+    let mut set = |resource: u32| guest.call(PRLIMIT, &[child as u64, resource.into(), few, 0]);
+    let done = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS, libc::RLIMIT_DATA].map(&mut set);
+    let after = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
+    // SAFETY: the child is this test's, and nobody has waited for it.
+    unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
+    assert_eq!(done, [0, error(libc::EPERM), error(libc::EPERM)]);
+    assert_eq!(after, [(20, before[0].1), before[1]]);
+}
+
 fn gettid() -> i32 {
     // SAFETY: no arguments; it cannot fail.
     unsafe { libc::gettid() }

@@ -160,6 +160,8 @@ pub enum Served {
     Done,
     /// It ends in this trap.
     Trap(longma_loongarch::Trap),
+    /// It ends in this trap, and is over: a handler finds the program counter at this address, which is behind it.
+    TrapBehind(longma_loongarch::Trap, u64),
     /// Code at this address has changed.
     Changed(u64),
 }

@@ -1,6 +1,6 @@
 //! The emulator's own descriptors, which no guest can name, and the limit of open files that a guest sees.
 //! Not the guest's descriptors: those are the host's below [`first`].
-//! Source: getrlimit(2) (RLIMIT_NOFILE bounds new descriptors, not those that are open), fcntl(2) (F_DUPFD_CLOEXEC), dup(2).
+//! Source: getrlimit(2) (RLIMIT_NOFILE bounds new descriptors, not those that are open; prlimit), fcntl(2) (F_DUPFD_CLOEXEC), dup(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Errno;
+use crate::host::host_call;
 use crate::host::locks::{Lazy, Mutex, MutexGuard, RwLock};
 
 /// Ours begin below this even if the host allows more: the kernel's table of descriptors reaches as far as the highest.
@@ -36,6 +37,8 @@ pub const CONSTANT: Limit = Limit { soft: 1024, hard: 4096 };
 
 static SOFT: AtomicU64 = AtomicU64::new(UNSET);
 static HARD: AtomicU64 = AtomicU64::new(UNSET);
+/// The soft limit that the host has been given last.
+static GIVEN: AtomicU64 = AtomicU64::new(UNSET);
 
 /// Where ours begin, and where they end.
 fn range() -> (u64, u64) {
@@ -63,8 +66,10 @@ fn host_limit() -> libc::rlimit {
     limit
 }
 
+/// While the threads are counted that need room, or before there are others.
 fn set_host_soft(soft: u64) {
     let limit = libc::rlimit { rlim_cur: soft.min(range().1), ..host_limit() };
+    GIVEN.store(limit.rlim_cur, Ordering::Relaxed);
     // A soft limit may be anything up to the hard one.
     // SAFETY: the structure is live.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
@@ -107,13 +112,31 @@ fn close_with_the_next_program() {
 
 /// From now on new descriptors are the guest's.
 pub fn hand_over() {
-    if *rooms() == 0 {
-        set_host_soft(limit().soft.min(range().0));
+    let rooms = rooms();
+    if *rooms == 0 {
+        set_host_soft(known_limit().soft.min(range().0));
     }
 }
 
 /// The guest's limit.
 pub fn limit() -> Limit {
+    let _rooms = rooms();
+    known_limit()
+}
+
+/// What another process has set meanwhile is the guest's limit from now on. While the threads are counted that need room.
+fn notice() {
+    let found = host_limit().rlim_cur;
+    let given = GIVEN.load(Ordering::Relaxed);
+    if given != UNSET && found != given && found <= range().0 {
+        SOFT.store(found.min(HARD.load(Ordering::Relaxed)), Ordering::Relaxed);
+        GIVEN.store(found, Ordering::Relaxed);
+    }
+}
+
+/// Looks also at what the host has been told. While the threads are counted that need room.
+fn known_limit() -> Limit {
+    notice();
     let first = range().0;
     let known = |value: &AtomicU64, other: u64| match value.load(Ordering::Relaxed) {
         UNSET => other.min(first),
@@ -124,18 +147,43 @@ pub fn limit() -> Limit {
 
 /// Sets the guest's limit as setrlimit(2) does.
 pub fn set_limit(new: Limit) -> Result<(), Errno> {
+    check_limit(new)?;
+    let rooms = rooms();
+    notice();
+    HARD.store(new.hard, Ordering::Relaxed);
+    SOFT.store(new.soft, Ordering::Relaxed);
+    drop(rooms);
+    hand_over();
+    Ok(())
+}
+
+/// Whether setrlimit(2) would take a limit.
+fn check_limit(new: Limit) -> Result<(), Errno> {
     if new.soft > new.hard {
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: geteuid has no arguments and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
-    if new.hard > range().0.max(limit().hard) || new.hard > limit().hard && !is_root {
-        return Err(Errno(libc::EPERM));
+    let now = limit().hard;
+    if new.hard > range().0.max(now) || new.hard > now && !is_root { Err(Errno(libc::EPERM)) } else { Ok(()) }
+}
+
+/// The limit of another process in which a guest runs, and what it shall be from now on if that is given: prlimit(2). Its emulator finds
+/// the soft limit at the host. The hard one, which bounds the emulator's own descriptors, stays, and is taken to be ours, as a child's is.
+pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
+    let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let resource = u64::from(libc::RLIMIT_NOFILE);
+    // SAFETY: the structure is there to be filled.
+    unsafe { host_call(libc::SYS_prlimit64, [process, resource, 0, (&raw mut host) as u64, 0, 0]) }?;
+    let hard = limit().hard;
+    let former = Limit { soft: host.rlim_cur.min(range().0).min(hard), hard };
+    if let Some(new) = new {
+        check_limit(new)?;
+        host.rlim_cur = new.soft.min(range().0).min(host.rlim_max);
+        // SAFETY: the structure is live.
+        unsafe { host_call(libc::SYS_prlimit64, [process, resource, (&raw const host) as u64, 0, 0, 0]) }?;
     }
-    HARD.store(new.hard, Ordering::Relaxed);
-    SOFT.store(new.soft, Ordering::Relaxed);
-    hand_over();
-    Ok(())
+    Ok(former)
 }
 
 /// How many threads need room at the moment.
@@ -154,6 +202,7 @@ impl Room {
     pub fn make() -> Self {
         let mut rooms = rooms();
         *rooms += 1;
+        notice();
         set_host_soft(range().1);
         Self(())
     }
@@ -164,7 +213,7 @@ impl Drop for Room {
         let mut rooms = rooms();
         *rooms = rooms.saturating_sub(1);
         if *rooms == 0 {
-            set_host_soft(limit().soft.min(range().0));
+            set_host_soft(known_limit().soft.min(range().0));
         }
     }
 }

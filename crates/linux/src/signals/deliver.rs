@@ -35,6 +35,8 @@ const TRAP_BRKPT: i32 = 1;
 /// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
+/// The code of x86's INT1.
+const BRK_DEBUG: u32 = 1;
 /// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
 const ADDRESS_BITS: u32 = 48;
 /// What an undefined instruction says on AArch64.
@@ -140,6 +142,10 @@ impl Thread {
             Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
+            // INT3, of which x86 tells no address.
+            Trap::Break(code) if self.process.architecture() == Architecture::X86_64 && code != BRK_DEBUG => {
+                Cause::at(libc::SIGTRAP, SI_KERNEL, 0)
+            }
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
             Trap::IllegalInstruction if self.process.architecture() == Architecture::X86_64 => {
                 Cause::at(libc::SIGILL, ILL_ILLOPN, pc)

@@ -1,6 +1,6 @@
 //! Host calls that may wait, in simulated time: tried without waiting, and tried again when something has happened.
 //! Not calls that wait for nothing but time or futexes; and not poll and its kin, which are in `polling`.
-//! Source: fcntl(2) (O_NONBLOCK), pipe(7), socket(7), wait(2).
+//! Source: fcntl(2) (O_NONBLOCK), pipe(7), socket(7), signal(7) (what is never restarted), wait(2).
 
 use std::os::fd::RawFd;
 
@@ -8,7 +8,7 @@ use longma_guest::Errno;
 use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::host_call;
 use longma_guest::words::words_of;
-use longma_sim::Duration;
+use longma_sim::{Duration, Time};
 
 use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
 use crate::open_files::{self, is_ready, status_of};
@@ -221,6 +221,7 @@ unsafe fn transfer(
         return on_host(arguments);
     }
     let mut output = Output::default();
+    let mut limit = None;
     loop {
         // SAFETY: F_GETFL has no pointers.
         let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
@@ -249,15 +250,15 @@ unsafe fn transfer(
             Err(AGAIN) => {}
             Err(error) => return output.or(error),
         }
-        let limit = if events == READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
-        let deadline = timeout_of(descriptor, limit)
-            .and_then(|timeout| context.simulation.scheduler.now().checked_add(timeout));
+        let deadline = *limit.get_or_insert_with(|| deadline_of(&context.simulation, descriptor, events));
         let files = vec![AwaitedFile { descriptor, events }];
         let begun = output.done > 0;
         let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Awoken::Woken => {}
             Awoken::Late => return output.or(AGAIN),
+            // What has a time limit is not made again: it would have the whole limit again.
+            Awoken::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
             Awoken::Signalled | Awoken::NotBegun => return output.or(Errno::RESTART),
         }
     }
@@ -313,6 +314,12 @@ impl Output {
     fn or(&self, error: Errno) -> Returned {
         if self.done > 0 { Ok(self.done) } else { Err(error) }
     }
+}
+
+/// When a socket's time limit ends, if it has one.
+fn deadline_of(simulation: &Simulation, descriptor: RawFd, events: i16) -> Option<Time> {
+    let limit = if events == READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
+    simulation.scheduler.now().checked_add(timeout_of(descriptor, limit)?)
 }
 
 /// A socket's time limit, if it has one.

@@ -3,6 +3,7 @@
 //! Source: uname(2), prctl(2), prlimit(2), personality(2), getgroups(2).
 
 use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
@@ -154,6 +155,14 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
     if own && resource as u32 == libc::RLIMIT_NOFILE {
         return limit_files(memory, new, old);
     }
+    if !own && is_guest(process) {
+        match resource as u32 {
+            libc::RLIMIT_NOFILE => return limit_files_of_another(memory, process, new, old),
+            // The host would enforce it, and the other's emulator has far more.
+            libc::RLIMIT_AS | libc::RLIMIT_DATA if new != 0 => return Err(Errno(libc::EPERM)),
+            _ => {}
+        }
+    }
     let is_stack = own && resource as u32 == libc::RLIMIT_STACK;
     let soft = if is_stack && new != 0 { Some(memory.load::<u64>(new)?) } else { None };
     let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
@@ -241,6 +250,23 @@ fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
         let [soft, hard] = words_of(&new);
         descriptors::set_limit(Limit { soft, hard })?;
     }
+    memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
+    Ok(0)
+}
+
+/// Whether an emulator as this one is what the host has under a process's number.
+fn is_guest(process: u64) -> bool {
+    let file = |path: &str| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let own = file("/proc/self/exe");
+    own.is_some() && own == file(&format!("/proc/{}/exe", process as i32))
+}
+
+fn limit_files_of_another(memory: &GuestMemory, process: u64, new: u64, old: u64) -> Returned {
+    let new = memory.read_optional::<16>(new)?.map(|new| {
+        let [soft, hard] = words_of(&new);
+        Limit { soft, hard }
+    });
+    let former = descriptors::limit_of_another(process, new)?;
     memory.write_optional(old, &bytes_of::<16>(&[former.soft, former.hard]))?;
     Ok(0)
 }

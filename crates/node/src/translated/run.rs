@@ -123,6 +123,11 @@ impl<F: FrontEnd> Translated<F> {
                 drop(engine);
                 match F::serve(instruction, state, &self.view(cores)) {
                     Served::Trap(trap) => return self.raise(cores, state, thread, trap),
+                    Served::TrapBehind(trap, behind) => {
+                        let _ = self.settled(state);
+                        state.pc = behind;
+                        return self.raise_at_source(cores, state, thread, trap);
+                    }
                     Served::Done => {}
                     Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }

@@ -44,8 +44,11 @@ pub(super) const FLOAT_BYTES: usize = 512;
 const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4];
 /// CS and SS of user programs.
 const SELECTORS: u64 = 0x33 | 0x2b << 48;
-/// #PF, #DE, #UD, #BP, #MF.
+/// Its number; #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
 const PAGE_FAULT: u64 = 14;
+/// Codes of INT1, and of exceptions without an address.
+const TRAP_BRKPT: u32 = 1;
+const SI_KERNEL: u32 = 0x80;
 
 fn put(frame: &mut [u8], at: usize, value: u64) {
     frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -55,12 +58,14 @@ fn get(frame: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
 }
 
-fn trap_number(signal: u64) -> u64 {
-    match signal {
-        4 => 6,
-        5 => 3,
-        8 => 0,
-        7 | 11 => PAGE_FAULT,
+/// The exception that a signal with such an `si_code` comes from.
+fn trap_number(signal: u64, code: u32) -> u64 {
+    match (signal, code) {
+        (4, _) => 6,
+        (5, TRAP_BRKPT) => 1,
+        (5, _) => 3,
+        (11, SI_KERNEL) => 13,
+        (7 | 11, _) => PAGE_FAULT,
         _ => 0,
     }
 }
@@ -88,7 +93,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     put(&mut frame, RIP, get(&outer, OUTER_PC));
     put(&mut frame, RFLAGS, flags(&x, state.lbt.scratch[usize::from(DIRECTION)]));
     put(&mut frame, SEGMENTS, SELECTORS);
-    let trap = trap_number(signal);
+    let trap = trap_number(signal, (get(&outer, 8) & 0xffff_ffff) as u32);
     put(&mut frame, TRAP, trap);
     if trap == PAGE_FAULT {
         let wrote = get(&outer, OUTER_FLAGS) as u32 & WROTE != 0;

@@ -6,15 +6,15 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, State, Trap};
 
 use crate::registers::*;
+mod exceptions;
 pub mod frame;
 mod x87;
 
 use longma_translate::front_end::{Served, Structures};
 pub(crate) use x87::INITIAL_WORDS;
 
-/// `break` of a division by zero, and of a breakpoint.
+/// `break` of a division by zero.
 const DIVISION: u32 = 7;
-const BREAKPOINT: u32 = 5;
 /// Flags by their bits.
 pub(super) const CF: u64 = 1;
 pub(super) const PF: u64 = 1 << 2;
@@ -36,6 +36,9 @@ pub(super) type Done = Result<(), Trap>;
 
 /// Executes an instruction; the program counter is the caller's.
 pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn Structures) -> Served {
+    if let Some(trap) = exceptions::interrupt(instruction) {
+        return Served::TrapBehind(trap, instruction.next_ip());
+    }
     let mut machine = Machine { state, memory, instruction: *instruction };
     match machine.execute() {
         Ok(()) => Served::Done,
@@ -116,14 +119,8 @@ impl Machine<'_> {
             Ldmxcsr | Stmxcsr | Fxsave | Fxsave64 | Fxrstor | Fxrstor64 => self.move_control(),
             Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
             Crc32 => self.checksum(),
-            Int3 => Err(Trap::Break(BREAKPOINT)),
-            Hlt | In | Out | Cli | Sti => Err(Trap::Memory(Fault {
-                // As of an address that cannot be.
-                address: 1 << 63,
-                access: Access::Read,
-                cause: FaultCause::Unmapped,
-            })),
             _ if x87::is_known(&i) => x87::execute(self),
+            _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
             _ => Err(Trap::IllegalInstruction),
         }
     }
@@ -357,11 +354,7 @@ impl Machine<'_> {
                 self.write(0, segment(i.op1_register()))
             }
             (OpKind::Register, _) if i.op0_register().is_segment_register() => Ok(()),
-            _ => Err(Trap::Memory(Fault {
-                address: 1 << 63,
-                access: Access::Read,
-                cause: FaultCause::Unmapped,
-            })),
+            _ => Err(exceptions::protection()),
         }
     }
 

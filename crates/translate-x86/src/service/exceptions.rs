@@ -1,0 +1,75 @@
+//! Instructions that do nothing but raise an exception: interrupts, and what only the kernel may execute.
+//! Not faults of memory, nor divisions.
+//! Source: Intel SDM, volume 2 (INT n, INT3, INT1), volume 3, sections 5.9 (privileged instructions), 6.15; Linux
+//! arch/x86/kernel/idt.c (which interrupts a program may raise), traps.c.
+
+use iced_x86::{Instruction, Mnemonic};
+use longma_loongarch::{Access, Fault, FaultCause, Trap};
+
+/// `break` of a breakpoint, and of INT1.
+const BREAKPOINT: u32 = 5;
+const DEBUG: u32 = 1;
+
+/// The trap of an instruction that is an interrupt, behind which its handler finds the program counter; `None` for all others.
+pub(super) fn interrupt(instruction: &Instruction) -> Option<Trap> {
+    match (instruction.mnemonic(), instruction.immediate8()) {
+        (Mnemonic::Int3, _) | (Mnemonic::Int, 3) => Some(Trap::Break(BREAKPOINT)),
+        (Mnemonic::Int1, _) => Some(Trap::Break(DEBUG)),
+        // An overflow, as the kernel of 32 bits knew it.
+        (Mnemonic::Int, 4) => Some(protection()),
+        _ => None,
+    }
+}
+
+/// A general-protection exception: as of an address that cannot be.
+pub(super) fn protection() -> Trap {
+    Trap::Memory(Fault { address: 1 << 63, access: Access::Read, cause: FaultCause::Unmapped })
+}
+
+/// Whether an instruction is the kernel's, or an interrupt that programs may not raise. Not INT 80h, which would be a system call.
+pub(super) fn is_forbidden(instruction: &Instruction) -> bool {
+    use Mnemonic::*;
+    match instruction.mnemonic() {
+        Int => instruction.immediate8() != 0x80,
+        Hlt | Cli | Sti | In | Out | Insb | Insw | Insd | Outsb | Outsw | Outsd => true,
+        Rdmsr | Wrmsr | Rdpmc | Swapgs | Clts | Lmsw | Lgdt | Lidt | Lldt | Ltr => true,
+        Invd | Wbinvd | Invlpg | Sysretq | Sysexitq => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions};
+
+    fn decoded(bytes: &[u8]) -> Instruction {
+        Decoder::new(64, bytes, DecoderOptions::NONE).decode()
+    }
+
+    #[test]
+    fn interrupts_that_programs_may_raise_are_no_others() {
+        let break_of = |bytes: &[u8]| interrupt(&decoded(bytes));
+        assert_eq!(break_of(&[0xcc]), Some(Trap::Break(BREAKPOINT)));
+        assert_eq!(break_of(&[0xcd, 3]), Some(Trap::Break(BREAKPOINT)));
+        assert_eq!(break_of(&[0xf1]), Some(Trap::Break(DEBUG)));
+        assert_eq!(break_of(&[0xcd, 5]), None);
+        assert!(is_forbidden(&decoded(&[0xcd, 5])) && !is_forbidden(&decoded(&[0xcd, 0x80])));
+    }
+
+    #[test]
+    fn what_is_the_kernels_is_forbidden_and_no_illegal_instruction() {
+        let forbidden: [&[u8]; 8] = [
+            &[0x0f, 0x30],
+            &[0x0f, 0x06],
+            &[0x0f, 0x08],
+            &[0x0f, 0x09],
+            &[0x0f, 0x01, 0xf8],
+            &[0xec],
+            &[0xe7, 4],
+            &[0x6c],
+        ];
+        assert!(forbidden.iter().all(|bytes| is_forbidden(&decoded(bytes))));
+        assert!(!is_forbidden(&decoded(&[0x0f, 0x0b])));
+    }
+}
