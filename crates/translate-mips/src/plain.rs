@@ -7,6 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
+use super::service::OVERFLOW;
 use longma_translate::assembler::Goal;
 use longma_translate::front_end::MARKS;
 
@@ -82,6 +83,7 @@ impl Lowering<'_> {
         let written = instruction.destination();
         match value {
             Some(value) if general(written) != 0 => self.assembler.constant(general(written), value),
+            _ if self.trapping_sum(instruction) => {}
             _ if instruction.is_served() => self.serve(instruction),
             _ => {
                 let _ = self.arithmetic(instruction)
@@ -96,6 +98,21 @@ impl Lowering<'_> {
         if written != 0 {
             self.known[usize::from(written)] = value.filter(|_| general(written) != 0);
         }
+    }
+
+    /// DADDI, which Go's compiler uses for every constant that is added.
+    fn trapping_sum(&mut self, i: Instruction) -> bool {
+        if i.op != Op::Daddi || !(-2048..2048).contains(&i.imm()) {
+            return false;
+        }
+        let (to, from) = (general(i.rt()), general(i.rs()));
+        let overflow = self.trap(OVERFLOW as i32);
+        self.assembler.immediate(La::AddiD, SCRATCH, from, i.imm());
+        // Without an overflow, the sum is on the side of the operand that the constant's sign says.
+        let (j, d) = if i.imm() < 0 { (from, SCRATCH) } else { (SCRATCH, from) };
+        self.assembler.jump(Code { j, d, ..Code::new(La::Blt) }, Goal::Label(overflow));
+        self.assembler.copy(to, SCRATCH);
+        true
     }
 
     /// The result of an instruction on known values.

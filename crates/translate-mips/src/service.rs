@@ -10,7 +10,7 @@ use super::registers::{HIGH, LOW, general};
 use longma_translate::front_end::Served;
 
 /// `break` of an overflow.
-const OVERFLOW: u32 = 6;
+pub(super) const OVERFLOW: u32 = 6;
 
 impl Pending {
     /// Writes hi and lo.

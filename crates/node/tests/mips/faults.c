@@ -43,11 +43,38 @@ static void beyond(void) {
     printf("signals beyond 64: %ld %ld %d %ld\n", asked, set, is_zero, syscall(SYS_rt_sigaction, 129, NULL, old, 16));
 }
 
+// Sums that trap when they overflow, and then leave their destination alone.
+static void sums(void) {
+#define SUM(from, constant)                                                                                              \
+    do {                                                                                                                 \
+        volatile long to = 5;                                                                                            \
+        if (!sigsetjmp(back, 1)) {                                                                                       \
+            long sum;                                                                                                    \
+            __asm__ volatile(".set noat\n\tdaddi %0, %1, " #constant "\n\t.set at" : "=&r"(sum) : "r"((long)(from)));    \
+            to = sum;                                                                                                    \
+        }                                                                                                                \
+        long same = (long)(from);                                                                                        \
+        if (!sigsetjmp(back, 1)) __asm__ volatile("daddi %0, %0, " #constant : "+r"(same));                              \
+        printf(" %ld %ld %d", to, same, caught == SIGFPE && code == FPE_INTOVF);                                         \
+        caught = 0;                                                                                                      \
+    } while (0)
+    printf("sums:");
+    SUM(40, 2);
+    SUM(40, -41);
+    SUM(0x7fffffffffffffff, 1);
+    SUM(0x7ffffffffffffffe, 1);
+    SUM(0x8000000000000000, -1);
+    SUM(0x8000000000000000, 2047);
+    SUM(0x7fffffffffffffff, 30000);
+    puts("");
+}
+
 int main(void) {
     beyond();
     setvbuf(stdout, NULL, _IONBF, 0);
     handle(SIGSEGV, leave);
     handle(SIGFPE, leave);
+    sums();
     if (!sigsetjmp(back, 1)) *(volatile int *)0x123450 = 1;
     printf("a store: %d at %p\n", caught == SIGSEGV && code == SEGV_MAPERR, where);
     caught = 0;
