@@ -56,27 +56,20 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     Some(combined(operation, to, (j, parity), (k, parity)))
 }
 
-/// Half of j's elements, made wide, and shifted left.
+/// Half of j's elements, made wide, and shifted left if there is a count.
 fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
     let index = from.index();
+    let wide = if count.is_some() { A } else { D };
     let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
-        (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], A, B, A)],
+        (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], wide, B, A)],
         // An element beside itself, and the lower one shifted out.
         (false, Some(&right)) => {
-            vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, A, A, from.bits as i32)]
+            vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, wide, A, from.bits as i32)]
         }
-        (false, None) => vec![Shift(PSRAD, A, J, 31), Move(B, J), Two(interleave[index], A, B, A)],
+        (false, None) => vec![Shift(PSRAD, A, J, 31), Move(B, J), Two(interleave[index], wide, B, A)],
     };
-    steps.push(Shift(LEFT[to.index()], D, A, count.unwrap_or(0)));
-    if count.is_none() {
-        // The interleaving or the shift before it is the last step then.
-        steps.pop();
-        let last = steps.pop().expect("there are three");
-        steps.push(match last {
-            Two(code, _, left, right) => Two(code, D, left, right),
-            Shift(code, _, from, count) => Shift(code, D, from, count),
-            other => other,
-        });
+    if let Some(count) = count {
+        steps.push(Shift(LEFT[to.index()], D, A, count));
     }
     steps
 }
@@ -108,13 +101,11 @@ fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element
     steps
 }
 
-/// A is the product: it goes to the destination, or is added to it.
+/// The last step makes the product: it goes to the destination, or by way of A is added to it.
 fn finish_product(steps: &mut Steps, operation: Operation, index: usize) {
     if operation == Operation::MultiplyAdd {
         steps.push(Two(ADD[index], D, A, Old));
-    } else if let Some(Two(code, to, ..)) = steps.last_mut() {
-        debug_assert!(*to == A, "the product is the last that was made");
-        let _ = code;
+    } else if let Some(Two(_, to, ..)) = steps.last_mut() {
         *to = D;
     }
 }
