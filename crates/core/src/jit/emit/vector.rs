@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
 
-use super::{Arg, Condition, Emitter, control::condition_flag, vector_table::*};
+use super::{Arg, Condition, Emitter, control::condition_flag, host_vectors::*, vector_table::*};
 use crate::{
     cpu::{Cpu, VectorConstants},
     guest::NoEnvironment,

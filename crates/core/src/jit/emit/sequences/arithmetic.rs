@@ -1,15 +1,13 @@
 //! Arithmetic on elements of one width, and on bits.
 
+use super::super::host_vectors::*;
 use super::compare::{EQUAL, GREATER, greater, lesser, with};
-use super::hosts::*;
+use super::shift::{RIGHT, RIGHT_SIGNED};
 use super::steps::{Place, Place::*, Step::*};
 use super::{Element, Named, Steps};
-use crate::jit::emit::vector_table::Pair;
 
 pub(super) const ADD: [Pair; 4] = [PADDB, PADDW, PADDD, PADDQ];
 pub(super) const SUBTRACT: [Pair; 4] = [PSUBB, PSUBW, PSUBD, PSUBQ];
-const SHIFT_RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
-const SHIFT_RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
 /// Four bits' number of ones, by value.
 const ONES_IN_NIBBLES: u128 = 0x0403_0302_0302_0201_0302_0201_0201_0100;
 
@@ -103,7 +101,7 @@ fn average(element: Element, up: bool) -> Option<Steps> {
         }
         (64, false) => None,
         (_, is_unsigned) => {
-            let halve = if is_unsigned { SHIFT_RIGHT[index] } else { SHIFT_RIGHT_SIGNED[index] };
+            let halve = if is_unsigned { RIGHT[index] } else { RIGHT_SIGNED[index] };
             let (shared, combine) = if up { (POR, SUBTRACT[index]) } else { (PAND, ADD[index]) };
             Some(vec![Two(shared, C, J, K), Two(PXOR, A, J, K), Shift(halve, A, A, 1), Two(combine, D, C, A)])
         }

@@ -1,9 +1,8 @@
 //! Comparisons, the greater and the lesser of two, and clamping.
 
-use super::hosts::*;
+use super::super::host_vectors::*;
 use super::steps::{Place, Place::*, Step, Step::*};
 use super::{Element, Named, Steps};
-use crate::jit::emit::vector_table::Pair;
 
 pub(super) const EQUAL: [Pair; 4] = [PCMPEQB, PCMPEQW, PCMPEQD, PCMPEQQ];
 pub(super) const GREATER: [Pair; 4] = [PCMPGTB, PCMPGTW, PCMPGTD, PCMPGTQ];

@@ -2,7 +2,7 @@
 
 use iced_x86::Code;
 
-use super::hosts::*;
+use super::super::host_vectors::*;
 use super::steps::{Place::*, Step::*};
 use super::{Named, Steps};
 

@@ -6,10 +6,11 @@
 mod arithmetic;
 mod compare;
 mod float;
-mod hosts;
 mod shift;
 mod shuffle;
 mod steps;
+#[cfg(test)]
+mod tests;
 mod widening;
 
 use iced_x86::{Code, Register};
@@ -18,8 +19,8 @@ use longma_loongarch::Instruction;
 use self::steps::{Place, Step, room_for_left};
 use super::{
     Arg, Emitter,
+    host_vectors::{MOVDQU, PBLENDVB, PBROADCASTQ, PCMPEQD, PXOR},
     vector::sized,
-    vector_table::{PBROADCASTQ, PCMPEQD, PXOR},
 };
 use crate::jit::registers::wide;
 
@@ -122,7 +123,7 @@ impl Emitter<'_> {
             Step::Pattern(_, value) => self.pattern(target, value, is_wide),
             Step::Move(_, from) => {
                 let from = self.operand(i, from, is_wide);
-                self.a.op2(hosts::MOVDQU.of(is_wide), to, from);
+                self.a.op2(MOVDQU.of(is_wide), to, from);
             }
             Step::Two(code, _, _, right) => {
                 let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
@@ -135,7 +136,7 @@ impl Emitter<'_> {
             Step::Blend(_, _, right, mask) => {
                 let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
                 let mask = sized(scratch_register(mask), is_wide);
-                self.a.op4(hosts::PBLENDVB.of(is_wide), to, left, right, mask);
+                self.a.op4(PBLENDVB.of(is_wide), to, left, right, mask);
             }
             Step::Shift(code, _, _, count) => {
                 let left = self.left(i, step, after, is_wide);
@@ -215,56 +216,5 @@ fn scratch_register(place: Place) -> Register {
         Place::B => Register::XMM1,
         Place::C => Register::XMM2,
         _ => unreachable!("{place:?} is no scratch register"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use longma_loongarch::Op;
-
-    use super::*;
-
-    fn all() -> impl Iterator<Item = (Op, i32, Steps)> {
-        Op::all().flat_map(|op| {
-            (0..=255).filter_map(move |imm| {
-                let (steps, _) = sequence(&Instruction { imm, ..Instruction::new(op) })?;
-                Some((op, imm, steps))
-            })
-        })
-    }
-
-    #[test]
-    fn the_destination_is_written_by_the_last_step_and_only_by_it() {
-        for (op, imm, steps) in all() {
-            let written: Vec<_> = steps.iter().map(|step| step.to() == Place::D).collect();
-            let (last, others) = written.split_last().unwrap();
-            assert!(*last && !others.contains(&true), "{op:?} {imm}: {steps:?}");
-        }
-    }
-
-    #[test]
-    fn every_source_has_room_if_no_guest_register_is_in_a_host_register() {
-        for (op, imm, steps) in all() {
-            for (index, step) in steps.iter().enumerate() {
-                let has_room = room_for_left(step, &steps[index + 1..]).is_some();
-                let needs = step.left().is_some_and(|left| !left.is_scratch());
-                assert!(has_room || !needs, "{op:?} {imm}: step {index} of {steps:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn nothing_is_read_that_was_not_written() {
-        for (op, imm, steps) in all() {
-            for place in Place::SCRATCH {
-                assert!(!steps::is_wanted(&steps, place), "{op:?} {imm}: {place:?} of {steps:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn there_are_many() {
-        let ops: std::collections::BTreeSet<_> = all().map(|(op, ..)| op.mnemonic()).collect();
-        assert!(ops.len() > 300, "{}", ops.len());
     }
 }

@@ -1,14 +1,13 @@
 //! Shifts, with and without rounding, and those that make elements narrower.
 
+use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
-use super::hosts::*;
 use super::steps::{Place, Place::*, Step::*};
 use super::{Element, Named, Steps};
-use crate::jit::emit::vector_table::Pair;
 
-const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
-const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
-const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
+pub(super) const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
+pub(super) const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
+pub(super) const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     if let [Some(to), Some(from), None] = named.elements {

@@ -1,6 +1,6 @@
 //! Elements that change their places.
 
-use super::hosts::*;
+use super::super::host_vectors::*;
 use super::steps::{Place::*, Step::*};
 use super::{Element, Named, Steps};
 

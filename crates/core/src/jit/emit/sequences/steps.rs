@@ -3,7 +3,7 @@
 
 use iced_x86::Code;
 
-use super::super::vector_table::Pair;
+use super::super::host_vectors::Pair;
 
 /// Where an operand of a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,11 @@
 //! Elements that become twice as wide: by themselves, or for sums and products.
 
+use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
-use super::hosts::*;
+use super::shift::{LEFT, RIGHT, RIGHT_SIGNED};
 use super::steps::{Place, Place::*, Step::*};
 use super::{Element, Named, Steps};
-use crate::jit::emit::vector_table::Pair;
 
-const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
-const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
-const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
 const LOWER: [Pair; 3] = [PUNPCKLBW, PUNPCKLWD, PUNPCKLDQ];
 const UPPER: [Pair; 3] = [PUNPCKHBW, PUNPCKHWD, PUNPCKHDQ];
 

@@ -1,9 +1,19 @@
-//! The host's vector instructions that sequences are made of, in their two widths.
+//! The host's vector instructions in their two widths.
+//! Not which does what (see `vector_table.rs` and `sequences`).
 //! Source: Intel SDM, volume 2.
 
 use iced_x86::Code;
 
-use super::super::vector_table::Pair;
+/// The two widths of one host instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair(pub Code, pub Code);
+
+impl Pair {
+    /// The 256-bit form if `is_wide`.
+    pub fn of(self, is_wide: bool) -> Code {
+        if is_wide { self.1 } else { self.0 }
+    }
+}
 
 macro_rules! pairs {
     ($($name:ident = $narrow:ident, $wide:ident;)*) => {
@@ -93,4 +103,37 @@ pairs! {
     ROUNDPS = VEX_Vroundps_xmm_xmmm128_imm8, VEX_Vroundps_ymm_ymmm256_imm8;
     ROUNDPD = VEX_Vroundpd_xmm_xmmm128_imm8, VEX_Vroundpd_ymm_ymmm256_imm8;
     MOVDQU = VEX_Vmovdqu_xmm_xmmm128, VEX_Vmovdqu_ymm_ymmm256;
+    MOVAPS = VEX_Vmovaps_xmm_xmmm128, VEX_Vmovaps_ymm_ymmm256;
+    PTEST = VEX_Vptest_xmm_xmmm128, VEX_Vptest_ymm_ymmm256;
+    PBROADCASTQ = VEX_Vpbroadcastq_xmm_xmmm64, VEX_Vpbroadcastq_ymm_xmmm64;
+    PMULHW = VEX_Vpmulhw_xmm_xmm_xmmm128, VEX_Vpmulhw_ymm_ymm_ymmm256;
+    PMULHUW = VEX_Vpmulhuw_xmm_xmm_xmmm128, VEX_Vpmulhuw_ymm_ymm_ymmm256;
+    PADDSB = VEX_Vpaddsb_xmm_xmm_xmmm128, VEX_Vpaddsb_ymm_ymm_ymmm256;
+    PSUBSB = VEX_Vpsubsb_xmm_xmm_xmmm128, VEX_Vpsubsb_ymm_ymm_ymmm256;
+    PADDSW = VEX_Vpaddsw_xmm_xmm_xmmm128, VEX_Vpaddsw_ymm_ymm_ymmm256;
+    PSUBSW = VEX_Vpsubsw_xmm_xmm_xmmm128, VEX_Vpsubsw_ymm_ymm_ymmm256;
+    PADDUSB = VEX_Vpaddusb_xmm_xmm_xmmm128, VEX_Vpaddusb_ymm_ymm_ymmm256;
+    PSUBUSB = VEX_Vpsubusb_xmm_xmm_xmmm128, VEX_Vpsubusb_ymm_ymm_ymmm256;
+    PADDUSW = VEX_Vpaddusw_xmm_xmm_xmmm128, VEX_Vpaddusw_ymm_ymm_ymmm256;
+    PSUBUSW = VEX_Vpsubusw_xmm_xmm_xmmm128, VEX_Vpsubusw_ymm_ymm_ymmm256;
+    PAVGW = VEX_Vpavgw_xmm_xmm_xmmm128, VEX_Vpavgw_ymm_ymm_ymmm256;
+    PUNPCKHQDQ = VEX_Vpunpckhqdq_xmm_xmm_xmmm128, VEX_Vpunpckhqdq_ymm_ymm_ymmm256;
+    ADDPS = VEX_Vaddps_xmm_xmm_xmmm128, VEX_Vaddps_ymm_ymm_ymmm256;
+    SUBPS = VEX_Vsubps_xmm_xmm_xmmm128, VEX_Vsubps_ymm_ymm_ymmm256;
+    MULPS = VEX_Vmulps_xmm_xmm_xmmm128, VEX_Vmulps_ymm_ymm_ymmm256;
+    DIVPS = VEX_Vdivps_xmm_xmm_xmmm128, VEX_Vdivps_ymm_ymm_ymmm256;
+    ADDPD = VEX_Vaddpd_xmm_xmm_xmmm128, VEX_Vaddpd_ymm_ymm_ymmm256;
+    SUBPD = VEX_Vsubpd_xmm_xmm_xmmm128, VEX_Vsubpd_ymm_ymm_ymmm256;
+    MULPD = VEX_Vmulpd_xmm_xmm_xmmm128, VEX_Vmulpd_ymm_ymm_ymmm256;
+    DIVPD = VEX_Vdivpd_xmm_xmm_xmmm128, VEX_Vdivpd_ymm_ymm_ymmm256;
+    FMADD213PS = VEX_Vfmadd213ps_xmm_xmm_xmmm128, VEX_Vfmadd213ps_ymm_ymm_ymmm256;
+    CMPPS = VEX_Vcmpps_xmm_xmm_xmmm128_imm8, VEX_Vcmpps_ymm_ymm_ymmm256_imm8;
+    FMADD213PD = VEX_Vfmadd213pd_xmm_xmm_xmmm128, VEX_Vfmadd213pd_ymm_ymm_ymmm256;
+    CMPPD = VEX_Vcmppd_xmm_xmm_xmmm128_imm8, VEX_Vcmppd_ymm_ymm_ymmm256_imm8;
+    FMSUB213PS = VEX_Vfmsub213ps_xmm_xmm_xmmm128, VEX_Vfmsub213ps_ymm_ymm_ymmm256;
+    FMSUB213PD = VEX_Vfmsub213pd_xmm_xmm_xmmm128, VEX_Vfmsub213pd_ymm_ymm_ymmm256;
+    SQRTPS = VEX_Vsqrtps_xmm_xmmm128, VEX_Vsqrtps_ymm_ymmm256;
+    SQRTPD = VEX_Vsqrtpd_xmm_xmmm128, VEX_Vsqrtpd_ymm_ymmm256;
+    CVTDQ2PS = VEX_Vcvtdq2ps_xmm_xmmm128, VEX_Vcvtdq2ps_ymm_ymmm256;
+    CVTTPS2DQ = VEX_Vcvttps2dq_xmm_xmmm128, VEX_Vcvttps2dq_ymm_ymmm256;
 }

@@ -1,0 +1,49 @@
+//! What holds for every sequence, whatever its instruction.
+
+use longma_loongarch::Op;
+
+use super::*;
+
+fn all() -> impl Iterator<Item = (Op, i32, Steps)> {
+    Op::all().flat_map(|op| {
+        (0..=255).filter_map(move |imm| {
+            let (steps, _) = sequence(&Instruction { imm, ..Instruction::new(op) })?;
+            Some((op, imm, steps))
+        })
+    })
+}
+
+#[test]
+fn the_destination_is_written_by_the_last_step_and_only_by_it() {
+    for (op, imm, steps) in all() {
+        let written: Vec<_> = steps.iter().map(|step| step.to() == Place::D).collect();
+        let (last, others) = written.split_last().unwrap();
+        assert!(*last && !others.contains(&true), "{op:?} {imm}: {steps:?}");
+    }
+}
+
+#[test]
+fn every_source_has_room_if_no_guest_register_is_in_a_host_register() {
+    for (op, imm, steps) in all() {
+        for (index, step) in steps.iter().enumerate() {
+            let has_room = room_for_left(step, &steps[index + 1..]).is_some();
+            let needs = step.left().is_some_and(|left| !left.is_scratch());
+            assert!(has_room || !needs, "{op:?} {imm}: step {index} of {steps:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_that_was_not_written() {
+    for (op, imm, steps) in all() {
+        for place in Place::SCRATCH {
+            assert!(!steps::is_wanted(&steps, place), "{op:?} {imm}: {place:?} of {steps:?}");
+        }
+    }
+}
+
+#[test]
+fn there_are_many() {
+    let ops: std::collections::BTreeSet<_> = all().map(|(op, ..)| op.mnemonic()).collect();
+    assert!(ops.len() > 300, "{}", ops.len());
+}
