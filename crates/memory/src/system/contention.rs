@@ -156,6 +156,8 @@ mod tests {
         // Core 1 has had a long turn; core 0 takes the line, and waits for it to come back.
         system.end_turn(1, time(10_000));
         take(&mut system, 0, 1500);
+        // The turn behind a hand-over is close whatever came of it; the ones that follow are not.
+        assert!(system.begin_turn(0, time(1600)));
         assert!(
             system.begin_turn(0, time(9_000)),
             "longer than a contention lasts, but core 1 has not gone on yet"
