@@ -242,10 +242,9 @@ impl Process {
 
     /// Says something odd where the diagnostics go, once.
     pub fn say_once(&self, text: &'static str) {
-        let Some(sink) = &self.config.diagnostics else { return };
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.insert(text) {
-            sink(text);
+            self.say(text);
         }
     }
 

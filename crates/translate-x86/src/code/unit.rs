@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register, RflagsBits,
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register, RflagsBits,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -190,14 +190,10 @@ fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
     matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
 }
 
-/// Whether an instruction writes a register, be it in part.
+/// Whether an instruction writes a general register, be it in part.
 fn writes(i: &Instruction, register: Register) -> bool {
-    let mut factory = InstructionInfoFactory::new();
-    let used = factory.info(i).used_registers();
-    let is_written = |access| {
-        !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
-    };
-    used.iter().any(|used| used.register().full_register() == register && is_written(used.access()))
+    let written = uses(&mut InstructionInfoFactory::new(), i).written;
+    register.is_gpr64() && written & 1 << register.number() != 0
 }
 
 /// The whole of the register that an operand is, if it is one.

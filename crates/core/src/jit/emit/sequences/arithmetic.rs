@@ -12,9 +12,6 @@ pub(super) const SUBTRACT: [Pair; 4] = [PSUBB, PSUBW, PSUBD, PSUBQ];
 const ONES_IN_NIBBLES: u128 = 0x0403_0302_0302_0201_0302_0201_0201_0100;
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
-    if named.elements[0].is_none() && named.elements[1].is_none() {
-        return None;
-    }
     let element = named.only()?;
     let index = element.index();
     let constant = Splat(B, element.splat(named.imm as u64));
