@@ -401,6 +401,13 @@ impl FrontEnd {
         self.again = Some(pc);
     }
 
+    /// What is at `pc` and all that follows is thrown away in cycle `at`, and fetched again.
+    #[cold]
+    pub fn fetch_again(&mut self, pc: u64, at: u64) {
+        self.redirect(at, Cause::MemoryOrder);
+        self.again = Some(pc);
+    }
+
     /// Nothing is fetched or leaves `last_stage` before `cycle`, for `cause`.
     pub fn advance_to(&mut self, last_stage: &mut Timeline, cycle: u64, cause: Cause) {
         if cycle > last_stage.now() {

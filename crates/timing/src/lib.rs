@@ -10,6 +10,7 @@ mod counting;
 mod front_end;
 mod in_order;
 mod measured;
+mod memory_order;
 mod model;
 mod model_error;
 mod operations;

@@ -213,6 +213,14 @@ impl TimingModel {
         }
     }
 
+    /// Loads that were fetched again since they had passed a store to their address; `None` of a core whose loads never are.
+    pub(crate) fn passed_stores(&self) -> Option<u64> {
+        match &self.0 {
+            Model::OutOfOrder(model) => model.passed_stores(),
+            Model::Counting(_) | Model::InOrder(_) => None,
+        }
+    }
+
     pub(crate) fn forwarded(&self) -> Option<u64> {
         match &self.0 {
             Model::Counting(_) => None,

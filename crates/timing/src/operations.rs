@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longma_loongarch::{Class, Instruction, Location, Op, Operand, RegisterKind};
 use longma_topology::parts::Operation;
-use longma_trace::{TracedBlock, has_address};
+use longma_trace::{AddressForm, TracedBlock, has_address};
 
 use crate::{
     parameters::{ClassTiming, Parameters},
@@ -47,6 +47,8 @@ pub(crate) struct MicroOperation {
     pub kind: Kind,
     /// Registers read, 0 where there is none.
     pub sources: [u8; 3],
+    /// Those of them that the address comes from, a bit each; 0 without an access.
+    pub address_sources: u8,
     /// The register written, or [`registers::SINK`].
     pub destination: u8,
     /// Bytes accessed.
@@ -175,11 +177,25 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
         interval_cycles: interval_cycles.clamp(1, u8::MAX.into()) as u8,
         kind: kind_of(op),
         sources: registers.sources,
+        address_sources: address_sources(instruction, registers.sources),
         destination: registers.destination,
         bytes: bytes_of(op),
         queue,
         file,
     }
+}
+
+/// Those of `sources` that the address of an access comes from, a bit each.
+fn address_sources(instruction: &Instruction, sources: [u8; 3]) -> u8 {
+    if !has_address(instruction.op) {
+        return 0;
+    }
+    let index = match AddressForm::of(instruction) {
+        AddressForm::Displaced(_) => 0,
+        AddressForm::Indexed | AddressForm::Described => instruction.k & 31,
+    };
+    let of_address = |source: u8| source != 0 && (source == instruction.j & 31 || source == index);
+    (0..3).filter(|nth| of_address(sources[*nth])).fold(0, |mask, nth| mask | 1 << nth)
 }
 
 /// The lowest units of `units`, and the interval on each, that together start one operation every `interval` cycles: what is

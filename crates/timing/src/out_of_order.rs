@@ -1,5 +1,5 @@
 //! The out-of-order core: each instruction's dispatch, issue, completion and retirement, by the resources it must wait for.
-//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no replays, no partial registers.
+//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no partial registers.
 //! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
 
 use longma_memory::{MemoryPort, Source, translation::Side};
@@ -10,6 +10,7 @@ use crate::{
     accesses::Accesses,
     calendar::Calendar,
     front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    memory_order::MemoryOrder,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
     parameters::Parameters,
@@ -18,6 +19,7 @@ use crate::{
     queues::Entries,
     registers,
     stack::Cause,
+    stores::Origin,
     timeline::Timeline,
     value::Value,
 };
@@ -44,6 +46,9 @@ pub(crate) struct OutOfOrder {
     loads: Entries,
     store_entries: Entries,
     pub accesses: Accesses,
+    order: MemoryOrder,
+    /// Loads that were fetched again since they had passed a store to their address.
+    passed_stores: u64,
     calendar: Calendar,
     /// No memory access issues before it: the last barrier's completion.
     memory_floor: u64,
@@ -62,6 +67,19 @@ impl OutOfOrder {
         let parameters = Parameters::resolve(core)?;
         let width = parameters.retire_width.min(parameters.dispatch_width);
         let [integer, float] = parameters.rename_registers;
+        let order = MemoryOrder::new(core)?;
+        let mut accesses = Accesses::new(
+            parameters.class(parts::Operation::Load).latency_cycles.into(),
+            if parameters.joint_load_store_queue {
+                parameters.load_entries
+            } else {
+                parameters.store_entries
+            },
+            options.line_bytes,
+        );
+        if !order.is_ideal() {
+            accesses.stores.keep_origins();
+        }
         Ok(Self {
             front: FrontEnd::new(core, &parameters, options, ISSUE_CYCLES)?,
             program: Program::default(),
@@ -74,15 +92,9 @@ impl OutOfOrder {
             rename: [Entries::new(integer), Entries::new(float), Entries::new(1)],
             loads: Entries::new(parameters.load_entries),
             store_entries: Entries::new(parameters.store_entries),
-            accesses: Accesses::new(
-                parameters.class(parts::Operation::Load).latency_cycles.into(),
-                if parameters.joint_load_store_queue {
-                    parameters.load_entries
-                } else {
-                    parameters.store_entries
-                },
-                options.line_bytes,
-            ),
+            accesses,
+            order,
+            passed_stores: 0,
             calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
             memory_floor: 0,
             log: PipelineLog::default(),
@@ -167,6 +179,46 @@ impl OutOfOrder {
         self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval)
     }
 
+    /// Issues a load whose operands are ready at `ready` on a core whose loads can be wrong about older stores: when it issues with the
+    /// right data. A load that passed a store which it depends on is thrown away when that store's address is known, with all that follows;
+    /// what is younger than it was is taken not to have been there before, and what it read not to have been read.
+    #[inline(never)]
+    fn issue_guessing(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        place: Place,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        let bytes = operation.bytes.into();
+        let passes = self.accesses.stores.passed(place.address, bytes, ready).is_none();
+        let waits = ready.max(self.order.wait(place.pc));
+        let mut issue = self.issue_access(waits, operation, place, port);
+        while let Some(store) = self.accesses.stores.passed(place.address, bytes, issue) {
+            self.order.collided(place.pc, store.pc);
+            self.passed_stores += 1;
+            self.front.fetch_again(place.pc, store.known);
+            self.wait_for_fetch();
+            self.dispatched = 1;
+            self.calendar.pass_to(self.dispatch);
+            let again = self.accesses.crosses(place.address, operation.bytes);
+            let interval = u32::from(operation.interval_cycles) + u32::from(again);
+            issue = self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval);
+        }
+        self.order.done(place.pc, passes);
+        issue
+    }
+
+    /// A store or an atomic operation, younger than all others: from when on loads see where it stores to.
+    #[inline(never)]
+    fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
+        let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
+        let ready = registers.map(|nth| self.ready[registers::place(operation.sources[nth])]);
+        let known = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
+        self.order.store(pc, known);
+        self.accesses.stores.set_origin(Origin { pc, known });
+    }
+
     /// What is neither plain nor a load nor a store.
     #[cold]
     fn rare(
@@ -192,6 +244,9 @@ impl OutOfOrder {
                 let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
                 let oldest = if barrier { oldest.max(memory_done) } else { oldest };
                 let at = self.issue_access(oldest, operation, Place { pc, address }, port);
+                if !self.order.is_ideal() {
+                    self.note_origin(operation, pc);
+                }
                 let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
                 counts.note(answer.source);
                 let done = answer.ready.0.max(at) + 1;
@@ -237,12 +292,18 @@ impl OutOfOrder {
         }
     }
 
+    /// As [`passed_stores`](Self::passed_stores) counts them; `None` where no load is ever wrong.
+    pub fn passed_stores(&self) -> Option<u64> {
+        (!self.order.is_ideal()).then_some(self.passed_stores)
+    }
+
     /// Forgets what was counted; what was learnt stays, and time goes on.
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.retired.clear_counts();
         self.front.counts = BranchCounts::default();
         self.accesses.forwarded = 0;
+        self.passed_stores = 0;
     }
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
@@ -307,11 +368,19 @@ impl BackEnd for OutOfOrder {
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
             Kind::Load => {
-                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
+                let ready = ready.max(self.memory_floor);
+                let issue = if self.order.is_ideal() {
+                    self.issue_access(ready, operation, place, port)
+                } else {
+                    self.issue_guessing(ready, operation, place, port)
+                };
                 self.accesses.load(issue, operation.bytes.into(), place, counts, port)
             }
             Kind::Store => {
                 let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
+                if !self.order.is_ideal() {
+                    self.note_origin(operation, place.pc);
+                }
                 Value::computed(issue + u64::from(operation.latency_cycles))
             }
             _ => self.rare(ready, operation, place, counts, port),

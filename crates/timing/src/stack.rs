@@ -16,6 +16,8 @@ pub enum Cause {
     Fetch,
     /// Refilling the pipeline after a mispredicted branch.
     Mispredict,
+    /// Fetching again from a load on that had passed an older store to its address.
+    MemoryOrder,
     /// Waiting for a unit or for an operation's result that did not come from memory.
     Execution,
     /// A load from the first-level data cache, or from the store queue.
@@ -46,11 +48,12 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, as a stack is drawn from the bottom.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Base,
         Self::FrontEnd,
         Self::Fetch,
         Self::Mispredict,
+        Self::MemoryOrder,
         Self::Execution,
         Self::Level1,
         Self::Level2,
@@ -66,11 +69,12 @@ impl Cause {
         Self::Idle,
     ];
 
-    const TEXTS: [(&str, &str); 17] = [
+    const TEXTS: [(&str, &str); 18] = [
         ("base", "instructions at the core's full width"),
         ("front-end", "fetch width, taken branches, misses in the branch target buffer"),
         ("fetch", "instruction lines that missed in the first-level cache"),
         ("mispredict", "refilling the pipeline after mispredicted branches"),
+        ("memory-order", "fetching again from loads that had passed a store to their address"),
         ("execution", "waiting for units and for results that do not come from memory"),
         ("l1", "loads from the first-level cache or the store queue"),
         ("l2", "loads from the second-level cache"),

@@ -47,6 +47,9 @@ fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), Sta
     if let Some(forwarded) = model.forwarded() {
         to.count(&name("loads_forwarded"), forwarded, "loads", "took their data from a store under way")?;
     }
+    if let Some(passed) = model.passed_stores() {
+        to.count(&name("loads_fetched_again"), passed, "loads", "had passed a store to their address")?;
+    }
     Ok(())
 }
 

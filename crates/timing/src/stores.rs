@@ -35,6 +35,15 @@ impl Piece {
     }
 }
 
+/// Where a store comes from, for cores whose loads may pass it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Its own address.
+    pub pc: u64,
+    /// The cycle from which on a load sees where it stores to.
+    pub known: u64,
+}
+
 /// What a load finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -57,6 +66,10 @@ pub(crate) struct Stores {
     youngest: Box<[u32; LISTS]>,
     /// When the last of them is in the cache.
     last_drained: u64,
+    /// Where each piece comes from, at the piece's index; empty unless asked for.
+    origins: Box<[Origin]>,
+    /// The origin of the next piece.
+    origin: Origin,
 }
 
 /// The bytes of `granule` that `bytes` from `address` on cover.
@@ -87,7 +100,19 @@ impl Stores {
             next: room + 1,
             youngest: Box::new([0; LISTS]),
             last_drained: 0,
+            origins: Box::default(),
+            origin: Origin::default(),
         }
+    }
+
+    /// Keeps where stores come from, for [`passed`](Self::passed).
+    pub fn keep_origins(&mut self) {
+        self.origins = vec![Origin::default(); self.pieces.len()].into();
+    }
+
+    /// The next store comes from there.
+    pub fn set_origin(&mut self, origin: Origin) {
+        self.origin = origin;
     }
 
     /// A store of `bytes` to `address`, younger than all others, whose data is ready at `ready`. It is in the cache at `drained`, or
@@ -129,6 +154,9 @@ impl Stores {
         let older = std::mem::replace(list, self.next);
         let place = self.next as usize & (self.pieces.len() - 1);
         self.pieces[place] = Piece { granule, ready, drained: self.last_drained, older, bytes, nth, atomic };
+        if let Some(origin) = self.origins.get_mut(place) {
+            *origin = self.origin;
+        }
         self.next = self.next.wrapping_add(1);
     }
 
@@ -183,6 +211,28 @@ impl Stores {
             number = piece.older;
         }
         None
+    }
+
+    /// The first store to become known of those that a load of `bytes` from `address` on passes at cycle `at` and takes data from: stores
+    /// under way, each the youngest to write one of its bytes.
+    pub fn passed(&self, address: u64, bytes: u32, at: u64) -> Option<Origin> {
+        let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
+        let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
+        granules
+            .filter_map(|it| self.passed_in(it, covered(it, address, bytes), at))
+            .min_by_key(|it| it.known)
+    }
+
+    fn passed_in(&self, granule: u64, mut wanted: u8, at: u64) -> Option<Origin> {
+        let mut first: Option<Origin> = None;
+        while let Some((number, piece)) = self.youngest_of(granule, wanted, at) {
+            let origin = self.origins.get(number as usize & (self.pieces.len() - 1))?;
+            if origin.known > at && first.is_none_or(|first| origin.known < first.known) {
+                first = Some(*origin);
+            }
+            wanted &= !piece.bytes;
+        }
+        first
     }
 
     /// When those that wrote the `wanted` bytes of `granule` are in the cache; 0 if they are at `at`.
