@@ -87,6 +87,19 @@ impl Window<'_> {
         }
     }
 
+    /// True if the load `index` is in flight without what one of its bytes should have come from: a store that becomes known in `cycle`.
+    pub fn collides(&self, index: usize, cycle: u64) -> bool {
+        let load = &self.program[index];
+        let Some(issued) = self.stages[index].issued.filter(|issued| *issued < cycle) else { return false };
+        let mut bytes = load.address..load.address + load.operation.bytes;
+        load.is_load()
+            && self.translated[index]
+            && bytes.any(|byte| {
+                let writer = self.writer_of_byte(index, byte, issued);
+                writer.is_some_and(|store| self.known(store) == Some(cycle))
+            })
+    }
+
     /// The youngest store before `index` that wrote a byte and is not in the cache.
     fn writer_of_byte(&self, index: usize, byte: u64, cycle: u64) -> Option<usize> {
         self.program[..index].iter().zip(&self.stages).rposition(|(it, stages)| {

@@ -113,6 +113,14 @@ pub const PIPELINED: usize = 15;
 /// The conditional branch at the end of some blocks.
 pub static BRANCH: Operation = of(Op::Beq, Integer, &[0, 1], 1, 1);
 
+/// When a load may pass older stores whose addresses are not known. Predictors have tests of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loads {
+    Ideal,
+    Conservative,
+    Blind,
+}
+
 /// A core's sizes. The names are those of machine files.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -128,6 +136,7 @@ pub struct Sizes {
     /// Of the integer, floating-point and memory queues.
     pub issue_queue_entries: [u64; 3],
     pub mispredict: u64,
+    pub loads: Loads,
 }
 
 /// An instruction that a program executed.
@@ -246,6 +255,15 @@ impl<'a> Window<'a> {
     /// The operation that writes what instruction `reader` reads in `register`, if the program does.
     fn writer(&self, reader: usize, register: (File, u8)) -> Option<usize> {
         self.program[..reader].iter().rposition(|it| it.writes == Some(register))
+    }
+
+    /// The first cycle in which loads see where the store `index` stores to: its address is there, and it was dispatched in an earlier one.
+    fn known(&self, index: usize) -> Option<u64> {
+        let it = &self.program[index];
+        let base = if it.is_atomic() { it.reads[0] } else { it.reads[1] };
+        let base = base.and_then(|register| self.writer(index, register));
+        let ready = base.map_or(Some(0), |writer| self.stages[writer].done)?;
+        Some(ready.max(self.stages[index].dispatched? + 1))
     }
 
     /// True if everything that the instruction reads is there.

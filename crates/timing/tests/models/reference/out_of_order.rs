@@ -1,7 +1,7 @@
 //! A core that issues what is ready, the oldest first.
 
 use super::{
-    Access, Executed, Sizes, Stages, Window,
+    Access, Executed, Loads, Sizes, Stages, Window,
     front_end::FrontEnd,
     happened,
     memory::{From, data_cycles},
@@ -10,6 +10,24 @@ use super::{
 
 /// Runs `program`; when each of its instructions went through the core.
 pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
+    let mut collisions = vec![0; program.len()];
+    loop {
+        match attempt(sizes, program, &collisions) {
+            Ok(stages) => return stages,
+            Err(load) => {
+                collisions[load] += 1;
+                // What is younger does not run before, and may not collide then.
+                collisions[load + 1..].fill(0);
+            }
+        }
+    }
+}
+
+/// Runs `program` in which each load collides as often with a store that it has passed as `collisions` says.
+///
+/// # Errors
+/// A load that collides once more, before which nothing younger should have run.
+fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<Vec<Stages>, usize> {
     // A branch issues a cycle after its dispatch and takes one: fetching again then costs what the machine file says.
     let depth = sizes.mispredict.saturating_sub(2);
     let mut core = Core {
@@ -25,12 +43,14 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
             .map(|(index, _)| index)
             .collect(),
         left: 0,
+        collisions: collisions.to_vec(),
     };
     for cycle in 0.. {
         core.settle();
         core.retire(cycle);
         core.trap(cycle);
         core.drain(cycle);
+        core.collide(cycle)?;
         core.dispatch(cycle);
         core.issue(cycle);
         if core.retired == program.len() {
@@ -38,7 +58,7 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
         }
         assert!(cycle < 1_000_000, "nothing moves any more");
     }
-    core.window.stages
+    Ok(core.window.stages)
 }
 
 struct Core<'a> {
@@ -52,6 +72,8 @@ struct Core<'a> {
     /// The program's stores, and how many of them have left for the cache.
     stores: Vec<usize>,
     left: usize,
+    /// How often each load will still collide with a store that it has passed.
+    collisions: Vec<usize>,
 }
 
 impl Core<'_> {
@@ -93,6 +115,27 @@ impl Core<'_> {
         self.dispatched = index;
     }
 
+    /// The oldest load that should have waited for a store whose address becomes known in `cycle` is thrown away and fetched again.
+    fn collide(&mut self, cycle: u64) -> Result<(), usize> {
+        if self.window.sizes.loads != Loads::Blind {
+            return Ok(());
+        }
+        let Some(load) = (self.retired..self.dispatched).find(|index| self.window.collides(*index, cycle))
+        else {
+            return Ok(());
+        };
+        if self.collisions[load] == 0 {
+            return Err(load);
+        }
+        assert_eq!(self.dispatched, load + 1, "nothing younger was dispatched");
+        self.collisions[load] -= 1;
+        self.front.fetch_again(cycle);
+        self.waiting.retain(|(waiting, _)| *waiting != load);
+        self.window.stages[load] = Stages::default();
+        self.dispatched = load;
+        Ok(())
+    }
+
     /// A retired store leaves for the cache, one line a cycle.
     fn drain(&mut self, cycle: u64) {
         let Some(&store) = self.stores.get(self.left) else { return };
@@ -106,8 +149,8 @@ impl Core<'_> {
     fn dispatch(&mut self, cycle: u64) {
         for _ in 0..self.window.sizes.decode_width {
             let index = self.dispatched;
-            // What is younger than an access that traps would be thrown away.
-            let traps = index > 0 && !self.window.translated[index - 1];
+            // What is younger than an access that traps, or than a load that collides, would be thrown away.
+            let traps = index > 0 && (!self.window.translated[index - 1] || self.collisions[index - 1] > 0);
             if index == self.window.program.len() || traps || !self.has_room(index, cycle) {
                 return;
             }
@@ -167,6 +210,10 @@ impl Core<'_> {
         let window = &self.window;
         // An atomic operation or a barrier is no guess: everything older has retired.
         let alone = match window.program[index].operation.access {
+            Access::Load if window.sizes.loads == Loads::Conservative => {
+                let stores = (0..index).filter(|older| window.program[*older].is_store());
+                stores.into_iter().all(|store| happened(window.known(store), cycle))
+            }
             Access::Nothing | Access::Load | Access::Store => true,
             Access::Atomic => {
                 self.retired == index

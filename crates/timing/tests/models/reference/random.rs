@@ -6,7 +6,7 @@ use longma_trace::BlockNumber;
 use proptest::prelude::*;
 
 use super::{
-    Access, BRANCH, Executed, File, MACHINE_UNITS, OPERATIONS, PIPELINED, Sizes, memory::Translated,
+    Access, BRANCH, Executed, File, Loads, MACHINE_UNITS, OPERATIONS, PIPELINED, Sizes, memory::Translated,
 };
 use crate::program::{Program, core, op, units_of_the_file};
 
@@ -62,10 +62,19 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
         [entries(), entries(), entries()],
         [entries(), entries()],
         queues,
-        2u64..20,
+        (
+            2u64..20,
+            prop_oneof![2 => Just(Loads::Ideal), 1 => Just(Loads::Conservative), 1 => Just(Loads::Blind)],
+        ),
     )
         .prop_map(
-            |([fetch, decode, issue, retire], [rob, loads, stores], [int, fp], queues, mispredict)| Sizes {
+            |(
+                [fetch, decode, issue, retire],
+                [rob, loads, stores],
+                [int, fp],
+                queues,
+                (mispredict, pass),
+            )| Sizes {
                 fetch_width: fetch,
                 decode_width: decode,
                 issue_width: issue,
@@ -77,6 +86,7 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
                 fp_registers: 32 + fp,
                 issue_queue_entries: queues.unwrap_or([u64::MAX; 3]),
                 mispredict,
+                loads: pass,
             },
         )
 }
@@ -103,6 +113,7 @@ impl Sizes {
             ("fp_registers = 128", format!("fp_registers = {}", self.fp_registers)),
             ("instruction_timing = \"la464\"\n", queues),
             ("predictor = \"tage\"", "predictor = \"static\"".to_owned()),
+            ("loads = \"ideal\"", format!("loads = \"{:?}\"", self.loads).to_lowercase()),
             ("mispredict = \"12 cycles\"", format!("mispredict = \"{} cycles\"", self.mispredict)),
         ];
         let changes = changes.iter().map(|(from, to)| (*from, to.as_str()));
