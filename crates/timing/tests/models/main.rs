@@ -5,6 +5,7 @@
 mod counting;
 mod dataflow;
 mod in_order;
+mod memory_order;
 mod memory_system;
 mod out_of_order;
 mod outside;
