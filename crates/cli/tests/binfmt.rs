@@ -59,7 +59,7 @@ fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
     let script = r#"
         $longma binfmt register loongarch64
         cd /tmp && ln -s "$guests/loongarch64/hello" "longma-binfmt-$$" && "./longma-binfmt-$$" x; rm "/tmp/longma-binfmt-$$"
-        "$guests/loongarch64/misbehave" read_null; echo $?"#;
+        "$guests/loongarch64/misbehave" read-null; echo $?"#;
     let Some(output) = inside(script) else { return };
     assert_eq!(
         text(&output.stdout),

@@ -6,7 +6,7 @@ mod invoked;
 mod rules;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -124,8 +124,7 @@ fn register(rules: &[Rule]) -> Result<(), Problem> {
         };
         // One of an earlier longma may name another path.
         remove(&rule.name()).map_err(|error| refused("replace", error))?;
-        fs::write(Path::new(RULES).join("register"), rule.to_string())
-            .map_err(|error| refused("register", error))?;
+        tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
     }
     Ok(())
@@ -145,11 +144,16 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
 
 /// Removes a rule; false if there is none.
 fn remove(name: &str) -> io::Result<bool> {
-    match fs::write(Path::new(RULES).join(name), "-1") {
+    match tell(name, "-1") {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Writes to one of the kernel's files, which is there or is not: these cannot be made.
+fn tell(name: &str, what: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(Path::new(RULES).join(name))?.write_all(what.as_bytes())
 }
 
 fn list() -> Result<(), Problem> {

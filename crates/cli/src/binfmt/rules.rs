@@ -11,9 +11,10 @@ use clap::ValueEnum;
 /// The longest path of a command that the kernel takes; linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
 const MOST_PATH_BYTES: usize = 127;
 
-/// Bits that decide: class, byte order and version; not the system, not between a program and one that can lie anywhere; the machine.
+/// Bits that decide: class, byte order and version; not the system and the version of its calling convention (MIPS has several), not between
+/// a program and one that can lie anywhere; the machine.
 const MASK: [u8; 20] = [
-    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff,
     0xff, 0xff,
 ];
 
@@ -134,12 +135,11 @@ mod tests {
     fn a_rule_has_the_bytes_that_files_begin_with() {
         let rule = Rule::new(Architecture::Aarch64, Path::new("/usr/bin/longma"), false).unwrap();
         let zeros = "\\x00".repeat(9);
-        let ones = "\\xff".repeat(8);
+        let ones = "\\xff".repeat(7);
         assert_eq!(
             rule.to_string(),
             format!(
-                ":longma-aarch64:M::\\x7f\\x45\\x4c\\x46\\x02\\x01\\x01{zeros}\\x02\\x00\\xb7\\x00:{}\\x00{ones}\\xfe\\xff\\xff\\xff:/usr/bin/longma:P",
-                "\\xff".repeat(7)
+                ":longma-aarch64:M::\\x7f\\x45\\x4c\\x46\\x02\\x01\\x01{zeros}\\x02\\x00\\xb7\\x00:{ones}\\x00\\x00{ones}\\xfe\\xff\\xff\\xff:/usr/bin/longma:P"
             )
         );
     }
