@@ -3,15 +3,50 @@
 use longma_loongarch::{Instruction, Op};
 use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::{Cycle, Statistics, Value};
-use longma_timing::{Cause, ModelKind::{InOrder, OutOfOrder}, TimingModel};
+use longma_timing::{
+    Cause,
+    ModelKind::{InOrder, OutOfOrder},
+    TimingModel,
+};
 use proptest::prelude::*;
 
 use crate::program::*;
 
 const OPS: [Op; 34] = [
-    Op::AddD, Op::MulD, Op::DivD, Op::LdD, Op::LdW, Op::LdB, Op::StD, Op::StW, Op::StB, Op::StH, Op::Vld, Op::Xvld, Op::Vst, Op::Xvst,
-    Op::FaddD, Op::FdivD, Op::AmaddD, Op::AmaddDbW, Op::Dbar, Op::FldD, Op::FstD, Op::StxD, Op::LdxD, Op::LlD, Op::ScD, Op::Xvstx,
-    Op::VstelmB, Op::StptrW, Op::FstxD, Op::Ibar, Op::Preld, Op::AmswapW, Op::XvaddD, Op::StgtD,
+    Op::AddD,
+    Op::MulD,
+    Op::DivD,
+    Op::LdD,
+    Op::LdW,
+    Op::LdB,
+    Op::StD,
+    Op::StW,
+    Op::StB,
+    Op::StH,
+    Op::Vld,
+    Op::Xvld,
+    Op::Vst,
+    Op::Xvst,
+    Op::FaddD,
+    Op::FdivD,
+    Op::AmaddD,
+    Op::AmaddDbW,
+    Op::Dbar,
+    Op::FldD,
+    Op::FstD,
+    Op::StxD,
+    Op::LdxD,
+    Op::LlD,
+    Op::ScD,
+    Op::Xvstx,
+    Op::VstelmB,
+    Op::StptrW,
+    Op::FstxD,
+    Op::SubD,
+    Op::Preld,
+    Op::AmswapW,
+    Op::XvaddD,
+    Op::StgtD,
 ];
 
 #[derive(Clone, Debug)]
@@ -23,52 +58,107 @@ struct Shape {
 fn shape() -> impl Strategy<Value = Shape> {
     let instruction = (0..OPS.len(), 4u8..9, 4u8..9, 4u8..9);
     let blocks = prop::collection::vec(prop::collection::vec(instruction, 1..24), 1..5);
-    (blocks, prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), any::<u16>()), 1..60)).prop_map(|(blocks, order)| {
-        let n = blocks.len();
-        Shape { order: order.iter().map(|(b, s, c)| (b.index(n), *s, *c)).collect(), blocks }
-    })
+    (blocks, prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), any::<u16>()), 1..60))
+        .prop_map(|(blocks, order)| {
+            let n = blocks.len();
+            Shape { order: order.iter().map(|(b, s, c)| (b.index(n), *s, *c)).collect(), blocks }
+        })
 }
 
 fn program_of(shape: &Shape, few: u64, cut: bool) -> Program {
     let mut program = Program::default();
     for block in &shape.blocks {
-        let mut i: Vec<Instruction> = block.iter().map(|&(n, d, j, k)| {
-            let mut it = op(OPS[n], d, j, k);
-            if matches!(OPS[n], Op::Dbar | Op::Ibar) { it = op(OPS[n], 0, 0, 0); }
-            if matches!(OPS[n], Op::Preld) { it = op(OPS[n], 0, j, 0); }
-            if matches!(OPS[n], Op::LdD|Op::LdW|Op::LdB|Op::StD|Op::StW|Op::StB|Op::StH|Op::Vld|Op::Xvld|Op::Vst|Op::Xvst|Op::FldD|Op::FstD|Op::LlD|Op::ScD|Op::VstelmB|Op::StptrW) { it = op(OPS[n], d, j, 0); }
-            it
-        }).collect();
+        let mut i: Vec<Instruction> = block
+            .iter()
+            .map(|&(n, d, j, k)| {
+                let mut it = op(OPS[n], d, j, k);
+                if matches!(OPS[n], Op::Dbar | Op::Ibar) {
+                    it = op(OPS[n], 0, 0, 0);
+                }
+                if matches!(OPS[n], Op::Preld) {
+                    it = op(OPS[n], 0, j, 0);
+                }
+                if matches!(
+                    OPS[n],
+                    Op::LdD
+                        | Op::LdW
+                        | Op::LdB
+                        | Op::StD
+                        | Op::StW
+                        | Op::StB
+                        | Op::StH
+                        | Op::Vld
+                        | Op::Xvld
+                        | Op::Vst
+                        | Op::Xvst
+                        | Op::FldD
+                        | Op::FstD
+                        | Op::LlD
+                        | Op::ScD
+                        | Op::VstelmB
+                        | Op::StptrW
+                ) {
+                    it = op(OPS[n], d, j, 0);
+                }
+                it
+            })
+            .collect();
         i.push(op(Op::Jirl, 0, 4, 0));
         program.block(&i);
     }
     for &(block, seed, c) in &shape.order {
         let all = &program.blocks[block].instructions;
         let executed = if cut && c % 4 == 0 { 1 + (c as usize / 4) % all.len() } else { all.len() };
-        let addresses: Vec<u64> = (1..).zip(all.iter().take(executed).filter(|i| longma_trace::has_address(i.op)))
+        let addresses: Vec<u64> = (1..)
+            .zip(all.iter().take(executed).filter(|i| longma_trace::has_address(i.op)))
             .map(|(nth, _)| 0x10_0000 - 40 + (seed.wrapping_mul(nth * 0x9e37_79b9_7f4a_7c15 | 1) >> 32) % few)
             .collect();
-        program.trace.push(&longma_trace::Record { block: longma_trace::BlockNumber(block as u32), executed: executed as u16, addresses: &addresses });
+        program.trace.push(&longma_trace::Record {
+            block: longma_trace::BlockNumber(block as u32),
+            executed: executed as u16,
+            addresses: &addresses,
+        });
     }
     program
 }
 
 /// Every line its own time; pages of 256 bytes are refilled by an exception of `refill` cycles once each while few are known.
-struct Port { fixed: u64, spread: u64, refill: u32, known: Vec<(u8, u64)> }
+struct Port {
+    fixed: u64,
+    spread: u64,
+    refill: u32,
+    known: Vec<(u8, u64)>,
+}
 impl MemoryPort for Port {
-    fn fetch(&mut self, _: u64, at: Cycle) -> Answer { Answer { ready: at + 4, source: Source::Level1, translation_cycles: 0 } }
+    fn fetch(&mut self, _: u64, at: Cycle) -> Answer {
+        Answer { ready: at + 4, source: Source::Level1, translation_cycles: 0 }
+    }
     fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
         let hash = (address / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         let more = if self.spread > 0 { self.spread * (hash % 6) } else { 0 };
-        Answer { ready: at + self.fixed + more, source: Source::ALL[hash as usize % 6], translation_cycles: 0 }
+        Answer {
+            ready: at + self.fixed + more,
+            source: Source::ALL[hash as usize % 6],
+            translation_cycles: 0,
+        }
     }
-    fn store(&mut self, a: u64, b: u32, i: u64, at: Cycle) -> Answer { self.load(a, b, i, at) }
+    fn store(&mut self, a: u64, b: u32, i: u64, at: Cycle) -> Answer {
+        self.load(a, b, i, at)
+    }
     fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         let mut cycles = 0;
-        if self.refill == 0 { return 0; }
+        if self.refill == 0 {
+            return 0;
+        }
         for page in address / 256..=(address + u64::from(bytes.max(1)) - 1) / 256 {
             let key = (side as u8, page);
-            if !self.known.contains(&key) { self.known.push(key); if self.known.len() > 12 { self.known.remove(0); } cycles += self.refill; }
+            if !self.known.contains(&key) {
+                self.known.push(key);
+                if self.known.len() > 12 {
+                    self.known.remove(0);
+                }
+                cycles += self.refill;
+            }
         }
         cycles
     }
@@ -78,15 +168,42 @@ impl MemoryPort for Port {
 fn counter(model: &TimingModel, name: &str) -> Option<u64> {
     let mut s = Statistics::default();
     model.statistics(&mut s, "core0").unwrap();
-    s.get(name).map(|it| match it.value { Value::Counter(c) => c.value(), _ => panic!() })
+    s.get(name).map(|it| match it.value {
+        Value::Counter(c) => c.value(),
+        _ => panic!(),
+    })
 }
 
 #[derive(Clone, Debug)]
-struct Core { widths: [u32; 4], rob: u32, lq: u32, sq: u32, regs: [u32; 2], entries: u32, mispredict: u32 }
+struct Core {
+    widths: [u32; 4],
+    rob: u32,
+    lq: u32,
+    sq: u32,
+    regs: [u32; 2],
+    entries: u32,
+    mispredict: u32,
+}
 fn a_core() -> impl Strategy<Value = Core> {
     let n = || prop_oneof![1u32..4, 4u32..40, Just(500)];
-    ([1u32..9, 1u32..7, 1u32..8, 1u32..7], n(), n(), n(), [n(), n()], prop_oneof![1u32..4, Just(64), Just(1u32 << 20)], prop_oneof![0u32..4, 4u32..20, Just(300)])
-        .prop_map(|(widths, rob, lq, sq, regs, entries, mispredict)| Core { widths, rob, lq, sq, regs, entries, mispredict })
+    (
+        [1u32..9, 1u32..7, 1u32..8, 1u32..7],
+        n(),
+        n(),
+        n(),
+        [n(), n()],
+        prop_oneof![1u32..4, Just(64), Just(1u32 << 20)],
+        prop_oneof![0u32..4, 4u32..20, Just(300)],
+    )
+        .prop_map(|(widths, rob, lq, sq, regs, entries, mispredict)| Core {
+            widths,
+            rob,
+            lq,
+            sq,
+            regs,
+            entries,
+            mispredict,
+        })
 }
 fn make(core: &Core, loads: &str, kind: longma_timing::ModelKind) -> TimingModel {
     let c = [
@@ -175,7 +292,12 @@ proptest! {
 fn a_load_of_what_one_side_of_a_number_wrote_waits_for_it() {
     let cycles = |store: Op, at: u64, load: Op, from: u64, kind| {
         let mut program = Program::default();
-        let block = program.block(&[op(Op::DivD, 5, 6, 7), op(store, 5, 12, 0), op(load, 6, 12, 0), op(Op::AddD, 6, 6, 6)]);
+        let block = program.block(&[
+            op(Op::DivD, 5, 6, 7),
+            op(store, 5, 12, 0),
+            op(load, 6, 12, 0),
+            op(Op::AddD, 6, 6, 6),
+        ]);
         (0..1000).for_each(|_| program.run(block, &[at, from]));
         program.cycles(&mut model(kind, &[]), &mut FixedData::new(4))
     };
@@ -186,11 +308,32 @@ fn a_load_of_what_one_side_of_a_number_wrote_waits_for_it() {
         let beyond = cycles(Op::StlD, 0x10_0006, Op::LdB, 0x10_0008, kind);
         let none = cycles(Op::StD, 0x10_0000, Op::LdB, 0x10_0008, kind);
         let beyondr = cycles(Op::StrD, 0x10_0006, Op::LdB, 0x10_0008, kind);
-        println!("{kind:?}: st.d {whole}, stl.d {left}, str.d {right}; beside: st.d {none}, stl.d {beyond}, str.d {beyondr}");
+        println!(
+            "{kind:?}: st.d {whole}, stl.d {left}, str.d {right}; beside: st.d {none}, stl.d {beyond}, str.d {beyondr}"
+        );
     }
     for kind in [InOrder, OutOfOrder] {
         let whole = cycles(Op::StD, 0x10_0000, Op::LdB, 0x10_0000, kind);
         let left = cycles(Op::StlD, 0x10_0006, Op::LdB, 0x10_0000, kind);
         assert!(left + 100 >= whole, "{kind:?}: stl.d {left}, st.d {whole}");
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn less_of_something_is_not_quicker(shape in shape(), core in a_core(), few in prop_oneof![Just(8u64), Just(80), Just(2000)], kind in prop_oneof![Just(0usize), Just(1), Just(3), Just(4)], which in 0usize..8, refill in prop_oneof![Just(0u32), 1u32..300]) {
+        let program = program_of(&shape, few, true);
+        let mut less = core.clone();
+        match which {
+            0..4 => less.widths[which] = (less.widths[which] / 2).max(1),
+            4 => less.rob = (less.rob / 2).max(1),
+            5 => less.lq = (less.lq / 2).max(1),
+            6 => less.sq = (less.sq / 2).max(1),
+            _ => less.mispredict += 20,
+        }
+        let c = [&less, &core].map(|core| program.cycles(&mut make(core, KINDS[kind], OutOfOrder), &mut Port { fixed: 4, spread: 20, refill, known: vec![] }));
+        prop_assert!(c[0] + 8 + c[0] / 20 >= c[1], "{} {which} less {} more {}", KINDS[kind], c[0], c[1]);
     }
 }
