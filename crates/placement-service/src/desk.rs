@@ -4,6 +4,7 @@
 use crate::Log;
 use crate::access::Caller;
 use crate::decider::Decider;
+use crate::lost::Lost;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 /// After so long without a word of its agent a host takes no more virtual machines.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// How often it is written down that an agent was heard of.
 const NOTING: Duration = Duration::from_secs(10);
 /// Longest time that an agent's report waits for something to do.
@@ -47,10 +48,21 @@ pub(crate) struct HostDesk {
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
     pub foreign: Vec<String>,
+    /// The machine whose agent speaks for the host, and when it did last.
+    pub holder: Option<(String, Instant)>,
+    /// When another machine's agent was refused last.
+    pub refused: Option<Instant>,
+    /// What is promised there and gone.
+    pub lost: Option<Lost>,
     switcher: Switcher,
 }
 
 impl HostDesk {
+    /// What its agent could not do, and what is gone under what is promised.
+    pub fn all_problems(&self) -> Vec<String> {
+        self.problems.iter().chain(self.lost.iter().flat_map(|lost| &lost.said)).cloned().collect()
+    }
+
     fn new() -> Self {
         Self {
             generation: watch::Sender::new(1),
@@ -62,6 +74,9 @@ impl HostDesk {
             audited: None,
             problems: Vec::new(),
             foreign: Vec::new(),
+            holder: None,
+            refused: None,
+            lost: None,
             switcher: Switcher::new(SwitchPolicy::default()),
         }
     }
@@ -286,6 +301,7 @@ impl Desk {
         if !report.load.is_empty() {
             self.take_load(host, report.load)?;
         }
+        self.mend(host)?;
         if !report.vm_cpus.is_empty() {
             self.even_out(host, report.vm_cpus)?;
         }
@@ -348,6 +364,7 @@ impl Desk {
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
         for stored in self.store.hosts()? {
             let name = &stored.host.name;
+            self.forget_second_agent(name)?;
             let (heard, elsewhere) = self.host(name, |h| {
                 if h.elsewhere.is_none_or(|known| known.0 != stored.seen_at) {
                     h.elsewhere = Some((stored.seen_at, Instant::now()));

@@ -109,7 +109,7 @@ pub(crate) async fn audit(
             host: name.clone(),
             age_s: h.audited.map(|at| at.elapsed().as_secs()),
             findings: h.findings.clone(),
-            problems: h.problems.clone(),
+            problems: h.all_problems(),
             foreign: h.foreign.clone(),
         })
     };
