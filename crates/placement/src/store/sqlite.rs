@@ -2,7 +2,7 @@
 //! Not for several machines: a network file system's locks are not to be trusted (`postgres` is for those).
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
-use super::sql::{Database, Failure, Row, Value};
+use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
@@ -51,8 +51,16 @@ impl From<rusqlite::Error> for StoreError {
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        let constraint = error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation);
-        Failure { constraint, text: error.to_string() }
+        let extended = error.sqlite_error().map(|e| e.extended_code);
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation) => Kind::Constraint,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Kind::Busy,
+            Some(ErrorCode::DiskFull) => Kind::Full,
+            // No room for the log's index is told as this.
+            _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
+            _ => Kind::Other,
+        };
+        Failure { kind, text: error.to_string() }
     }
 }
 
@@ -75,7 +83,7 @@ fn value(read: ValueRef<'_>) -> std::result::Result<Value, Failure> {
         ValueRef::Real(number) => Value::Real(number),
         ValueRef::Text(_) => Value::Text(read.as_str().map_err(rusqlite::Error::from)?.into()),
         ValueRef::Blob(_) => {
-            return Err(Failure { constraint: false, text: "a column holds bytes, not text".into() });
+            return Err(Failure::other("a column holds bytes, not text".into()));
         }
     })
 }
@@ -155,5 +163,64 @@ impl Drop for Checkpointer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Reservation, Store, VmQuery};
+    use crate::{Host, Policy, Request, Scheduler};
+    use longma_topology::Machine;
+
+    /// A store whose file may have so many pages more than it has.
+    fn with_room_for(path: &Path, pages: i64) -> SqlStore {
+        let writer = connect(path).unwrap();
+        let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        writer.pragma_update(None, "max_page_count", now + pages).unwrap();
+        SqlStore::over(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+    }
+
+    #[test]
+    fn a_full_database_refuses_with_nothing_half_done_and_goes_on_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        SqlStore::open_file(&path).unwrap().put_host(&host, 10_000).unwrap();
+        let mut scheduler = Scheduler::new(Policy { overcommit_percent: 10_000, ..Policy::default() }, 1);
+        scheduler.put_host(&host).unwrap();
+        let mut wanted = Vec::new();
+        for v in 0..400 {
+            let request = Request::new(&format!("v{v}"), 1, 64);
+            let placement = scheduler.place(&request).unwrap();
+            wanted.push(Reservation { request, placement, key: Some(format!("k{v}")), origin: 1 });
+        }
+        let store = with_room_for(&path, 12);
+        let (mut kept, mut refused) = (Vec::new(), 0);
+        // Some alone and some together with others.
+        for some in wanted.chunks(7) {
+            let pending: Vec<_> = some.iter().map(|r| store.reserve(r.clone())).collect();
+            for (reservation, answer) in some.iter().zip(pending) {
+                match answer.wait() {
+                    Ok(reserved) => kept.push((reserved.id, reservation.request.name.clone())),
+                    Err(StoreError::Full(_)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert!(!kept.is_empty() && refused > 100, "{} kept, {refused} refused", kept.len());
+        let there = |store: &SqlStore| {
+            let vms = store.vms(&VmQuery::default()).unwrap();
+            vms.into_iter().map(|vm| (vm.id, vm.request.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(there(&store), kept, "what was answered is there and nothing else");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        drop(store);
+        let store = SqlStore::open_file(&path).unwrap();
+        for reservation in wanted {
+            store.reserve(reservation).wait().unwrap();
+        }
+        assert_eq!(there(&store).len(), 400);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
     }
 }
