@@ -43,7 +43,7 @@ fn problem(says: &str) -> Response {
     ResponseBuilder::new().description(says).content(PROBLEM, body).build()
 }
 
-/// Gives whole numbers of 32 bits without a sign the bound that they have: their format is the signed one's.
+/// Gives whole numbers without a sign the bounds that they have: their formats are the signed ones'.
 fn bounded(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -53,10 +53,14 @@ fn bounded(schema: &mut RefOr<Schema>) {
                 SchemaType::Array(kinds) => kinds.contains(&Type::Integer),
                 SchemaType::AnyValue => false,
             };
-            let short = object.format == Some(SchemaFormat::KnownFormat(KnownFormat::Int32));
-            if whole && short && object.minimum.is_some() {
-                object.format = Some(SchemaFormat::KnownFormat(KnownFormat::Int64));
-                object.maximum.get_or_insert(u32::MAX.into());
+            let most: Option<usize> = match object.format {
+                Some(SchemaFormat::KnownFormat(KnownFormat::Int32)) => Some(u32::MAX as usize),
+                Some(SchemaFormat::KnownFormat(KnownFormat::Int64)) => Some(u64::MAX as usize),
+                _ => None,
+            };
+            if let Some(most) = most.filter(|_| whole && object.minimum.is_some()) {
+                object.format = None;
+                object.maximum.get_or_insert(most.into());
             }
             object.properties.values_mut().for_each(bounded);
         }

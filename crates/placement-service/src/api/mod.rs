@@ -102,6 +102,10 @@ fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         }
     })?;
     text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
+    // The library would take a list of a structure's fields for it.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Refusal::field("", "the body must be an object, not a list".into()));
+    }
     Ok(value)
 }
 
