@@ -179,6 +179,7 @@ fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Receiver<Box<
     for job in batch {
         job.deliver(failure.as_ref());
     }
+    db.settle();
 }
 
 /// One attempt. More jobs join the batch as long as there are some.

@@ -150,6 +150,9 @@ pub(super) trait Database {
     /// Begins a transaction that sees all tables at one moment.
     fn begin_view(&self) -> Result<(), Failure>;
 
+    /// Puts in order what is to be put in order now and then; called when no transaction is open and all answers are sent.
+    fn settle(&self) {}
+
     /// The answer's first row, if there is one.
     fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {
         Ok(self.rows(sql, values)?.into_iter().next())

@@ -9,6 +9,8 @@ use super::{StoreError, schema};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, ToSql};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -27,8 +29,9 @@ impl SqlStore {
         // Only if the checkpointer does not keep up: a commit that does it keeps others waiting for tens of milliseconds.
         connection.pragma_update(None, "wal_autocheckpoint", 1 << 16)?;
         let reader = connect(path)?;
-        let checkpointer = Checkpointer::start(connect(path)?)?;
-        Self::over(Box::new(connection), Box::new(reader), Some(checkpointer))
+        let almost_done = Arc::new(AtomicBool::new(false));
+        let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
+        Self::over(Box::new(Changing { connection, almost_done }), Box::new(reader), Some(checkpointer))
     }
 }
 
@@ -130,6 +133,43 @@ impl Database for Connection {
     }
 }
 
+/// The connection that changes. The log begins anew only when all of it is in the database while nothing is being added, which under
+/// load is never so for the checkpointer: what little it leaves, this one brings between two commits.
+struct Changing {
+    connection: Connection,
+    almost_done: Arc<AtomicBool>,
+}
+
+impl Database for Changing {
+    fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
+        self.connection.run(sql, values)
+    }
+
+    fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
+        Database::rows(&self.connection, sql, values)
+    }
+
+    fn begin(&self) -> std::result::Result<(), Failure> {
+        self.connection.begin()
+    }
+
+    fn begin_view(&self) -> std::result::Result<(), Failure> {
+        self.connection.begin_view()
+    }
+
+    fn settle(&self) {
+        if self.almost_done.swap(false, Ordering::Relaxed) {
+            checkpoint(&self.connection);
+        }
+    }
+}
+
+/// Brings from the log into the database what can be brought without waiting for anybody; how many pages the log has.
+fn checkpoint(connection: &Connection) -> i64 {
+    // If it fails the log is longer until the next time.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap_or(0)
+}
+
 /// The thread that brings what was committed from the log into the database, so that no commit waits for that.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
@@ -141,12 +181,18 @@ impl Checkpointer {
     /// Every so often there is little to bring, and the disk is not kept busy for long.
     const PERIOD: Duration = Duration::from_millis(100);
 
-    fn start(connection: Connection) -> Result<Self> {
+    /// Pages of the log from which it is to begin anew: 16 MiB.
+    const LONG: i64 = 1 << 12;
+
+    fn start(connection: Connection, almost_done: Arc<AtomicBool>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel::<()>();
         let copy = move || {
             while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Passive: it waits for nobody. If it fails the log is longer until the next time, or until the writer does it.
-                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                if checkpoint(&connection) >= Self::LONG {
+                    // Once more, for what came meanwhile: then next to nothing is left for the one that changes.
+                    checkpoint(&connection);
+                    almost_done.store(true, Ordering::Relaxed);
+                }
             }
         };
         let thread = std::thread::Builder::new()
@@ -179,6 +225,37 @@ mod tests {
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         writer.pragma_update(None, "max_page_count", now + pages).unwrap();
         SqlStore::over(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+    }
+
+    #[test]
+    fn the_log_stays_short_while_changes_never_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        let store = SqlStore::open_file(&path).unwrap();
+        let text = "x".repeat(100_000);
+        let longest = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..500 {
+                            let (kind, text) = ("test".to_string(), text.clone());
+                            let event =
+                                crate::store::Event { number: 0, at: 0, vm: None, host: None, kind, text };
+                            store.record(&event).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let mut longest = 0;
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                let log = std::fs::metadata(folder.path().join("placement.db-wal"));
+                longest = longest.max(log.map_or(0, |log| log.len()));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            longest
+        });
+        // 200 MB went through it.
+        assert!(longest < 100_000_000, "{longest} bytes");
     }
 
     #[test]
