@@ -4,7 +4,6 @@
 use crate::Log;
 use crate::access::Caller;
 use crate::decider::Decider;
-use crate::lost::Lost;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
@@ -14,7 +13,7 @@ use longma_placement::inventory::HostStatus;
 use longma_placement::monitor::{Change, Monitor, Threshold};
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
 use longma_placement::switcher::{SwitchPolicy, Switcher};
-use longma_placement::{Placement, Store};
+use longma_placement::{CpuSet, Host, Placement, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +32,18 @@ const TOKEN_REFRESH: Duration = Duration::from_secs(1);
 /// Sampled about every two seconds, so raised after ten.
 const CPU: Threshold = Threshold { raise: 0.95, clear: 0.85, samples: 5 };
 const MEMORY: Threshold = Threshold { raise: 0.95, clear: 0.90, samples: 5 };
+
+/// What is gone of a host, as its agent found it last.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub found: Arc<Host>,
+    /// CPUs that are some virtual machine's own.
+    pub own_cpus: CpuSet,
+    /// Each a sentence.
+    pub said: Vec<String>,
+    /// When a virtual machine was moved off them last.
+    pub moved: Option<Instant>,
+}
 
 /// What is known of a host beside the store.
 #[derive(Debug)]

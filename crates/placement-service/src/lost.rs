@@ -1,9 +1,8 @@
 //! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
 //! Not how its description keeps what is promised: `longma_placement::lost`.
 
-use crate::desk::{Desk, SILENCE};
+use crate::desk::{Desk, Lost, SILENCE};
 use longma_placement::Host;
-use longma_placement::cpus::CpuSet;
 use longma_placement::lost::{Kept, keeping};
 use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
 use std::sync::Arc;
@@ -20,16 +19,6 @@ const SECOND: &str = "second-agent";
 /// What the second one is told.
 pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this host: give each host a token and a name of its own; \
     if that machine is gone, this one is heard after 30 s of its silence";
-
-/// What is gone of a host, as its agent found it last.
-#[derive(Clone, Debug)]
-pub(crate) struct Lost {
-    found: Arc<Host>,
-    own_cpus: CpuSet,
-    /// Each a sentence.
-    pub said: Vec<String>,
-    moved: Option<Instant>,
-}
 
 impl Desk {
     /// Describes a host as its agent found it. What is gone and promised stays in the description until it is given back, an alarm says so,
