@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loads the API of a real `longma placement serve` by wrk: requests a second, latencies as wrk sees them, and errors. Each line is JSON.
 
-Two hundred hosts are described and kept alive by this program; nobody makes what is reserved there, so what is measured is the API, the
+A thousand hosts are described and kept alive by this program; nobody makes what is reserved there, so what is measured is the API, the
 scheduler and the database. `create` asks for a virtual machine each time, `mixed` shows one, lists ten and asks for one in turn. wrk waits for
 each answer before it asks again on a connection. Source: wrk's manual.
 """
@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.request
 
-HOSTS = 200
+HOSTS = 1000
 SCRIPT = """
 local number = {first}
 local headers = {{ ["authorization"] = "Bearer {token}", ["content-type"] = "application/json" }}
@@ -60,12 +60,13 @@ class Service:
         access = json.loads((folder / "state" / "client.json").read_text())
         self.url, self.token, self.ended = access["url"], access["token"], threading.Event()
         self.agents = {}
-        for number in range(HOSTS):
-            name = f"h{number}"
-            self.agents[name] = self.ask("/v1/tokens", {"name": name, "role": "agent", "scope": name})["token"]
-            self.ask(f"/v1/agents/{name}/changes", {"describe": host(name)}, self.agents[name])
         self.keeper = threading.Thread(target=self.keep_alive, daemon=True)
         self.keeper.start()
+        for number in range(HOSTS):
+            name = f"h{number}"
+            token = self.ask("/v1/tokens", {"name": name, "role": "agent", "scope": name})["token"]
+            self.ask(f"/v1/agents/{name}/changes", {"describe": host(name)}, token)
+            self.agents[name] = token
 
     def ask(self, path, body=None, token=None):
         data = None if body is None else json.dumps(body).encode()
@@ -75,9 +76,10 @@ class Service:
 
     def keep_alive(self):
         while not self.ended.wait(0.05):
-            for name, token in self.agents.items():
+            # Each within 20 s, before it is taken to be silent.
+            for name, token in list(self.agents.items()):
                 self.ask(f"/v1/agents/{name}/report", {}, token)
-                if self.ended.wait(0.05):
+                if self.ended.wait(0.015):
                     return
 
     def end(self):
