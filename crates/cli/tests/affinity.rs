@@ -179,3 +179,21 @@ fn a_check_of_a_recorded_tree_says_what_is_missing() {
     assert!(said.contains("CPUs 2-3 are offline") && said.contains("systemctl stop irqbalance"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
 }
+
+/// Two CPUs have four pairs: each is measured once, twice, and as often as is asked for.
+#[test]
+fn advice_is_measured_in_rounds() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let words = ["advise", "--lab", "--seconds", "1", "--repeats", "3", "--format", "json", "--journal"];
+    let mut advise = AFFINITY.command(&[&words[..], &[journal.to_str().unwrap()]].concat());
+    with_its_test(&mut advise);
+    let output = advise.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["measured"]["choice"]["gbps"].as_array().unwrap().len(), 3, "{told}");
+    assert_eq!(told["pair"], told["measured"]["choice"]["pair"]);
+}

@@ -79,7 +79,7 @@ pub struct Results {
 pub struct ResultFile {
     file: File,
     path: PathBuf,
-    /// What it held when it was opened.
+    /// What it holds.
     pub known: Vec<Sample>,
 }
 
@@ -192,7 +192,9 @@ impl ResultFile {
     /// # Errors
     /// If it cannot be written.
     pub fn add(&mut self, sample: &Sample) -> Result<(), ResultError> {
-        self.append(sample)
+        self.append(sample)?;
+        self.known.push(sample.clone());
+        Ok(())
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), ResultError> {

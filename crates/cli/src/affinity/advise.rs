@@ -5,9 +5,7 @@ use super::check::wrapped;
 use super::sweep::{Ground, What, measure};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use crate::machine::{print, print_json};
-use longma_affinity::advice::{
-    Candidate, Commands, Measured, candidates, commands, measured, worth_measuring,
-};
+use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
 use longma_affinity::analysis::Analysis;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
@@ -18,8 +16,9 @@ use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -28,10 +27,10 @@ pub struct Arguments {
     /// Take the measurement from a file of results, and make none.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface"])]
     results: Option<PathBuf>,
-    /// Pairs that are measured, those that topology recommends first.
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them.
+    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=64))]
     candidates: u32,
-    /// How often each is measured.
+    /// How often the best four of them are measured in all.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Seconds of a run.
@@ -81,20 +80,40 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
-    let runs = u64::from(arguments.candidates) * u64::from(arguments.repeats);
+    let most = arguments.candidates as usize;
+    // Kinds of pairs are few: five classes, each near the NIC and far from it.
+    let runs = 64 + u64::from(arguments.candidates) * u64::from(arguments.repeats).max(2);
     let mut ground = Ground::set_up(&arguments.what, arguments.seconds, runs)?;
     let ranking = candidates(&ground.header.places, &ground.header.nic, &ground.cpus);
-    let pairs = worth_measuring(&ranking, arguments.candidates as usize);
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &ground.header)?;
-    let plan = Plan { pairs, repeats: arguments.repeats, seed: 1 };
-    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop);
-    let read = outcome.and_then(|outcome| Ok((outcome, Results::read(&file)?)));
+    let mut race = Race::new(&ranking, most, arguments.repeats);
+    let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
     // A folder in the system's place for such; nothing depends on its removal.
     let _ = std::fs::remove_dir_all(&folder);
-    let (outcome, results): (_, Results) = read.map_err(|error: Box<dyn Error>| error)?;
-    Ok((!outcome.stopped).then(|| Advice { ranking, ..of_results(&results) }))
+    Ok(raced?.map(|results| Advice { ranking, ..of_results(&results) }))
+}
+
+/// Makes the runs of all rounds; none if it was stopped.
+fn run_race(
+    race: &mut Race<'_>,
+    arguments: &Arguments,
+    ground: &mut Ground,
+    results: &mut ResultFile,
+    file: &Path,
+    stop: &AtomicBool,
+) -> Result<Option<Results>, Box<dyn Error>> {
+    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new() };
+    while let Some(round) = race.next(&Analysis::of(&so_far)) {
+        let plan = Plan { pairs: round.pairs, repeats: round.repeats, seed: 1 };
+        let outcome = measure(&plan, ground, &arguments.journal, results, stop)?;
+        so_far = Results::read(file)?;
+        if outcome.stopped {
+            return Ok(None);
+        }
+    }
+    Ok(Some(so_far))
 }
 
 /// A new folder of this process's own.
