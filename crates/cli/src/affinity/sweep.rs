@@ -52,8 +52,8 @@ struct Model {
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not.
     #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), requires = "model")]
     frame_cycles: u32,
-    /// 10^6 bytes that are counted of each pair, behind the first eight.
-    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
+    /// 10^6 bytes over which the rate of each pair is measured, behind 22 that warm the caches and fill what waits.
+    #[arg(long, value_name = "MB", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
     megabytes: u64,
 }
 
