@@ -242,7 +242,10 @@ fn one(
         let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
         found.ok_or_else(|| format!("pair {pair}: {}", said.trim()))
     };
-    let (gbps, bytes) = (figure(" Gb/s")?, figure(" bytes of interest")?);
+    let (gbps, bytes) = (
+        figure(" Gb/s")?,
+        figure(" bytes of interest, the mean of those that arrived and those that were read")?,
+    );
     let mut text = String::new();
     out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text)).map_err(failed)?;
     let result: Value = serde_json::from_str(&text).map_err(|error| format!("pair {pair}: {error}"))?;
