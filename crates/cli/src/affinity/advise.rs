@@ -13,6 +13,7 @@ use longma_affinity::lab;
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
+use longma_affinity::vary::variants;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -106,7 +107,8 @@ fn run_race(
 ) -> Result<Option<Results>, Box<dyn Error>> {
     let mut so_far = Results { header: ground.header.clone(), samples: Vec::new() };
     while let Some(round) = race.next(&Analysis::of(&so_far)) {
-        let plan = Plan { pairs: round.pairs, repeats: round.repeats, seed: 1 };
+        let variants = variants(&[]);
+        let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };
         let outcome = measure(&plan, ground, &arguments.journal, results, stop)?;
         so_far = Results::read(file)?;
         if outcome.stopped {
