@@ -197,3 +197,32 @@ fn advice_is_measured_in_rounds() {
     assert_eq!(told["measured"]["choice"]["gbps"].as_array().unwrap().len(), 3, "{told}");
     assert_eq!(told["pair"], told["measured"]["choice"]["pair"]);
 }
+
+/// On a terminal of its own (script(1)): `show` renews its picture, q and Ctrl-C end it, and the terminal is as it was.
+#[test]
+fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
+    let longma = env!("CARGO_BIN_EXE_longma");
+    if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return eprintln!("left out: it needs script(1)");
+    }
+    for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
+        let inner = format!("stty -g; {longma} affinity show --interface lo; echo ended $?; stty -g");
+        let mut command = Command::new("timeout");
+        command.args(["60", "script", "--quiet", "--return", "--command", &inner, "/dev/null"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        child.stdin.as_mut().unwrap().write_all(key).unwrap();
+        let said = text(&child.wait_with_output().unwrap().stdout);
+        assert!(said.contains(status), "{said:?}");
+        let (before, rest) = said.split_once("\x1b[?1049h\x1b[?25l").unwrap();
+        let (shown, after) = rest.split_once("\x1b[?25h\x1b[?1049l").unwrap();
+        // Several pictures, each over the one before.
+        assert!(shown.matches("APPLICATIONS").count() >= 2 && shown.contains("SOFTIRQ"), "{shown:?}");
+        let settings =
+            |part: &str| part.lines().rfind(|line| line.matches(':').count() > 10).map(String::from);
+        assert!(settings(before).is_some() && settings(before) == settings(after), "{said:?}");
+    }
+    let once = AFFINITY.success(&["show", "--interface", "lo", "--once"]);
+    assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
+}
