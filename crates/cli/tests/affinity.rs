@@ -226,3 +226,77 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
     let once = AFFINITY.success(&["show", "--interface", "lo", "--once"]);
     assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
 }
+
+/// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond the link's 40 Gb/s.
+#[test]
+fn a_modelled_sweep_says_what_cycles_go_to() {
+    let words =
+        "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 7,1 --format json";
+    let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let pairs = told["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 2);
+    for pair in pairs {
+        let gbps = pair["gbps"].as_f64().unwrap();
+        assert!((30.0..40.0).contains(&gbps), "{pair}");
+        let stages = pair["cycles by stage, M/Gbit"].as_object().unwrap();
+        let of = |name: &str| stages[name].as_f64().unwrap();
+        let all: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();
+        assert!((all - pair["costs"]["cycles, M/Gbit"].as_f64().unwrap()).abs() < 1e-6, "{pair}");
+        // Some that waited in the socket had been through the protocol before.
+        assert!((34.0..46.0).contains(&of("rest of a frame")), "{pair}");
+        assert!(of("copy") > 5.0 && of("driver") > 2.0 && of("protocol") > 2.0, "{pair}");
+        // What belongs to nothing that is named would be here.
+        assert!(of("the program") < 0.2 * all, "{pair}");
+    }
+}
+
+/// Offloads and packet sizes are varied on an interface of the test's own, and put back at the end, and after SIGKILL by `restore`.
+#[test]
+fn what_is_varied_is_put_back_also_after_sigkill() {
+    if !can_sweep() {
+        return;
+    }
+    let network = Network::new("v");
+    // What `check` says of the offload, which it reads from the driver: nothing where it is on.
+    let gro = || {
+        let said = text(&network.longma(&["check", "--interface", "in0"]).output().unwrap().stdout);
+        let lines: Vec<&str> = said.lines().filter(|line| line.to_lowercase().contains("gro ")).collect();
+        lines.concat()
+    };
+    let state = || (network.settings(), gro());
+    let before = state();
+    assert!(!before.1.is_empty(), "a veth pair has it off at first");
+    let file = network.path("varied.jsonl");
+    let sweep = |repeats: &str, more: &[&str]| {
+        let words =
+            ["sweep", "--interface", "in0", "--connect", "198.18.1.1", "--cpus", "0", "--seconds", "1"];
+        let mut command = network.longma(&words);
+        command.args(["--vary", "mtu=1300,1400", "--vary", "gro=1,0", "--repeats", repeats]).args(more);
+        command.arg("--output").arg(&file);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut killed = sweep("20", &[]);
+    let begin = std::time::Instant::now();
+    while text(&network.inside("cat /sys/class/net/in0/mtu").stdout).trim() == "1500" {
+        assert!(begin.elapsed().as_secs() < 60, "nothing is varied");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    signal(&killed, libc::SIGKILL);
+    killed.wait().unwrap();
+    assert_ne!(state(), before);
+    assert!(network.longma(&["restore"]).output().unwrap().status.success());
+    assert_eq!(state(), before);
+    let whole = sweep("1", &["--format", "json"]).wait_with_output().unwrap();
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert_eq!(state(), before);
+    let told: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(
+        (told["variants"].as_array().unwrap().len(), told["effects"].as_array().unwrap().len()),
+        (4, 2)
+    );
+    let report = network.longma(&["report"]).arg(&file).output().unwrap();
+    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("What a setting changes"));
+    let refused = AFFINITY.failure(&["sweep", "--lab", "--vary", "rfs=0,64"]);
+    assert!(refused.contains("whole host's"), "{refused}");
+}

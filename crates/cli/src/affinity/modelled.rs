@@ -113,15 +113,18 @@ fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], measured: &[Measured], to
         cores of one socket are best, near line rate.\n"
 }
 
+/// Something that a pair has.
+type Quantity = fn(&Measured) -> f64;
+
 /// Which classes' throughputs and cycles are told apart (Welch's test, 95 %).
 fn told_apart(measured: &[Measured]) -> String {
-    let values = |class: Class, value: fn(&Measured) -> f64| -> Vec<f64> {
+    let values = |class: Class, value: Quantity| -> Vec<f64> {
         of_class(measured, class).into_iter().map(value).collect()
     };
     let (mut apart, mut not) = (Vec::new(), Vec::new());
     for (index, one) in Class::ALL.into_iter().enumerate() {
         for other in &Class::ALL[index + 1..] {
-            let quantities: [(&str, fn(&Measured) -> f64); 2] =
+            let quantities: [(&str, Quantity); 2] =
                 [("throughput", |one| one.gbps), ("cycles", |one| one.stages.iter().sum())];
             for (name, value) in quantities {
                 let words = format!("{name} of {one} and {other}");
