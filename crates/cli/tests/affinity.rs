@@ -297,6 +297,11 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
     );
     let report = network.longma(&["report"]).arg(&file).output().unwrap();
     assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("What a setting changes"));
+    let advice = network.longma(&["advise", "--results"]).arg(&file).output().unwrap();
+    assert!(text(&advice.stdout).contains("mtu=1"), "{advice:?}");
+    let page = network.path("varied.html");
+    assert!(network.longma(&["report", "--html"]).arg(&page).arg(&file).output().unwrap().status.success());
+    assert!(std::fs::read_to_string(page).unwrap().contains("Of 4 variants"));
     let refused = AFFINITY.failure(&["sweep", "--lab", "--vary", "rfs=0,64"]);
     assert!(refused.contains("whole host's"), "{refused}");
 }

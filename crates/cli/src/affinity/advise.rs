@@ -6,14 +6,14 @@ use super::sweep::{Ground, What, measure};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use crate::machine::{print, print_json};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
-use longma_affinity::analysis::Analysis;
+use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::lab;
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
-use longma_affinity::vary::variants;
+use longma_affinity::vary::{Variant, variants, words as in_words};
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -52,6 +52,8 @@ struct Advice {
     steering: Steering,
     ranking: Vec<Candidate>,
     measured: Option<Measured>,
+    /// The settings of the interface that it was measured with, if they were varied.
+    variant: Variant,
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -66,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let commands = commands(&advice.steering, pair);
     if arguments.format == Format::Json {
         return print_json(&json!({
-            "pair": pair, "measured": advice.measured, "commands": commands,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands,
             "topology": advice.ranking.iter().take(arguments.candidates as usize).collect::<Vec<_>>(),
         }));
     }
@@ -137,6 +139,8 @@ fn applied(header: &Header) -> Option<(Nic, Steering)> {
 }
 
 fn of_results(results: &Results) -> Advice {
+    // Of a sweep that varied settings, those with the fastest pair.
+    let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(&header.places, &header.nic, &cpus);
@@ -146,6 +150,7 @@ fn of_results(results: &Results) -> Advice {
         nic,
         steering,
         measured: measured(&Analysis::of(results), &ranking),
+        variant: results.samples.first().map(|sample| sample.variant.clone()).unwrap_or_default(),
         ranking,
     }
 }
@@ -158,7 +163,14 @@ fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(usable).collect();
     let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
-    Ok(Advice { is_of_lab: false, ranking: candidates(&places, &nic, &cpus), nic, steering, measured: None })
+    Ok(Advice {
+        is_of_lab: false,
+        ranking: candidates(&places, &nic, &cpus),
+        nic,
+        steering,
+        measured: None,
+        variant: Variant::new(),
+    })
 }
 
 fn text(advice: &Advice, commands: &Commands) -> String {
@@ -190,6 +202,10 @@ fn text(advice: &Advice, commands: &Commands) -> String {
                 best.pair,
                 alike.join(" ")
             );
+        }
+        if !advice.variant.is_empty() {
+            let _ =
+                write!(next, "Measured with {}, the fastest of what was varied. ", in_words(&advice.variant));
         }
         if advice.is_of_lab {
             let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");
