@@ -2,6 +2,7 @@
 //! Not a model: everything it says comes from the crates below.
 
 mod affinity;
+mod binfmt;
 mod compare;
 mod experiment;
 mod machine;
@@ -16,7 +17,7 @@ mod zoned;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Runs real LoongArch64 Linux programs on a modelled server, and says where the time and the bytes went.
+/// Runs real Linux programs for LoongArch64, x86-64, AArch64 and MIPS64 on a modelled server, and says where the time and the bytes went.
 #[derive(Parser)]
 #[command(name = "longma", version)]
 struct Cli {
@@ -26,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a LoongArch64 Linux program.
+    /// Run a Linux program for LoongArch64, x86-64, AArch64 or MIPS64.
     Run(Box<run::Arguments>),
     /// Run a program for MIPS64, x86-64 or AArch64 and show what its code became on LoongArch, with counts.
     Translate(translate::Arguments),
@@ -47,6 +48,8 @@ enum Command {
     Placement(Box<placement::Args>),
     /// Which cores are best for network flows and their applications on this host: swept, reported, advised.
     Affinity(affinity::Args),
+    /// Have the kernel run programs of other architectures by this command, as if they were the host's.
+    Binfmt(binfmt::Args),
     /// Completions for shells, and manual pages.
     Shell(shell::Args),
 }
@@ -56,9 +59,11 @@ fn main() -> ExitCode {
 }
 
 fn carry_out() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let words = binfmt::command_line();
+    let is_run = words.get(1).is_some_and(|name| name == "run");
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && std::env::args_os().nth(1).is_some_and(|name| name == "run") => {
+        Err(error) if error.use_stderr() && is_run => {
             // 2, the usual status, may be the program's own.
             let _ = error.print();
             return ExitCode::from(run::OWN_FAILURE);
@@ -77,6 +82,7 @@ fn carry_out() -> ExitCode {
         #[cfg(feature = "placement")]
         Command::Placement(args) => placement::run(*args),
         Command::Affinity(args) => affinity::run(args),
+        Command::Binfmt(args) => binfmt::run(args),
         Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {

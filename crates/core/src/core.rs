@@ -11,6 +11,7 @@ use longma_guest::{GuestMemory, Window, host::shake::shake};
 use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, Op, State, Trap, decode, semantics,
 };
+use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_address};
 
 use crate::{
     block::{Block, reads_clock},
@@ -25,7 +26,6 @@ use crate::{
     return_stack::ReturnStack,
     shared_code::SharedCode,
     stop::{Stop, is_executed},
-    trace::{BlockNumber, Trace, TracedBlock, address_of, has_address},
 };
 
 /// One guest thread's core.
@@ -523,4 +523,9 @@ fn set_segment_base(base: u64) {
     // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     SEGMENT_BASE.set(base);
+}
+impl Blocks for Core {
+    fn block(&self, number: BlockNumber) -> TracedBlock {
+        self.traced_block(number)
+    }
 }

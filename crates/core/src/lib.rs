@@ -17,8 +17,6 @@ mod register_accesses;
 mod return_stack;
 mod shared_code;
 mod stop;
-pub mod timing;
-mod trace;
 mod traced_blocks;
 
 pub use crate::{
@@ -30,5 +28,4 @@ pub use crate::{
     magic::Magic,
     shared_code::{Counts, Execution, SharedCode, Watch},
     stop::Stop,
-    trace::{BlockNumber, Record, Trace, TracedBlock, has_address},
 };

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use longma_loongarch::{Trap, semantics};
+use longma_trace::BlockNumber;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -14,7 +15,6 @@ use crate::{
     magic::Magic,
     recorder::Recorder,
     stop::{Stop, is_executed},
-    trace::BlockNumber,
 };
 
 /// A block is translated when it has run this often: below, interpreting costs less than translating.

@@ -4,13 +4,9 @@
 use std::sync::Arc;
 
 use longma_loongarch::Instruction;
+use longma_trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses, has_address, head};
 
-use crate::{
-    block::MAX_INSTRUCTIONS,
-    cpu::Cpu,
-    trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses, has_address, head},
-    traced_blocks::TracedBlocks,
-};
+use crate::{block::MAX_INSTRUCTIONS, cpu::Cpu, traced_blocks::TracedBlocks};
 
 /// The quantum of a core that nobody gave another: 32 KiB of trace, which stays in the host's caches until it is read.
 const DEFAULT_QUANTUM_WORDS: usize = 4096;

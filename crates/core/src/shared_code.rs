@@ -8,6 +8,7 @@ use std::{
 };
 
 use longma_guest::{GuestMemory, host::shake::shake};
+use longma_trace::{BlockNumber, TracedBlock};
 
 use crate::{
     block::Interest,
@@ -16,7 +17,6 @@ use crate::{
     jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession},
     readers::Readers,
     register_accesses::RegisterAccesses,
-    trace::{BlockNumber, TracedBlock},
     traced_blocks::TracedBlocks,
 };
 

@@ -1,13 +1,12 @@
 //! The blocks that traces name by number.
-//! Not their runs: those are the records of a [`Trace`](crate::trace::Trace).
+//! Not their runs: those are the records of a [`Trace`](longma_trace::Trace).
 
 use std::sync::PoisonError;
 
 use longma_guest::host::locks::RwLock;
 use longma_loongarch::Instruction;
+use longma_trace::{BlockNumber, TracedBlock};
 use rustc_hash::FxHashMap;
-
-use crate::trace::{BlockNumber, TracedBlock};
 
 /// Every block of a process that was traced, by number. A block keeps its number; code that changes becomes another block.
 #[derive(Default)]

@@ -5,11 +5,10 @@ mod programs;
 
 use std::sync::Arc;
 
-use longma_core::{
-    ConfigurationWords, Core, Execution, Magic, SharedCode, SimulatedClock, Stop, has_address,
-};
+use longma_core::{ConfigurationWords, Core, Execution, Magic, SharedCode, SimulatedClock, Stop};
 use longma_guest::GuestMemory;
 use longma_loongarch::{Extension, Instruction, Op, State, Trap, encode};
+use longma_trace::has_address;
 use proptest::{prelude::*, test_runner::Config};
 
 use programs::*;

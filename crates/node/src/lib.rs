@@ -20,10 +20,11 @@ mod translated;
 
 pub use ending::Ending;
 pub use gdb::Debugger;
-pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode, timing};
+pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};
 pub use longma_guest::elf::ElfError;
 pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
+pub use longma_timing as timing;
 pub use node::{Node, NodeConfig, NodeError};
 pub use report::Report;
 pub use seen::{OtherCores, Seen};

@@ -1,17 +1,19 @@
 //! Programs of random instructions, translated and interpreted as LoongArch code, against `qemu-mips64el`.
 
-use std::cell::RefCell;
+mod parts;
+
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use longma_loongarch::{
-    Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode as decode_word, semantics,
-};
+use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, Memory, Served};
+use longma_translate::front_end::{Exit, Served};
 use longma_translate_mips::instruction::{Instruction, Op, decode, patterns};
 use longma_translate_mips::registers::TABLE;
 use longma_translate_mips::{Mips64, serve};
+
+use parts::Parts;
+
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
 const CODE_BYTES: u64 = 16 << 20;
@@ -23,70 +25,6 @@ const STATE_AT: u64 = 0x20_0000;
 const RESULTS_AT: u64 = 0x30_0000;
 /// Bytes of one case's registers: 32 general, lo, hi, 32 floating-point.
 const CASE_BYTES: usize = 66 * 8;
-
-/// Flat memory: the source's low addresses, the code, the table.
-struct Flat(RefCell<Vec<u8>>, RefCell<Vec<u8>>, RefCell<Vec<u8>>);
-
-impl Flat {
-    fn part(&self, address: u64, bytes: usize, access: Access) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
-        for (part, start) in [(&self.0, 0), (&self.1, CODE), (&self.2, TABLE_AT)] {
-            if address >= start && address.saturating_add(bytes as u64) <= start + part.borrow().len() as u64
-            {
-                return Ok((part, (address - start) as usize));
-            }
-        }
-        Err(Fault { address, access, cause: FaultCause::Unmapped })
-    }
-}
-
-impl Environment for Flat {
-    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Read)?;
-        let bytes = part.borrow();
-        // SAFETY: so many bytes lie there, and every pattern of them is a number.
-        Ok(unsafe { bytes[at..].as_ptr().cast::<T>().read_unaligned() })
-    }
-
-    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Write)?;
-        let mut bytes = part.borrow_mut();
-        // SAFETY: so many bytes lie there.
-        unsafe { bytes[at..].as_mut_ptr().cast::<T>().write_unaligned(value) };
-        Ok(())
-    }
-
-    fn compare_exchange<T: Scalar>(&self, address: u64, _: T, new: T) -> Result<T, Fault> {
-        let found = self.load(address)?;
-        self.store(address, new)?;
-        Ok(found)
-    }
-
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn stable_counter(&self) -> u64 {
-        0
-    }
-
-    fn cpucfg(&self, _: u32) -> u32 {
-        0
-    }
-}
-
-impl Memory for Flat {
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        words.iter().try_for_each(|(address, word)| self.store(*address, *word))
-    }
-
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.store(address, word)
-    }
-}
 
 /// A generator of numbers that is the same everywhere.
 struct Random(u64);
@@ -289,7 +227,7 @@ fn reference(image: &[u8]) -> Vec<u8> {
 fn translated(image: &[u8]) -> (Vec<u8>, u64) {
     let mut low = vec![0; 0x50_0000];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory = Flat(low.into(), vec![0; CODE_BYTES as usize].into(), vec![0; 0x50_0000].into());
+    let memory = Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x50_0000])]);
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: 0x50_0000 };
     let mut engine = Engine::<Mips64>::new(layout);
     let mut state = State::default();
@@ -312,7 +250,7 @@ fn translated(image: &[u8]) -> (Vec<u8>, u64) {
             (Trap::Syscall(_), _) if state.r(2) == 5205 => return (written, executed),
             (Trap::Syscall(_), _) => {
                 let (from, bytes) = (state.r(5) as usize, state.r(6) as usize);
-                written.extend_from_slice(&memory.0.borrow()[from..from + bytes]);
+                written.extend_from_slice(&memory.bytes(0)[from..from + bytes]);
                 state.pc += 4;
             }
             (trap, exit) => panic!("{trap:?} at {:#x}: {exit:?}, {:?}", state.pc, engine.position(state.pc)),

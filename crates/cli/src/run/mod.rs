@@ -398,7 +398,7 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
 /// The program's own name and what follows, and whether the name was meant as an option.
 fn program_arguments(arguments: &Arguments) -> (Vec<OsString>, bool) {
     let mut given = arguments.program.clone();
-    let raw: Vec<OsString> = std::env::args_os().collect();
+    let raw = crate::binfmt::command_line();
     let before = raw.len().checked_sub(given.len() + 1).and_then(|index| raw.get(index));
     let after_separator = before.is_some_and(|before| before == "--");
     let is_option = !after_separator && given[0].as_encoded_bytes().starts_with(b"-");

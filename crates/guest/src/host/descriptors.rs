@@ -172,7 +172,7 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
 /// the soft limit at the host. The hard one, which bounds the emulator's own descriptors, stays, and is taken to be ours, as a child's is.
 pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
     let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let resource = u64::from(libc::RLIMIT_NOFILE);
+    let resource = u64::from(super::resources::NOFILE);
     // SAFETY: the structure is there to be filled.
     unsafe { host_call(libc::SYS_prlimit64, [process, resource, 0, (&raw mut host) as u64, 0, 0]) }?;
     let hard = limit().hard;

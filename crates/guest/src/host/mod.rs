@@ -14,6 +14,7 @@ pub mod main_stack;
 pub mod masks;
 mod raw;
 pub mod reception;
+pub mod resources;
 pub mod seat;
 pub mod shake;
 pub mod stacks;

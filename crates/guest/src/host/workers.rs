@@ -24,9 +24,13 @@ struct Start {
 
 /// A thread that has done its work and is about to be gone; its stack is in use until then.
 struct Ended {
+    /// Some C libraries have a pointer here.
     thread: libc::pthread_t,
     stack: Stack,
 }
+
+// SAFETY: any thread may join another, whichever it is (pthread_join(3)), and a stack is memory.
+unsafe impl Send for Ended {}
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 

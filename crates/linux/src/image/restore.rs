@@ -180,7 +180,7 @@ impl Process {
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the structure is live.
-            if unsafe { libc::setrlimit(resource, &raw const limit) } != 0 {
+            if unsafe { libc::setrlimit(resource as _, &raw const limit) } != 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(refused(&format!("resource {resource}"), error.into()));
             }

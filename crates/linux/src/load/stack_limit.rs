@@ -3,7 +3,7 @@
 //! Source: getrlimit(2), execve(2) (limits on size of arguments and environment), Linux arch/loongarch/mm/mmap.c (mmap_base).
 
 use longma_guest::Errno;
-use longma_guest::host::main_stack;
+use longma_guest::host::{main_stack, resources};
 use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_up};
 
 use super::special;
@@ -33,7 +33,7 @@ pub(crate) struct StackLimit {
 impl StackLimit {
     /// The limit of a program that is about to be loaded.
     pub fn of(config: &ProcessConfig) -> Self {
-        let kept = config.limits.iter().find(|limit| limit.resource == libc::RLIMIT_STACK);
+        let kept = config.limits.iter().find(|limit| limit.resource == resources::STACK);
         let bytes = match (config.stack_bytes, kept) {
             (0, Some(limit)) => limit.soft,
             (0, None) if config.constant_surroundings => DEFAULT_BYTES,

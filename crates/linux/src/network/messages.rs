@@ -46,7 +46,7 @@ impl Header {
         // SAFETY: every field may be zero.
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
-        host.msg_iovlen = vectors.len();
+        host.msg_iovlen = vectors.len() as _;
         host
     }
 
@@ -67,7 +67,7 @@ impl Header {
             }
             host.msg_control =
                 results.precious_structure(self.control, self.control_bytes)? as *mut libc::c_void;
-            host.msg_controllen = self.control_bytes as usize;
+            host.msg_controllen = self.control_bytes as _;
         }
         Ok((host, vectors))
     }
@@ -124,7 +124,7 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
     let mut control = header.control(thread)?;
     if !control.is_empty() {
         host.msg_control = control.as_mut_ptr().cast();
-        host.msg_controllen = header.control_bytes as usize;
+        host.msg_controllen = header.control_bytes as _;
     }
     let mut name = HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Reach)?;
     if let Some(name) = &mut name {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
+use longma_guest::host::resources;
 
 /// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
 #[derive(Debug, Default)]
@@ -47,5 +48,5 @@ pub struct KeptLimit {
 
 /// Whether a limit that the guest has set is only told it again: the others are set on the host as well.
 pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
-    matches!(resource, libc::RLIMIT_AS | libc::RLIMIT_DATA | libc::RLIMIT_STACK)
+    matches!(resource, resources::AS | resources::DATA | resources::STACK)
 }

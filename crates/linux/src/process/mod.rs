@@ -36,7 +36,7 @@ use crate::surroundings::Surroundings;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::elf::Architecture;
-use longma_guest::host::locks::Mutex;
+use longma_guest::host::{locks::Mutex, resources};
 use longma_guest::{AddressSpace, GuestMemory, Window};
 use socket_names::SocketNames;
 
@@ -158,7 +158,7 @@ impl Process {
     ) -> Arc<Self> {
         let limits = Limits::inherited(&config.limits);
         let soft = |resource| soft_of(&limits.lock(), resource);
-        parts.space.set_quota(soft(libc::RLIMIT_AS), soft(libc::RLIMIT_DATA));
+        parts.space.set_quota(soft(resources::AS), soft(resources::DATA));
         Arc::new(Self {
             space: parts.space,
             root,

@@ -43,7 +43,7 @@ fn file_system(file: &impl AsFd) -> Option<i64> {
     // SAFETY: plain data.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the structure is there to be filled.
-    (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type)
+    (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type as _)
 }
 
 /// Whether an open file is one of /proc, wherever that is mounted.

@@ -197,7 +197,7 @@ pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned 
     // What changes from run to run, and from host to host, is left out.
     (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) =
         (caller.simulation.memory_bytes, 0, 0, 1);
-    host.uptime = (Clock::Wall(UP_S).read_ns(caller.simulation) / NS_PER_SECOND) as i64;
+    host.uptime = (Clock::Wall(UP_S).read_ns(caller.simulation) / NS_PER_SECOND) as _;
     host.loads = [0; 3];
     host.procs = 1;
     (host.freeram, host.sharedram, host.bufferram) = (host.totalram, 0, 0);

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 use longma_guest::host::descriptors::{self, Limit};
-use longma_guest::host::host_call;
+use longma_guest::host::{host_call, resources};
 use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
@@ -152,18 +152,18 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let own = process as i32 == 0 || is_own_task(process as i32);
-    if own && resource as u32 == libc::RLIMIT_NOFILE {
+    if own && resource as u32 == resources::NOFILE {
         return limit_files(memory, new, old);
     }
     if !own && is_guest(process) {
         match resource as u32 {
-            libc::RLIMIT_NOFILE => return limit_files_of_another(memory, process, new, old),
+            resources::NOFILE => return limit_files_of_another(memory, process, new, old),
             // The host would enforce it, and the other's emulator has far more.
-            libc::RLIMIT_AS | libc::RLIMIT_DATA if new != 0 => return Err(Errno(libc::EPERM)),
+            resources::AS | resources::DATA if new != 0 => return Err(Errno(libc::EPERM)),
             _ => {}
         }
     }
-    let is_stack = own && resource as u32 == libc::RLIMIT_STACK;
+    let is_stack = own && resource as u32 == resources::STACK;
     let soft = if is_stack && new != 0 { Some(memory.load::<u64>(new)?) } else { None };
     let returned = match kept_limit(thread, resource as u32).filter(|_| own) {
         Some(unset) => keep_limit(thread, resource as u32, unset, new, old),
@@ -189,9 +189,9 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
 /// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
 fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
-        libc::RLIMIT_AS | libc::RLIMIT_DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
+        resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
         // The same on every host, as the stack itself.
-        libc::RLIMIT_STACK if thread.process.config.constant_surroundings => {
+        resources::STACK if thread.process.config.constant_surroundings => {
             Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
         _ => None,
@@ -205,16 +205,14 @@ fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
         return None;
     }
     match resource {
-        libc::RLIMIT_CORE => Some((0, NONE)),
-        libc::RLIMIT_MEMLOCK => Some((8 << 20, 8 << 20)),
-        libc::RLIMIT_MSGQUEUE => Some((819_200, 819_200)),
-        libc::RLIMIT_NICE | libc::RLIMIT_RTPRIO => Some((0, 0)),
-        libc::RLIMIT_CPU
-        | libc::RLIMIT_FSIZE
-        | libc::RLIMIT_LOCKS
-        | libc::RLIMIT_RSS
-        | libc::RLIMIT_RTTIME => Some((NONE, NONE)),
-        libc::RLIMIT_NPROC | libc::RLIMIT_SIGPENDING => Some((63_448, 63_448)),
+        resources::CORE => Some((0, NONE)),
+        resources::MEMLOCK => Some((8 << 20, 8 << 20)),
+        resources::MSGQUEUE => Some((819_200, 819_200)),
+        resources::NICE | resources::RTPRIO => Some((0, 0)),
+        resources::CPU | resources::FSIZE | resources::LOCKS | resources::RSS | resources::RTTIME => {
+            Some((NONE, NONE))
+        }
+        resources::NPROC | resources::SIGPENDING => Some((63_448, 63_448)),
         _ => None,
     }
 }
@@ -234,10 +232,7 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
             return Err(Errno(libc::EPERM));
         }
         limits.insert(resource, wanted);
-        thread
-            .process
-            .space
-            .set_quota(soft_of(&limits, libc::RLIMIT_AS), soft_of(&limits, libc::RLIMIT_DATA));
+        thread.process.space.set_quota(soft_of(&limits, resources::AS), soft_of(&limits, resources::DATA));
     }
     memory.write_optional(old, &bytes_of::<16>(&[now.0, now.1]))?;
     Ok(0)

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longma_core::timing::{ModelError, ModelKind};
 use longma_memory::placement::{Policy, PolicyError};
 use longma_memory::{BuildError, Detail};
 use longma_sim::{ClockError, Region, Time};
+use longma_timing::{ModelError, ModelKind};
 use longma_topology::Machine;
 
 use super::timeline::Timeline;

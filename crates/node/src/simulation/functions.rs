@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use longma_core::timing::TimingModel;
 use longma_memory::Source;
+use longma_timing::TimingModel;
 use serde::Serialize;
 
 use crate::symbols::{Place, Symbols};
@@ -33,7 +33,7 @@ pub struct FunctionTime {
 /// What every function cost, those that took most cycles first; at level `cache`, those that executed most.
 pub(super) fn by_function<'a>(
     models: impl Iterator<Item = &'a TimingModel>,
-    start_of: impl Fn(longma_core::BlockNumber) -> u64,
+    start_of: impl Fn(longma_trace::BlockNumber) -> u64,
     symbols: &Symbols,
 ) -> Vec<FunctionTime> {
     let mut functions: HashMap<Place, FunctionTime> = HashMap::new();

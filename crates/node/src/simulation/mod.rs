@@ -17,14 +17,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use longma_core::{
-    Core, Magic, Stop,
-    timing::{FetchOptions, ModelKind, TimingModel},
-};
+use longma_core::{Core, Magic, Stop};
 use longma_guest::host::locks::Mutex;
 use longma_linux::{Copied, DeviceFile};
 use longma_memory::{Detail, MemorySystem, placement::SpaceId};
 use longma_sim::{Clock, Cycle, Duration, Manifest, Region, Statistics, StatisticsError, Time};
+use longma_timing::{FetchOptions, ModelKind, TimingModel};
 use longma_topology::{
     Machine,
     parts::{CacheKind, SYSTEM_CALL},

@@ -3,9 +3,9 @@
 //! Source: the book's chapter on simulated time explains the figures.
 
 use longma_core::Executed;
-use longma_core::timing::{BranchCounts, Cause};
 use longma_memory::Traffic;
 use longma_sim::{Duration, Manifest, Statistics, StatisticsError};
+use longma_timing::{BranchCounts, Cause};
 use serde_json::{Value, json};
 
 use super::{FunctionTime, Simulation};

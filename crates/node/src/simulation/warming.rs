@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use longma_core::Trace;
 use longma_sim::{Duration, Time};
+use longma_trace::Trace;
 
 /// What one core did in one quantum.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(super) fn shifted(time: Time, shift: Duration) -> Time {
 
 #[cfg(test)]
 mod tests {
-    use longma_core::{BlockNumber, Record};
+    use longma_trace::{BlockNumber, Record};
 
     use super::*;
 

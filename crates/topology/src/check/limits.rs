@@ -53,6 +53,9 @@ fn check_core(core: &Core, problems: &mut Problems) {
         ];
         at_most(&branch.marks, MOST_ENTRIES, &entries, problems);
     }
+    if let Some(order) = &core.memory_order {
+        at_most(&order.marks, MOST_ENTRIES, &[("table_entries", order.table_entries)], problems);
+    }
     core.units.iter().for_each(|u| at_most(&u.marks, MOST_PARALLEL, &[("count", Some(u.count))], problems));
     for tlb in &core.tlbs {
         let entries = [("entries", Some(tlb.entries)), ("pages_per_entry", Some(tlb.pages_per_entry))];
@@ -154,7 +157,8 @@ fn counted_out(file: &MachineFile, host: &HostInstance) -> u64 {
                 let sizes = [branch.btb_entries, branch.ras_entries, branch.table_entries];
                 sizes.into_iter().flatten().map(u64::from).sum()
             });
-            own + tlbs + tables
+            let order = part.memory_order.as_ref().and_then(|order| order.table_entries);
+            own + tlbs + tables + u64::from(order.unwrap_or(0))
         })
     };
     let caches = host.caches.iter().map(lines).fold(0, u64::saturating_add);

@@ -90,6 +90,7 @@ impl Check<'_> {
             self.must(&format!("core `{name}`"), &core.marks, &core.source);
             self.of(crate::parts::Core::KEYS, &core.source_of, &core.marks);
             core.branch.iter().for_each(|p| self.names(&p.source));
+            core.memory_order.iter().for_each(|p| self.must("the memory order", &p.marks, &p.source));
             core.tlbs.iter().for_each(|p| self.names(&p.source));
             core.operations.values().for_each(|p| self.names(&p.source));
             core.store.iter().for_each(|p| self.must("the in-core store", &p.marks, &p.source));

@@ -269,6 +269,7 @@ impl Builder<'_> {
             vector_width: None,
             page_size: None,
             branch: None,
+            memory_order: None,
             units: Vec::new(),
             operations: Map::new(),
             instruction_timing: None,

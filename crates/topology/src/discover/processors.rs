@@ -170,6 +170,7 @@ fn complete_core(core: &mut Core, known: &Core) {
         vector_width,
         page_size,
         branch,
+        memory_order,
         units,
         operations,
         tlbs,

@@ -78,6 +78,22 @@ choice! {
 }
 
 choice! {
+    /// When a load may pass older stores whose addresses are not known yet.
+    pub enum LoadOrder = "a way to order loads behind stores" {
+        /// When none of them will turn out to be to its address: no core knows that.
+        Ideal = "ideal",
+        /// Never.
+        Conservative = "conservative",
+        /// Always.
+        Blind = "blind",
+        /// When its counter says that it has lately been right to.
+        Counters = "counters",
+        /// When none of them is one that it, or a load like it, has collided with.
+        StoreSets = "store-sets",
+    }
+}
+
+choice! {
     /// A table of what was measured of single instructions.
     pub enum InstructionTiming = "a table of instruction timing" {
         /// The LA464 core, as measured on a Loongson 3C5000.
@@ -132,6 +148,8 @@ part! {
         page_size: Option<Size>,
         /// Branch prediction.
         branch: Option<Branch>,
+        /// Loads that pass older stores.
+        memory_order: Option<MemoryOrder>,
         /// Groups of like execution units.
         units: Vec<Unit>,
         /// Latency and rate of operation classes.
@@ -172,6 +190,18 @@ part! {
         table_entries: Option<u32>,
         /// Branches of global history.
         history_bits: Option<u32>,
+        /// Where the numbers come from.
+        source: Cited,
+    }
+}
+
+part! {
+    /// How loads of a core that executes out of order pass older stores. A load that should not have is fetched again with all that follows.
+    pub struct MemoryOrder = "memory order" {
+        /// When a load may pass older stores whose addresses are not known yet.
+        loads: LoadOrder,
+        /// Entries of the predictor's table.
+        table_entries: Option<u32>,
         /// Where the numbers come from.
         source: Cited,
     }

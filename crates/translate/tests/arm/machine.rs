@@ -1,17 +1,16 @@
 //! A program that loads states, executes instructions and keeps what came of it: under QEMU, and translated.
 //! Not which instructions.
 
-use std::cell::RefCell;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use longma_loongarch::{
-    Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode as decode_word, semantics,
-};
+use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Memory, Served, Structures};
+use longma_translate::front_end::{Exit, FrontEnd, Served};
 use longma_translate_arm::registers::{Place, SLOT_BYTES, SLOTS, TABLE, place};
 use longma_translate_arm::{Aarch64, serve};
+
+use crate::parts::Parts;
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
@@ -39,90 +38,6 @@ pub const MOST_CASES: usize = 400;
 pub struct Case {
     pub words: Vec<u32>,
     pub state: [u64; WORDS],
-}
-
-/// Flat memory: the source's low addresses, the code, the table.
-struct Flat(RefCell<Vec<u8>>, RefCell<Vec<u8>>, RefCell<Vec<u8>>);
-
-impl Flat {
-    fn part(&self, address: u64, bytes: usize, access: Access) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
-        for (part, start) in [(&self.0, 0), (&self.1, CODE), (&self.2, TABLE_AT)] {
-            if address >= start && address.saturating_add(bytes as u64) <= start + part.borrow().len() as u64
-            {
-                return Ok((part, (address - start) as usize));
-            }
-        }
-        Err(Fault { address, access, cause: FaultCause::Unmapped })
-    }
-}
-
-impl Environment for Flat {
-    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Read)?;
-        let bytes = part.borrow();
-        // SAFETY: so many bytes lie there, and every pattern of them is a number.
-        Ok(unsafe { bytes[at..].as_ptr().cast::<T>().read_unaligned() })
-    }
-
-    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Write)?;
-        let mut bytes = part.borrow_mut();
-        // SAFETY: so many bytes lie there.
-        unsafe { bytes[at..].as_mut_ptr().cast::<T>().write_unaligned(value) };
-        Ok(())
-    }
-
-    fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
-        let found = self.load(address)?;
-        if found == expected {
-            self.store(address, new)?;
-        }
-        Ok(found)
-    }
-
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn stable_counter(&self) -> u64 {
-        0
-    }
-
-    fn cpucfg(&self, _: u32) -> u32 {
-        0
-    }
-}
-
-impl Memory for Flat {
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        words.iter().try_for_each(|(address, word)| self.store(*address, *word))
-    }
-
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.store(address, word)
-    }
-}
-
-impl Structures for Flat {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        (address..).zip(bytes).all(|(at, byte)| self.load::<u8>(at).map(|found| *byte = found).is_ok())
-    }
-
-    fn write(&self, address: u64, bytes: &[u8]) -> bool {
-        (address..).zip(bytes).all(|(at, byte)| self.store::<u8>(at, *byte).is_ok())
-    }
-
-    fn writable(&self, _: u64, bytes: u64) -> u64 {
-        bytes
-    }
-
-    fn clock_ns(&self) -> u64 {
-        0
-    }
 }
 
 fn wide(words: &mut Vec<u32>, register: u32, value: u64) {
@@ -230,7 +145,8 @@ fn reference(image: &[u8]) -> Vec<u8> {
 fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
-    let memory = Flat(low.into(), vec![0; CODE_BYTES as usize].into(), vec![0; LIMIT as usize].into());
+    let memory =
+        Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; LIMIT as usize])]);
     const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
     let mut engine = Engine::<Aarch64>::new(layout);
@@ -271,7 +187,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
             (Trap::Syscall(_), _) if x(&state, 8) == 94 => return written,
             (Trap::Syscall(_), _) => {
                 let (from, bytes) = (x(&state, 1) as usize, x(&state, 2) as usize);
-                written.extend_from_slice(&memory.0.borrow()[from..from + bytes]);
+                written.extend_from_slice(&memory.bytes(0)[from..from + bytes]);
                 state.pc += 4;
             }
             (trap, exit) => {

@@ -5,4 +5,6 @@ mod cases;
 mod decode;
 mod instructions;
 mod machine;
+#[path = "../parts/mod.rs"]
+mod parts;
 mod sequences;

@@ -1,17 +1,14 @@
 //! Instructions executed by their translation, in memory of a few parts.
 
-use std::cell::RefCell;
-
 use iced_x86::Mnemonic;
-use longma_loongarch::{
-    Access, Environment, Fault, FaultCause, Scalar, State, Trap, decode as decode_word, semantics,
-};
+use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, Memory, Served, Structures};
+use longma_translate::front_end::{Exit, FrontEnd, Served};
 use longma_translate_x86::X86_64;
 use longma_translate_x86::registers::{GENERAL, TABLE, flags_of, set_flags_of};
 
 use crate::host::Registers;
+use crate::parts::Parts;
 use crate::random::Random;
 
 pub const SOURCE: u64 = 0x1_0000;
@@ -26,91 +23,6 @@ pub const DATA_BYTES: usize = 256;
 /// Where the memory operand may be, from the start of the data.
 pub const MIDDLE: u64 = 96;
 
-/// Memory in parts.
-struct Parts(Vec<(u64, RefCell<Vec<u8>>)>);
-
-impl Parts {
-    fn part(&self, address: u64, bytes: usize, access: Access) -> Result<(&RefCell<Vec<u8>>, usize), Fault> {
-        let fits = |start: u64, length: usize| {
-            address >= start && address.saturating_add(bytes as u64) <= start + length as u64
-        };
-        let found = self.0.iter().find(|(start, part)| fits(*start, part.borrow().len()));
-        let fault = Fault { address, access, cause: FaultCause::Unmapped };
-        found.map(|(start, part)| (part, (address - start) as usize)).ok_or(fault)
-    }
-}
-
-impl Environment for Parts {
-    fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Read)?;
-        // SAFETY: so many bytes lie there, and every pattern of them is a number.
-        Ok(unsafe { part.borrow()[at..].as_ptr().cast::<T>().read_unaligned() })
-    }
-
-    fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
-        let (part, at) = self.part(address, size_of::<T>(), Access::Write)?;
-        // SAFETY: so many bytes lie there.
-        unsafe { part.borrow_mut()[at..].as_mut_ptr().cast::<T>().write_unaligned(value) };
-        Ok(())
-    }
-
-    fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
-        let found = self.load(address)?;
-        if found == expected {
-            self.store(address, new)?;
-        }
-        Ok(found)
-    }
-
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn stable_counter(&self) -> u64 {
-        0
-    }
-
-    fn cpucfg(&self, _: u32) -> u32 {
-        0
-    }
-}
-
-impl Memory for Parts {
-    fn fetch(&self, address: u64) -> Result<u32, Fault> {
-        self.load(address)
-    }
-
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        words.iter().try_for_each(|(address, word)| self.store(*address, *word))
-    }
-
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.store(address, word)
-    }
-}
-
-impl Structures for Parts {
-    fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
-        let Ok((part, at)) = self.part(address, bytes.len(), Access::Read) else { return false };
-        bytes.copy_from_slice(&part.borrow()[at..at + bytes.len()]);
-        true
-    }
-
-    fn write(&self, address: u64, bytes: &[u8]) -> bool {
-        let Ok((part, at)) = self.part(address, bytes.len(), Access::Write) else { return false };
-        part.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
-        true
-    }
-
-    fn writable(&self, address: u64, bytes: u64) -> u64 {
-        if self.part(address, bytes as usize, Access::Write).is_ok() { bytes } else { 0 }
-    }
-
-    fn clock_ns(&self) -> u64 {
-        0
-    }
-}
-
 /// Executes instructions by their translation. Gives the LoongArch instructions executed. With `interruptions`, the program is now and then
 /// interrupted where it can be, and goes on from what a handler of signals would see.
 pub fn translated(
@@ -124,12 +36,12 @@ pub fn translated(
     let mut source = vec![0; SOURCE_BYTES];
     source[..instructions.len()].copy_from_slice(instructions);
     source[instructions.len()..][..2].copy_from_slice(&[0x0f, 0x0b]);
-    let memory = Parts(vec![
-        (SOURCE, source.into()),
-        (CODE, vec![0; CODE_BYTES as usize].into()),
-        (TABLE_AT + 4 * SOURCE, vec![0; 4096].into()),
-        (data_at, std::mem::take(data).into()),
-        (STACK, vec![0; 4096].into()),
+    let memory = Parts::new([
+        (SOURCE, source),
+        (CODE, vec![0; CODE_BYTES as usize]),
+        (TABLE_AT + 4 * SOURCE, vec![0; 4096]),
+        (data_at, std::mem::take(data)),
+        (STACK, vec![0; 4096]),
     ]);
     let layout =
         Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: SOURCE + SOURCE_BYTES as u64 };
@@ -182,6 +94,6 @@ pub fn translated(
     for (number, value) in registers.vectors.iter_mut().enumerate() {
         *value = u128::from(state.v[16 + number].0[0]) | u128::from(state.v[16 + number].0[1]) << 64;
     }
-    *data = memory.0.into_iter().nth(3).expect("four parts").1.into_inner();
+    data.clone_from(&memory.bytes(3));
     Ok(executed - 1)
 }

@@ -6,6 +6,8 @@
 mod host;
 mod instructions;
 mod machine;
+#[path = "../parts/mod.rs"]
+mod parts;
 mod random;
 mod sequences;
 mod x87;

@@ -65,7 +65,12 @@ impl Program {
         let none = || Some(Setting::Texts(Vec::new()));
         let levels = Kind::Word(&["functional", "cache", "timing"]);
         let parameters = vec![
-            parameter("program", Kind::Text, None, "the program's file, from `folder`"),
+            parameter(
+                "program",
+                Kind::Text,
+                None,
+                "the program's file, from `folder`; behind blanks, its first arguments",
+            ),
             parameter(
                 "folder",
                 Kind::Text,
@@ -188,7 +193,7 @@ impl Program {
             // The program's, not the emulator's: a variable may mean something to the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
         }
-        command.arg("--").arg(program(point));
+        command.arg("--").arg(program(point)).args(point.text("program").split_whitespace().skip(1));
         if !point.text("argument").is_empty() {
             command.arg(point.text("argument"));
         }
@@ -314,7 +319,8 @@ impl Program {
 
 /// The program's file.
 fn program(point: &Point) -> PathBuf {
-    point.path("folder").join(format!("{}{}", point.text("program"), point.text("variant")))
+    let file = point.text("program").split_whitespace().next().unwrap_or_default();
+    point.path("folder").join(format!("{file}{}", point.text("variant")))
 }
 
 fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {

@@ -95,7 +95,7 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS
 /// Families of sockets that programs use.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 /// Requests that put words into a terminal as if its user had typed them.
-const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+const TYPING: [u64; 2] = [libc::TIOCSTI as _, libc::TIOCLINUX as _];
 
 /// Allows a call if one argument is so.
 fn condition(

@@ -19,6 +19,7 @@ use std::mem::offset_of;
 
 use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
+use longma_trace::has_address;
 
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
@@ -33,7 +34,6 @@ use crate::{
     counting::Counting,
     cpu::{Cpu, ExitReason},
     register_accesses::RegisterAccesses,
-    trace::has_address,
     traced_blocks::TracedBlocks,
 };
 

@@ -5,12 +5,12 @@ use std::mem::offset_of;
 
 use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::Instruction;
+use longma_trace::{AddressForm, count_addresses, has_address, head};
 
 use super::{Emitter, Stub};
 use crate::{
     cpu::{Cpu, ExitReason},
     jit::{assembler::Condition, region::RegionBlock, registers::low16, trampolines::field},
-    trace::{AddressForm, count_addresses, has_address, head},
 };
 
 /// Where the record begins.

@@ -183,7 +183,7 @@ fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
     }
     // SAFETY: the request is ours, and names an interface; the kernel fills in the union's address.
     let hardware = unsafe {
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) < 0 {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) < 0 {
             return None;
         }
         request.ifr_ifru.ifru_hwaddr
@@ -193,7 +193,7 @@ fn ask_interface(name: &CString) -> Option<([u8; 6], u16)> {
     }
     // SAFETY: as above; the kernel fills in the union's MTU.
     let mtu = unsafe {
-        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) < 0 {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) < 0 {
             return None;
         }
         request.ifr_ifru.ifru_mtu

@@ -259,13 +259,13 @@ pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Res
         let length = size_of_val(files) as u32;
         header.msg_control = room.0.as_mut_ptr().cast();
         // SAFETY: arithmetic only.
-        header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as usize;
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
         // SAFETY: the control room is aligned, zeroed and not shorter than what the most descriptors need.
         unsafe {
             let control = libc::CMSG_FIRSTHDR(&raw const header);
             (*control).cmsg_level = libc::SOL_SOCKET;
             (*control).cmsg_type = libc::SCM_RIGHTS;
-            (*control).cmsg_len = libc::CMSG_LEN(length) as usize;
+            (*control).cmsg_len = libc::CMSG_LEN(length) as _;
             let places = libc::CMSG_DATA(control).cast::<RawFd>();
             for (index, file) in files.iter().enumerate() {
                 places.add(index).write_unaligned(*file);
@@ -302,7 +302,7 @@ fn take(socket: RawFd, flags: i32, room: &mut ControlRoom, room_bytes: usize) ->
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     if room_bytes > 0 {
         header.msg_control = room.0.as_mut_ptr().cast();
-        header.msg_controllen = room_bytes.min(room.0.len());
+        header.msg_controllen = room_bytes.min(room.0.len()) as _;
     }
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to room of the lengths said.

@@ -73,7 +73,7 @@ pub(super) fn create(length: usize, peers_write: bool) -> Result<(OwnedFd, Mappi
 /// and nothing ends the wait for it. So a peer's file is only asked for its seals, which takes no lock.
 fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error> {
     // A memory file is a file: beyond that limit the kernel sends SIGXFSZ, which ends the process.
-    if let Some(most) = limit(libc::RLIMIT_FSIZE).filter(|most| length as u64 > *most) {
+    if let Some(most) = limit(libc::RLIMIT_FSIZE as _).filter(|most| length as u64 > *most) {
         return Err(Error::Resource(format!(
             "a memory file of {length} bytes, since RLIMIT_FSIZE (ulimit -f) is {most} bytes"
         )));
@@ -169,7 +169,7 @@ fn size_of_ordinary(file: &Foreign) -> Result<u64, String> {
     // SAFETY: as above.
     let mut system: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: writes to the structure given.
-    if unsafe { libc::fstatfs(fd, &raw mut system) } < 0 || system.f_type != libc::TMPFS_MAGIC {
+    if unsafe { libc::fstatfs(fd, &raw mut system) } < 0 || system.f_type as i64 != libc::TMPFS_MAGIC {
         // Huge pages can run out after mapping; ordinary ones come from the kernel's own tmpfs, which has no limit: a file of
         // another one cannot be sealed.
         return Err("it is not of ordinary pages".into());

@@ -67,12 +67,12 @@ impl Default for Limits {
     /// Room for large regions and many peers, and half of what the process has stays its own: of the address space (128 TiB, or
     /// RLIMIT_AS), of the mappings (vm.max_map_count), and a quarter of the descriptors (RLIMIT_NOFILE; a connection takes two).
     fn default() -> Limits {
-        let nic_bytes = limit(libc::RLIMIT_AS).map_or(32 * TIB, |bytes| (bytes / 2).min(32 * TIB));
+        let nic_bytes = limit(libc::RLIMIT_AS as _).map_or(32 * TIB, |bytes| (bytes / 2).min(32 * TIB));
         let mappings = std::fs::read_to_string("/proc/sys/vm/max_map_count")
             .ok()
             .and_then(|count| count.trim().parse().ok())
             .unwrap_or(65_530u32);
-        let files = limit(libc::RLIMIT_NOFILE).unwrap_or(1 << 20).min(1 << 24) as u32;
+        let files = limit(libc::RLIMIT_NOFILE as _).unwrap_or(1 << 20).min(1 << 24) as u32;
         Limits {
             peer_bytes: TIB.min(nic_bytes / 4),
             user_bytes: nic_bytes / 2,
@@ -86,11 +86,11 @@ impl Default for Limits {
     }
 }
 
-/// The process's limit on something, if there is one.
-pub(super) fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+/// The process's limit on something, which setrlimit(2) numbers, if there is one.
+pub(super) fn limit(resource: u32) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes to the structure given.
-    let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+    let known = unsafe { libc::getrlimit(resource as _, &raw mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 

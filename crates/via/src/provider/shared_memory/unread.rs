@@ -43,7 +43,7 @@ impl Unread {
     /// Of the descriptors that this process's user may have on their way a quarter for a user, and three eighths for all: about as many go
     /// with answers, one for each connection (`Limits`).
     pub(super) fn new() -> Unread {
-        let files = limit(libc::RLIMIT_NOFILE).unwrap_or(u64::MAX);
+        let files = limit(libc::RLIMIT_NOFILE as _).unwrap_or(u64::MAX);
         let (most_of_user, most_of_all) = ((files / 4).min(MOST_OF_USER), (files / 8 * 3).min(MOST_OF_ALL));
         Unread { most_of_user: most_of_user as u32, most_of_all: most_of_all as u32, books: Mutex::default() }
     }

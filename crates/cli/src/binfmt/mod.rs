@@ -1,0 +1,193 @@
+//! `longma binfmt`: the kernel runs programs of other architectures by this command, as if they were the host's.
+//! Not running them (see `run`), and nothing that outlasts a restart: `print` makes what systemd-binfmt registers at each start.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; binfmt.d(5).
+
+mod invoked;
+mod rules;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use rules::{Architecture, Rule};
+
+pub use invoked::command_line;
+
+/// Where the kernel keeps its rules.
+const RULES: &str = "/proc/sys/fs/binfmt_misc";
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the architectures, and what runs their programs.
+    List,
+    /// Have the kernel run programs of these architectures by this command. For root; until the next restart.
+    Register {
+        /// The architectures; without any, all that are not the host's.
+        architectures: Vec<Architecture>,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Take back what `register` did.
+    Unregister {
+        /// The architectures; without any, all.
+        architectures: Vec<Architecture>,
+    },
+    /// Print the rules, for a file in /etc/binfmt.d.
+    Print {
+        /// The architectures; without any, all that are not the host's.
+        architectures: Vec<Architecture>,
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+#[derive(clap::Args)]
+struct How {
+    /// The command that runs the programs; without it, this one.
+    #[arg(long, value_name = "PATH")]
+    interpreter: Option<PathBuf>,
+    /// Open the command now and not when a program is run: it is found in containers and other roots, too. Needs a static longma there.
+    #[arg(long)]
+    fixed: bool,
+}
+
+/// What does not work, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(
+        "the kernel's rules are not at {RULES}: mount them as root, with `mount -t binfmt_misc binfmt_misc {RULES}`"
+    )]
+    NotMounted,
+    #[error("{0} is this host's own architecture: the kernel would run every program on it by longma")]
+    Own(Architecture),
+    #[error("{0}; give another with --interpreter")]
+    Interpreter(String),
+    #[error("cannot {what} `{name}` in {RULES}: {error}; {help}")]
+    Refused { what: &'static str, name: String, error: io::Error, help: &'static str },
+}
+
+/// Carries out `longma binfmt`.
+///
+/// # Errors
+/// The kernel's rules are not there or may not be changed, or no rule can be made of what was asked for.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    match args.action {
+        Action::List => list()?,
+        Action::Register { architectures, how } => register(&rules_of(&architectures, &how)?)?,
+        Action::Unregister { architectures } => unregister(&architectures)?,
+        Action::Print { architectures, how } => {
+            rules_of(&architectures, &how)?.iter().for_each(|rule| println!("{rule}"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Problem> {
+    if let Some(own) = architectures.iter().find(|it| it.is_host()) {
+        return Err(Problem::Own(*own));
+    }
+    let interpreter = match &how.interpreter {
+        Some(path) => std::path::absolute(path),
+        None => std::env::current_exe(),
+    };
+    let interpreter = interpreter
+        .map_err(|error| Problem::Interpreter(format!("cannot find this command itself: {error}")))?;
+    if !interpreter.is_file() {
+        return Err(Problem::Interpreter(format!("there is no file {}", interpreter.display())));
+    }
+    let asked = if architectures.is_empty() { Architecture::ALL } else { architectures };
+    let foreign = asked.iter().filter(|it| !it.is_host());
+    foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
+}
+
+/// Fails unless the kernel's rules are there.
+fn mounted() -> Result<(), Problem> {
+    if Path::new(RULES).join("register").exists() { Ok(()) } else { Err(Problem::NotMounted) }
+}
+
+fn register(rules: &[Rule]) -> Result<(), Problem> {
+    mounted()?;
+    for rule in rules {
+        let refused = |what, error| Problem::Refused {
+            what,
+            name: rule.name(),
+            error,
+            help: "it takes root, in the namespace that mounted them",
+        };
+        // One of an earlier longma may name another path.
+        remove(&rule.name()).map_err(|error| refused("replace", error))?;
+        tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
+        println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
+    }
+    Ok(())
+}
+
+fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
+    mounted()?;
+    for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
+        let name = architecture.rule_name();
+        let help = "it takes root, in the namespace that mounted them";
+        if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error, help })? {
+            println!("{architecture}: not run by longma any more");
+        }
+    }
+    Ok(())
+}
+
+/// Removes a rule; false if there is none.
+fn remove(name: &str) -> io::Result<bool> {
+    match tell(name, "-1") {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes to one of the kernel's files, which is there or is not: these cannot be made.
+fn tell(name: &str, what: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(Path::new(RULES).join(name))?.write_all(what.as_bytes())
+}
+
+fn list() -> Result<(), Problem> {
+    mounted()?;
+    let known = known();
+    for architecture in Architecture::ALL {
+        let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
+        let told: Vec<String> = of_it.map(|(name, status)| told(name, status)).collect();
+        let nobody =
+            if architecture.is_host() { "this host's own" } else { "nothing: `longma binfmt register`" };
+        println!(
+            "{:<12} {}",
+            architecture.to_string(),
+            if told.is_empty() { nobody.into() } else { told.join("; ") }
+        );
+    }
+    Ok(())
+}
+
+/// The rules that there are, with what the kernel says of each.
+fn known() -> Vec<(String, String)> {
+    let entries = fs::read_dir(RULES).into_iter().flatten().flatten();
+    let rules = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let status = fs::read_to_string(entry.path()).ok()?;
+        (name != "register" && name != "status").then_some((name, status))
+    });
+    let mut rules: Vec<_> = rules.collect();
+    rules.sort();
+    rules
+}
+
+fn told(name: &str, status: &str) -> String {
+    let interpreter = status.lines().find_map(|line| line.strip_prefix("interpreter ")).unwrap_or("?");
+    let off = if status.starts_with("disabled") { ", disabled" } else { "" };
+    format!("{interpreter} ({name}{off})")
+}

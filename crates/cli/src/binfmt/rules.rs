@@ -1,0 +1,165 @@
+//! What the kernel is told of an architecture's programs: how their files begin, and which command runs them.
+//! Not telling it.
+//! Source: Linux Documentation/admin-guide/binfmt-misc.rst; ELF-64 Object File Format 1.5; the machine numbers of LoongArch, AArch64,
+//! MIPS and x86-64 in Linux include/uapi/linux/elf-em.h.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+
+/// The longest path of a command that the kernel takes; linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
+const MOST_PATH_BYTES: usize = 127;
+
+/// Bits that decide: class, byte order and version; not the system and the version of its calling convention (MIPS has several), not between
+/// a program and one that can lie anywhere; the machine.
+const MASK: [u8; 20] = [
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe, 0xff,
+    0xff, 0xff,
+];
+
+/// An architecture whose programs longma runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Architecture {
+    Loongarch64,
+    Aarch64,
+    Mips64el,
+    #[value(name = "x86_64", alias = "x86-64")]
+    X86_64,
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Loongarch64, Self::Aarch64, Self::Mips64el, Self::X86_64];
+
+    /// True if it is what this command itself was built for.
+    pub fn is_host(self) -> bool {
+        self == Self::X86_64
+    }
+
+    /// `e_machine` of its files.
+    const fn machine(self) -> u8 {
+        match self {
+            // 258, whose upper byte is `MACHINE_HIGH`.
+            Self::Loongarch64 => 2,
+            Self::Aarch64 => 183,
+            Self::Mips64el => 8,
+            Self::X86_64 => 62,
+        }
+    }
+
+    /// How its files begin.
+    fn magic(self) -> [u8; 20] {
+        let mut magic = [0; 20];
+        magic[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (magic[16], magic[18]) = (2, self.machine());
+        magic[19] = u8::from(self == Self::Loongarch64);
+        magic
+    }
+
+    /// The name of its rule.
+    pub fn rule_name(self) -> String {
+        format!("longma-{self}")
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().expect("each has a name").get_name())
+    }
+}
+
+/// What the kernel is told.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub architecture: Architecture,
+    pub interpreter: PathBuf,
+    fixed: bool,
+}
+
+impl Rule {
+    /// That programs of `architecture` are run by `interpreter`, which is opened at once if it is `fixed`.
+    ///
+    /// # Errors
+    /// The kernel would not take such a path; the text says why.
+    pub fn new(architecture: Architecture, interpreter: &Path, fixed: bool) -> Result<Self, String> {
+        let Some(path) = interpreter.to_str() else {
+            return Err(format!("{} is no text, which a rule is", interpreter.display()));
+        };
+        if path.contains([':', '\n']) {
+            return Err(format!("{path} has a colon or a line's end in it, which end a rule's parts"));
+        }
+        if path.len() > MOST_PATH_BYTES {
+            return Err(format!("{path} is longer than the {MOST_PATH_BYTES} bytes that the kernel takes"));
+        }
+        Ok(Self { architecture, interpreter: interpreter.into(), fixed })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.architecture.rule_name()
+    }
+}
+
+/// As the file `register` takes it, and files in /etc/binfmt.d have it: P for the name that a program was called by.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let escaped = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+        let (magic, mask) = (escaped(&self.architecture.magic()), escaped(&MASK));
+        let flags = if self.fixed { "PF" } else { "P" };
+        write!(f, ":{}:M::{magic}:{mask}:{}:{flags}", self.name(), self.interpreter.display())
+    }
+}
+
+/// True if a rule, of which the kernel says `status`, decides who runs programs of `architecture`.
+pub fn is_for(status: &str, architecture: Architecture) -> bool {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let bytes = |text: &str| -> Option<Vec<u8>> {
+        let digits = text.as_bytes().chunks(2);
+        digits.map(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok()).collect()
+    };
+    let Some(magic) = field("magic ").and_then(bytes) else { return false };
+    let mask = field("mask ").and_then(bytes).unwrap_or_else(|| vec![0xff; magic.len()]);
+    let own = architecture.magic();
+    // One that looks at less than the machine's number is not about an architecture.
+    field("offset ").is_none_or(|offset| offset == "0")
+        && magic.len() == own.len()
+        && magic.iter().zip(&mask).zip(own).all(|((magic, mask), own)| magic & mask == own & mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_the_bytes_that_files_begin_with() {
+        let rule = Rule::new(Architecture::Aarch64, Path::new("/usr/bin/longma"), false).unwrap();
+        let zeros = "\\x00".repeat(9);
+        let ones = "\\xff".repeat(7);
+        assert_eq!(
+            rule.to_string(),
+            format!(
+                ":longma-aarch64:M::\\x7f\\x45\\x4c\\x46\\x02\\x01\\x01{zeros}\\x02\\x00\\xb7\\x00:{ones}\\x00\\x00{ones}\\xfe\\xff\\xff\\xff:/usr/bin/longma:P"
+            )
+        );
+    }
+
+    #[test]
+    fn paths_that_would_be_read_otherwise_are_refused() {
+        for path in ["/a:b", "/a\nb", &format!("/{}", "a".repeat(127))] {
+            assert!(Rule::new(Architecture::Aarch64, Path::new(path), false).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_somebody_else_is_seen_by_the_machine_that_it_names() {
+        let status = |machine: &str| {
+            let (magic, mask) = (format!("7f454c46020101{}0200{machine}00", "00".repeat(9)), "ff".repeat(20));
+            format!("enabled\ninterpreter /usr/bin/qemu\nflags: \noffset 0\nmagic {magic}\nmask {mask}\n")
+        };
+        assert!(is_for(&status("b7"), Architecture::Aarch64));
+        assert!(!is_for(&status("b7"), Architecture::Mips64el));
+        assert!(!is_for("enabled\ninterpreter /usr/bin/wine\nextension .exe\n", Architecture::X86_64));
+        assert!(!is_for("enabled\nmagic 7f4\n", Architecture::X86_64));
+    }
+}

@@ -1,0 +1,94 @@
+//! `longma binfmt` from the outside: in a user and a mount namespace of its own, which have rules of their own (Linux 6.7).
+//! Not a rule of this host, which is never touched.
+
+mod typed;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use typed::{Group, text};
+
+const BINFMT: Group = Group("binfmt");
+const MOUNT: &str = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc";
+
+/// What a shell makes of `script` where it is root of namespaces of its own; `$longma` and `$guests` are set. `None` if this host gives none.
+fn inside(script: &str) -> Option<Output> {
+    let unshared = |script: &str| {
+        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "timeout", "120", "sh", "-c", script]);
+        command.env("longma", env!("CARGO_BIN_EXE_longma")).env("guests", guests).output()
+    };
+    if !unshared(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
+        .is_ok_and(|it| it.status.success())
+    {
+        println!("left out: this host gives no namespace with rules of its own");
+        return None;
+    }
+    Some(unshared(&format!("{MOUNT}\n{script}")).unwrap())
+}
+
+#[test]
+fn programs_of_other_architectures_run_by_their_names_until_that_is_taken_back() {
+    let script = r#"
+        run() { for it in loongarch64 aarch64 mips64el; do "$guests/$it/hello" -- --level "$it"; echo "= $?"; done; }
+        run 2>/dev/null
+        $longma binfmt register
+        $longma binfmt list
+        run
+        $longma binfmt unregister
+        $longma binfmt unregister
+        run 2>/dev/null"#;
+    let Some(output) = inside(script) else { return };
+    let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
+    let refused = "= 126\n".repeat(3);
+    let ran = ["loongarch64", "aarch64", "mips64el"]
+        .map(|it| format!("hello, world\n1 --\n2 --level\n3 {it}\n= 0\n"))
+        .concat();
+    let names = ["loongarch64", "aarch64", "mips64el"];
+    let registered = names.map(|it| format!("{it}: programs are run by LONGMA\n")).concat();
+    let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
+    let taken = names.map(|it| format!("{it}: not run by longma any more\n")).concat();
+    let expected =
+        format!("{refused}{registered}{listed}x86_64       this host's own\n{ran}{taken}{refused}");
+    assert_eq!(said, expected, "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
+    let script = r#"
+        $longma binfmt register loongarch64
+        cd /tmp && ln -s "$guests/loongarch64/hello" "longma-binfmt-$$" && "./longma-binfmt-$$" x; rm "/tmp/longma-binfmt-$$"
+        "$guests/loongarch64/misbehave" read-null; echo $?"#;
+    let Some(output) = inside(script) else { return };
+    assert_eq!(
+        text(&output.stdout),
+        format!(
+            "loongarch64: programs are run by {}\nhello, world\n1 x\n139\n",
+            env!("CARGO_BIN_EXE_longma")
+        )
+    );
+}
+
+#[test]
+fn rules_can_be_printed_for_the_start_of_a_system() {
+    let said =
+        BINFMT.success(&["print", "aarch64", "--fixed", "--interpreter", env!("CARGO_BIN_EXE_longma")]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].starts_with(r":longma-aarch64:M::\x7f\x45\x4c\x46\x02\x01\x01\x00"), "{said}");
+    assert!(lines[0].ends_with(&format!(":{}:PF", env!("CARGO_BIN_EXE_longma"))), "{said}");
+}
+
+#[test]
+fn what_would_harm_the_host_or_cannot_work_is_refused() {
+    for (words, wanted) in [
+        (&["print", "x86_64"][..], "this host's own architecture"),
+        (&["register", "x86_64"], "this host's own architecture"),
+        (&["print", "--interpreter", "/nowhere/longma"], "there is no file /nowhere/longma"),
+        (&["print", "--interpreter", "/dev/null"], "there is no file /dev/null"),
+    ] {
+        let said = BINFMT.failure(words);
+        assert!(said.contains(wanted), "{words:?}: {said}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Branch prediction: a direction predictor of a named kind, a target buffer, a return-address stack, and targets of indirect branches.
+//! Not the cost of a misprediction (see `front_end.rs`).
+//! Source: named in each file.
+
+mod bimodal;
+mod gshare;
+mod perceptron;
+mod tage;
+mod targets;
+mod tournament;
+mod two_level;
+
+use crate::model_error::ModelError;
+use longma_topology::parts::Predictor;
+pub(crate) use targets::{IndirectTargets, ReturnStack, TargetBuffer};
+
+/// Entries of a direction predictor whose machine file does not say: 4096 counters, as in the Alpha 21264 (Kessler, 1999).
+const DEFAULT_TABLE_ENTRIES: u32 = 4096;
+/// The largest table a machine file may ask for.
+const MOST_TABLE_ENTRIES: u32 = 1 << 24;
+
+/// A conditional branch whose outcome is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// The branch's address.
+    pub address: u64,
+    /// Where it goes if taken.
+    pub target: u64,
+    /// Whether it was taken.
+    pub taken: bool,
+}
+
+/// A direction predictor. It learns an outcome at once: the delay between prediction and update is not modelled.
+trait Predict {
+    /// The prediction that was made for the branch; then learns its outcome.
+    fn resolve(&mut self, outcome: Outcome) -> bool;
+}
+
+/// Taken if it goes back, as loops do.
+#[derive(Debug)]
+struct BackwardTaken;
+
+impl Predict for BackwardTaken {
+    fn resolve(&mut self, outcome: Outcome) -> bool {
+        outcome.target < outcome.address
+    }
+}
+
+/// A direction predictor of a named kind.
+#[derive(Debug)]
+pub(crate) struct Direction(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Static(BackwardTaken),
+    Bimodal(bimodal::Bimodal),
+    TwoLevel(two_level::TwoLevel),
+    Gshare(gshare::Gshare),
+    Tournament(tournament::Tournament),
+    Perceptron(perceptron::Perceptron),
+    Tage(Box<tage::Tage>),
+}
+
+impl Direction {
+    /// A predictor of a kind, with `table_entries` counters and `history_bits` branches of history as far as the kind has them.
+    ///
+    /// # Errors
+    /// The table is too large.
+    pub fn new(
+        kind: Predictor,
+        table_entries: Option<u32>,
+        history_bits: Option<u32>,
+    ) -> Result<Self, ModelError> {
+        let most = if kind == Predictor::Tage { tage::MOST_ENTRIES } else { MOST_TABLE_ENTRIES };
+        let entries = table_entries.unwrap_or(DEFAULT_TABLE_ENTRIES);
+        if entries == 0 || entries > most {
+            let (value, most) = (entries.into(), most.into());
+            return Err(ModelError::OutOfRange { key: "table_entries", value, most });
+        }
+        Ok(Self(match kind {
+            Predictor::Static => Kind::Static(BackwardTaken),
+            Predictor::Bimodal => Kind::Bimodal(bimodal::Bimodal::new(entries)),
+            Predictor::TwoLevel => Kind::TwoLevel(two_level::TwoLevel::new(entries, history_bits)),
+            Predictor::Gshare => Kind::Gshare(gshare::Gshare::new(entries, history_bits)),
+            Predictor::Tournament => Kind::Tournament(tournament::Tournament::new(entries, history_bits)),
+            Predictor::Perceptron => Kind::Perceptron(perceptron::Perceptron::new(entries, history_bits)),
+            Predictor::Tage => Kind::Tage(Box::new(tage::Tage::new(entries, history_bits))),
+        }))
+    }
+
+    /// The prediction that was made for the branch; then learns its outcome.
+    #[inline]
+    pub fn resolve(&mut self, outcome: Outcome) -> bool {
+        match &mut self.0 {
+            Kind::Static(p) => p.resolve(outcome),
+            Kind::Bimodal(p) => p.resolve(outcome),
+            Kind::TwoLevel(p) => p.resolve(outcome),
+            Kind::Gshare(p) => p.resolve(outcome),
+            Kind::Tournament(p) => p.resolve(outcome),
+            Kind::Perceptron(p) => p.resolve(outcome),
+            Kind::Tage(p) => p.resolve(outcome),
+        }
+    }
+}
+
+/// A table of two-bit counters; the sizes are powers of two.
+#[derive(Debug)]
+struct Counters(Box<[u8]>);
+
+impl Counters {
+    /// At most `entries` counters, each weakly not taken.
+    fn new(entries: u32) -> Self {
+        Self(vec![1; 1 << entries.max(1).ilog2()].into())
+    }
+
+    fn len_bits(&self) -> u32 {
+        self.0.len().ilog2()
+    }
+
+    fn predicts_taken(&self, index: u64) -> bool {
+        self.0[index as usize & (self.0.len() - 1)] >= 2
+    }
+
+    fn learn(&mut self, index: u64, taken: bool) {
+        self.learn_if(true, index, taken);
+    }
+
+    /// Learns, or not, without a branch of the host's.
+    #[inline]
+    fn learn_if(&mut self, learns: bool, index: u64, taken: bool) {
+        let index = index as usize & (self.0.len() - 1);
+        let counter = &mut self.0[index];
+        let (more, less) = ((*counter + 1).min(3), counter.saturating_sub(1));
+        let learnt = if taken { more } else { less };
+        *counter = if learns { learnt } else { *counter };
+    }
+}
+
+/// A number with its lowest `bits` bits set, for up to 64.
+const fn ones(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Where branches go: the target buffer, the return-address stack, and targets of indirect branches by path.
+//! Not whether they go there.
+//! Source: Lee and Smith (IEEE Computer, 1984); Kaeli and Emma (ISCA 1991); Chang, Hao and Patt, Target Prediction (ISCA 1997).
+
+/// Ways of the target buffer: four, as in most published ones.
+const WAYS: usize = 4;
+/// Entries of the table of indirect targets; estimate, 512 as in Chang, Hao and Patt's target cache.
+const INDIRECT_ENTRIES: usize = 512;
+
+/// Branches whose targets are known when they are fetched. An entry is the branch's address and its last target, in words.
+#[derive(Debug)]
+pub(crate) struct TargetBuffer {
+    sets: Box<[[(u32, u32); WAYS]]>,
+}
+
+fn word(address: u64) -> u32 {
+    (address >> 2) as u32
+}
+
+impl TargetBuffer {
+    /// With at most `entries` branches.
+    pub fn new(entries: u32) -> Self {
+        let sets = 1usize << (entries as usize / WAYS).max(1).ilog2();
+        Self { sets: vec![[(0, 0); WAYS]; sets].into() }
+    }
+
+    /// True if the buffer would send fetch from `branch` to `target` and that is what it sent in this set last, so that there is
+    /// nothing to learn.
+    #[inline]
+    pub fn knows(&self, branch: u64, target: u64) -> bool {
+        let (branch, target) = (word(branch), word(target));
+        self.sets[branch as usize & (self.sets.len() - 1)][0] == (branch, target)
+    }
+
+    /// True if the buffer sent fetch from `branch` to `target`; then learns the target.
+    #[inline]
+    pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
+        let (branch, target) = (word(branch), word(target));
+        let index = branch as usize & (self.sets.len() - 1);
+        let set = &mut self.sets[index];
+        if set[0] == (branch, target) {
+            return true;
+        }
+        let way = set.iter().position(|entry| entry.0 == branch);
+        let known = way.is_some_and(|way| set[way].1 == target);
+        // Most recently used first.
+        set[..=way.unwrap_or(WAYS - 1)].rotate_right(1);
+        set[0] = (branch, target);
+        known
+    }
+}
+
+/// Return addresses of the calls under way. When it is full the oldest is lost.
+#[derive(Debug)]
+pub(crate) struct ReturnStack {
+    addresses: Box<[u64]>,
+    top: usize,
+}
+
+impl ReturnStack {
+    /// With `entries` return addresses.
+    pub fn new(entries: u32) -> Self {
+        Self { addresses: vec![0; entries.max(1) as usize].into(), top: 0 }
+    }
+
+    /// A call that will return to `address`.
+    pub fn push(&mut self, address: u64) {
+        self.top = if self.top + 1 == self.addresses.len() { 0 } else { self.top + 1 };
+        self.addresses[self.top] = address;
+    }
+
+    /// True if the return went where it was predicted to.
+    pub fn pop(&mut self, address: u64) -> bool {
+        let predicted = std::mem::replace(&mut self.addresses[self.top], 0);
+        self.top = self.top.checked_sub(1).unwrap_or(self.addresses.len() - 1);
+        predicted == address
+    }
+}
+
+/// Targets of indirect branches by the path of recent indirect targets; where the path is new, the branch's last target.
+#[derive(Debug)]
+pub(crate) struct IndirectTargets {
+    /// Branch and target by branch and path.
+    by_path: Box<[(u32, u32)]>,
+    last: TargetBuffer,
+    path: u32,
+}
+
+impl IndirectTargets {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self {
+            by_path: vec![(0, 0); INDIRECT_ENTRIES].into(),
+            last: TargetBuffer::new(INDIRECT_ENTRIES as u32),
+            path: 0,
+        }
+    }
+
+    /// True if the branch went where it was predicted to; then learns.
+    pub fn resolve(&mut self, branch: u64, target: u64) -> bool {
+        let (at, to) = (word(branch), word(target));
+        let tag = at ^ self.path << 7;
+        let hash = (tag ^ tag >> 9 ^ self.path) as usize % INDIRECT_ENTRIES;
+        let entry = &mut self.by_path[hash];
+        let last_was_right = self.last.resolve(branch, target);
+        let right = if entry.0 == tag { entry.1 == to } else { last_was_right };
+        *entry = (tag, to);
+        self.path = self.path << 5 ^ to ^ to >> 13;
+        right
+    }
+}

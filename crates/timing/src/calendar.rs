@@ -1,0 +1,321 @@
+//! Which execution unit is taken in which of the next cycles, and how full the issue queues are.
+//! Not a scheduler: an operation takes the first free place at or after the cycle it asks for.
+//! Source: the window of cycles is ZSim's idea (Sanchez and Kozyrakis, ISCA 2013, section 3.1).
+
+use std::collections::VecDeque;
+
+/// Cycles ahead that are in an array; later ones, behind a chain of misses or of slow operations, are in a list.
+const WINDOW: usize = 2048;
+
+/// Searches of unpipelined units that are remembered.
+const SEARCHES: usize = 4;
+
+/// Issue queues told apart: integer, floating point, memory.
+pub(crate) const QUEUES: usize = 3;
+
+/// One cycle, in a word because it is read and written for every operation: units taken, a bit each, in the low half; then a byte
+/// for the operations issued, and a byte for those of each queue.
+type Slot = u64;
+const ISSUED: u32 = 32;
+const ISSUED_OF_QUEUE: u32 = 40;
+
+/// No unit of `units` was free for `interval` cycles from any cycle between `from` and `until` on. Since units are never given back, it
+/// is so for ever.
+#[derive(Clone, Copy, Debug, Default)]
+struct Search {
+    units: u32,
+    interval: u64,
+    from: u64,
+    until: u64,
+}
+
+/// The next cycles, and the operations that wait in the issue queues.
+#[derive(Debug)]
+pub(crate) struct Calendar {
+    slots: Box<[Slot; WINDOW]>,
+    /// Slots that are not empty, a bit each: long waits pass over the others without a look.
+    filled: [u64; WINDOW / 64],
+    /// Slots that are not empty, with their cycles in order, from the window's end on: most are added behind the last one.
+    far: VecDeque<(u64, Slot)>,
+    /// The first cycle of the window: everything before it is past.
+    now: u64,
+    /// The last searches for unpipelined units, and which of them makes room.
+    searches: [Search; SEARCHES],
+    oldest_search: usize,
+    issue_width: u8,
+    waiting: [u32; QUEUES],
+    limits: [u32; QUEUES],
+    /// Some queue has a limit.
+    limited: bool,
+}
+
+impl Calendar {
+    /// Free units, empty queues of `limits` entries (`u32::MAX` for any number), and at most `issue_width` operations a cycle.
+    pub(crate) fn new(issue_width: u8, limits: [u32; QUEUES]) -> Self {
+        let limited = limits.iter().any(|limit| *limit != u32::MAX);
+        Self {
+            slots: Box::new([0; WINDOW]),
+            filled: [0; _],
+            far: VecDeque::new(),
+            now: 0,
+            searches: [Search::default(); _],
+            oldest_search: 0,
+            issue_width,
+            waiting: [0; QUEUES],
+            limits,
+            limited,
+        }
+    }
+
+    /// Lets time pass to `cycle`: what issued before it leaves the queues.
+    #[inline]
+    pub(crate) fn pass_to(&mut self, cycle: u64) {
+        if cycle <= self.now {
+            return;
+        }
+        let near = cycle.min(self.now + WINDOW as u64);
+        while self.now < near {
+            let (word, bit) = (self.now as usize % WINDOW / 64, self.now % 64);
+            let cycles = (near - self.now).min(64 - bit);
+            let passed = (u64::MAX >> (64 - cycles)) << bit;
+            let mut slots = self.filled[word] & passed;
+            self.filled[word] &= !passed;
+            while slots != 0 {
+                let slot =
+                    std::mem::take(&mut self.slots[(word * 64 + slots.trailing_zeros() as usize) % WINDOW]);
+                self.leave_queues(slot);
+                slots &= slots - 1;
+            }
+            self.now += cycles;
+        }
+        self.now = cycle;
+        if !self.far.is_empty() {
+            self.pass_far();
+        }
+    }
+
+    /// Slots behind the window that time has passed are forgotten, and those that it has reached move into the window.
+    #[cold]
+    fn pass_far(&mut self) {
+        let end = self.now + WINDOW as u64;
+        while let Some(&(cycle, slot)) = self.far.front().filter(|(cycle, _)| *cycle < end) {
+            self.far.pop_front();
+            if cycle < self.now {
+                self.leave_queues(slot);
+            } else {
+                *self.slot_mut(cycle) = slot;
+            }
+        }
+    }
+
+    /// What issued in a slot leaves the queues.
+    #[inline]
+    fn leave_queues(&mut self, slot: Slot) {
+        if self.limited {
+            for (queue, waiting) in self.waiting.iter_mut().enumerate() {
+                *waiting -= (slot >> (ISSUED_OF_QUEUE + 8 * queue as u32)) as u32 & 0xff;
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&self, cycle: u64) -> Slot {
+        match cycle < self.now + WINDOW as u64 {
+            true => self.slots[cycle as usize % WINDOW],
+            false => self.far_slot(cycle),
+        }
+    }
+
+    fn far_slot(&self, cycle: u64) -> Slot {
+        let found = self.far.binary_search_by_key(&cycle, |(cycle, _)| *cycle);
+        found.map_or(0, |place| self.far[place].1)
+    }
+
+    #[cold]
+    fn far_slot_mut(&mut self, cycle: u64) -> &mut Slot {
+        let place = match self.far.back() {
+            Some((last, _)) if *last >= cycle => self.far.partition_point(|(before, _)| *before < cycle),
+            _ => self.far.len(),
+        };
+        if self.far.get(place).is_none_or(|(found, _)| *found != cycle) {
+            self.far.insert(place, (cycle, 0));
+        }
+        &mut self.far[place].1
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, cycle: u64) -> &mut Slot {
+        if cycle >= self.now + WINDOW as u64 {
+            return self.far_slot_mut(cycle);
+        }
+        let slot = cycle as usize % WINDOW;
+        self.filled[slot / 64] |= 1 << (slot % 64);
+        &mut self.slots[slot]
+    }
+
+    /// The first cycle, at or after the last passed one, in which `queue` has a free entry. Time passes to it.
+    #[inline]
+    pub(crate) fn wait_for_entry(&mut self, queue: usize) -> u64 {
+        while self.waiting[queue] >= self.limits[queue] {
+            self.pass_to(self.now + 1);
+        }
+        self.now
+    }
+
+    /// Issues an operation of `queue` on one of `units` for `interval` cycles, at the first cycle that is possible at or after
+    /// `ready`, and returns that cycle.
+    #[inline]
+    pub(crate) fn issue(&mut self, ready: u64, units: u32, interval: u32, queue: usize) -> u64 {
+        let mut cycle = ready.max(self.now);
+        if interval != 1 {
+            return self.issue_unpipelined(cycle, units, u64::from(interval), queue);
+        }
+        loop {
+            let slot = self.slot(cycle);
+            if let Some(unit) = self.free_unit(slot, units & !(slot as u32)) {
+                self.take(cycle, unit, queue);
+                return cycle;
+            }
+            cycle += 1;
+        }
+    }
+
+    /// A unit of `free` if the cycle may issue another operation.
+    #[inline]
+    fn free_unit(&self, slot: Slot, free: u32) -> Option<u32> {
+        // The highest, because operations that only some units execute take the lowest.
+        (free != 0 && (slot >> ISSUED) as u8 != self.issue_width).then(|| 31 - free.leading_zeros())
+    }
+
+    #[inline]
+    fn take(&mut self, cycle: u64, unit: u32, queue: usize) {
+        let slot = self.slot_mut(cycle);
+        *slot |= 1 << unit;
+        *slot += 1 << ISSUED | 1 << (ISSUED_OF_QUEUE + 8 * queue as u32);
+        self.waiting[queue] += u32::from(self.limited);
+    }
+
+    /// As [`issue`](Self::issue), on a unit that takes nothing else for `interval` cycles.
+    #[cold]
+    fn issue_unpipelined(&mut self, from: u64, units: u32, interval: u64, queue: usize) -> u64 {
+        let same = |it: &&Search| it.units == units && it.interval == interval;
+        let known = self.searches.iter().filter(same).filter(|it| it.from <= from && from < it.until);
+        let begin = known.map(|it| it.until).max().unwrap_or(from);
+        // Since when each unit is free.
+        let mut free_since = [begin; u32::BITS as usize];
+        for end in begin + 1.. {
+            let mut busy = self.slot(end - 1) as u32 & units;
+            while busy != 0 {
+                free_since[busy.trailing_zeros() as usize] = end;
+                busy &= busy - 1;
+            }
+            if end - begin < interval {
+                continue;
+            }
+            let cycle = end - interval;
+            let free =
+                (0..u32::BITS).filter(|unit| units & 1 << unit != 0 && free_since[*unit as usize] <= cycle);
+            let free = free.fold(0, |free, unit| free | 1 << unit);
+            if let Some(unit) = self.free_unit(self.slot(cycle), free) {
+                self.take(cycle, unit, queue);
+                for later in cycle + 1..cycle + interval {
+                    *self.slot_mut(later) |= 1 << unit;
+                }
+                self.remember(Search { units, interval, from, until: cycle });
+                return cycle;
+            }
+        }
+        unreachable!("the cycles behind every operation are free")
+    }
+
+    fn remember(&mut self, search: Search) {
+        let same = |it: &Search| it.units == search.units && it.interval == search.interval;
+        let place = self.searches.iter().position(same).unwrap_or_else(|| {
+            self.oldest_search = (self.oldest_search + 1) % SEARCHES;
+            self.oldest_search
+        });
+        // A search from an earlier cycle that ended later, or where this one began, says more.
+        let before = self.searches[place];
+        let joins = same(&before) && before.from <= search.from && search.from <= before.until;
+        let from = if joins { before.from } else { search.from };
+        let until = if joins { before.until.max(search.until) } else { search.until };
+        self.searches[place] = Search { from, until, ..search };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_oldest_free_cycle_is_taken_by_whoever_asks_first() {
+        let mut calendar = Calendar::new(2, [u32::MAX; QUEUES]);
+        assert_eq!(calendar.issue(10, 0b11, 1, 0), 10);
+        assert_eq!(calendar.issue(5, 0b11, 1, 0), 5);
+        assert_eq!(calendar.issue(10, 0b11, 1, 0), 10);
+        assert_eq!(calendar.issue(10, 0b11, 1, 0), 11, "both units are taken");
+        assert_eq!(calendar.issue(10, 0b100, 1, 0), 11, "and two operations are the width");
+    }
+
+    #[test]
+    fn an_unpipelined_unit_is_passed_around() {
+        let mut calendar = Calendar::new(8, [u32::MAX; QUEUES]);
+        assert_eq!(calendar.issue(0, 0b1, 5, 0), 0);
+        assert_eq!(calendar.issue(0, 0b1, 1, 0), 5);
+        assert_eq!(calendar.issue(0, 0b1, 5, 0), 6);
+        assert_eq!(calendar.issue(0, 0b11, 1, 0), 0);
+    }
+
+    #[test]
+    fn units_are_tracked_however_far_ahead_they_are_taken() {
+        let mut calendar = Calendar::new(8, [u32::MAX; QUEUES]);
+        for nth in 0..200 {
+            assert_eq!(calendar.issue(3, 0b1, 32, 1), 3 + 32 * nth);
+        }
+        assert_eq!(calendar.issue(5_000, 0b1, 1, 1), 3 + 32 * 200);
+        assert_eq!(calendar.issue(5_000, 0b11, 1, 1), 5_000);
+        calendar.pass_to(6_000);
+        assert_eq!(calendar.issue(0, 0b1, 1, 1), 3 + 32 * 200 + 1);
+        calendar.pass_to(1_000_000);
+        assert_eq!(calendar.issue(0, 0b1, 32, 1), 1_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn it_says_what_a_list_of_everything_that_issued_says(
+            asked in prop::collection::vec(
+                (0u64..3000, 1u32..16, prop_oneof![3 => Just(1u32), 2 => 2u32..200], 0u64..3), 1..250),
+            width in 1u8..4,
+        ) {
+            let (mut calendar, mut all) = (Calendar::new(width, [u32::MAX; QUEUES]), Vec::<(u64, u64, u32)>::new());
+            let mut now = 0;
+            for (later, units, interval, passes) in asked {
+                now += passes * 40;
+                calendar.pass_to(now);
+                let issued = |cycle| all.iter().filter(|it| it.0 == cycle).count() < width.into();
+                let free = |unit: &u32, cycle| {
+                    let end = cycle + u64::from(interval);
+                    units & 1 << unit != 0 && !all.iter().any(|it| it.2 == *unit && it.0 < end && cycle < it.1)
+                };
+                let possible = |cycle: &u64| issued(*cycle) && (0..32).any(|unit| free(&unit, *cycle));
+                let expected = (now + later..).find(possible).unwrap();
+                let unit = (0..32).rev().find(|unit| free(unit, expected)).unwrap();
+                prop_assert_eq!(calendar.issue(now + later, units, interval, 0), expected);
+                all.push((expected, expected + u64::from(interval), unit));
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_is_full_until_something_issues() {
+        let mut calendar = Calendar::new(8, [2, u32::MAX, u32::MAX]);
+        calendar.issue(30, 0b1, 1, 0);
+        calendar.issue(20, 0b1, 1, 0);
+        assert_eq!(calendar.wait_for_entry(1), 0);
+        assert_eq!(calendar.wait_for_entry(0), 21, "the younger one issued first");
+        calendar.issue(10_000, 0b1, 1, 0);
+        calendar.pass_to(1_000_000);
+        assert_eq!(calendar.wait_for_entry(0), 1_000_000);
+    }
+}

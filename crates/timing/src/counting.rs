@@ -1,0 +1,92 @@
+//! The cache level: instructions and accesses go to memory in program order, and nothing is timed.
+//! Not a core: time is one cycle an instruction, so that quanta pass.
+
+use longma_memory::{MemoryPort, Source};
+use longma_sim::Cycle;
+use longma_topology::parts;
+use longma_trace::{Blocks, Trace};
+
+use crate::{
+    ahead, front_end::FetchOptions, model_error::ModelError, operations::Kind, parameters::Parameters,
+    program::Program,
+};
+
+/// Counts.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    parameters: Parameters,
+    pub program: Program,
+    line_bytes: u64,
+    last_line: u64,
+    /// One cycle an instruction, and those that were passed over.
+    pub cycle: u64,
+    pub instructions: u64,
+    /// Accesses beyond the first-level caches are in the blocks' counts.
+    pub idle: u64,
+}
+
+impl Counting {
+    /// Nothing counted yet.
+    ///
+    /// # Errors
+    /// The machine file's parameters are no core's.
+    pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
+        if !options.line_bytes.is_power_of_two() || options.line_bytes < 4 {
+            return Err(ModelError::LineBytes(options.line_bytes));
+        }
+        Ok(Self {
+            parameters: Parameters::resolve(core)?,
+            program: Program::default(),
+            line_bytes: options.line_bytes,
+            last_line: u64::MAX,
+            cycle: 0,
+            instructions: 0,
+            idle: 0,
+        })
+    }
+
+    /// Counts what the trace holds.
+    pub fn drain(&mut self, trace: &Trace, blocks: &impl Blocks, port: &mut impl MemoryPort) {
+        let mut ahead = ahead::of(trace, port.wants_notice());
+        for record in trace.records() {
+            ahead.reach(&record, port);
+            let entry = self.program.enter(&record, blocks, &self.parameters);
+            let block = &entry.block;
+            let executed = record.executed.min(block.operations.len() as u16);
+            let start = block.start;
+            let end = start.wrapping_add(4 * u64::from(executed));
+            let mut line = start & !(self.line_bytes - 1);
+            while line < end {
+                if line != self.last_line {
+                    self.last_line = line;
+                    let answer = port.fetch(line.max(start), Cycle(self.cycle));
+                    entry.counts.fetch_misses += u32::from(answer.source != Source::Level1);
+                }
+                line = line.wrapping_add(self.line_bytes);
+            }
+            for (access, &address) in block.accesses.iter().zip(record.addresses) {
+                let at = Cycle(self.cycle + u64::from(access.instruction));
+                let pc = start.wrapping_add(4 * u64::from(access.instruction));
+                let source = match access.kind {
+                    Kind::Load => port.load(address, access.bytes.into(), pc, at).source,
+                    Kind::Prefetch => {
+                        port.prefetch(address, pc, at);
+                        continue;
+                    }
+                    _ => port.store(address, access.bytes.into(), pc, at).source,
+                };
+                if source != Source::Level1 {
+                    entry.counts.misses[source as usize] += 1;
+                }
+            }
+            self.cycle += u64::from(executed);
+            self.instructions += u64::from(executed);
+        }
+    }
+
+    /// Passes over time to `cycle`.
+    pub fn advance_to(&mut self, cycle: u64) {
+        self.idle += cycle.saturating_sub(self.cycle);
+        self.cycle = self.cycle.max(cycle);
+    }
+}

@@ -1,0 +1,532 @@
+//! The front end: when the instructions of a block can be dispatched, after fetch, branch prediction and their penalties.
+//! Not the wrong path: what a mispredicted branch would have fetched is not executed and does not disturb caches.
+//! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1) for fetch that runs ahead by cycle counts.
+
+use longma_memory::{MemoryPort, Source, translation::Side};
+use longma_sim::Cycle;
+use longma_topology::parts;
+use longma_trace::{BlockNumber, Blocks, Record, Trace};
+
+use crate::{
+    ahead,
+    branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
+    model_error::ModelError,
+    operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
+    parameters::{self, Parameters},
+    pipeline::{PipelineLog, Stages},
+    program::{BlockCounts, Entry, Program},
+    stack::Cause,
+    timeline::Timeline,
+};
+
+/// Cycles a direct branch costs that the target buffer does not know and decoding finds. Estimate: fetch and decode are two to
+/// four stages on cores that publish them.
+const TARGET_MISS_CYCLES: u64 = 3;
+/// Cycles that fetch may be ahead of dispatch: the depth of the queue between them. Estimate: eight cycles of decoded instructions,
+/// as in queues of 28 to 32 entries behind four-wide decoders (Fog, 2023).
+const FETCH_AHEAD_CYCLES: u64 = 8;
+
+/// From an access's issue to what an exception makes of it if there is nothing older: translation is the first thing that is done.
+pub(crate) const TRAP_CYCLES: u64 = 1;
+
+/// How a front end fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchOptions {
+    /// Load-to-use latency of the first-level instruction cache, cycles: what an instruction line's `ready` includes although the
+    /// pipeline hides it.
+    pub hit_cycles: u64,
+    /// Bytes of an instruction line; a power of two from 4.
+    pub line_bytes: u64,
+}
+
+impl Default for FetchOptions {
+    /// 64 bytes: the instruction caches of most machine files.
+    fn default() -> Self {
+        Self { hit_cycles: parts::LEVEL1_CYCLES, line_bytes: 64 }
+    }
+}
+
+/// Branches by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BranchCounts {
+    /// Conditional branches.
+    pub conditional: u64,
+    /// Those whose direction was mispredicted.
+    pub conditional_mispredicted: u64,
+    /// Jumps and calls through a register.
+    pub indirect: u64,
+    /// Those whose target was mispredicted.
+    pub indirect_mispredicted: u64,
+    /// Returns.
+    pub returns: u64,
+    /// Those whose target was mispredicted.
+    pub returns_mispredicted: u64,
+    /// Taken direct branches that the target buffer did not know.
+    pub target_misses: u64,
+}
+
+/// A branch whose outcome is not known before the next block.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    branch: Branch,
+    block: BlockNumber,
+    /// When it was resolved.
+    resolved: u64,
+}
+
+/// What a block begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// Nothing to note.
+    Smoothly,
+    /// The branch at the end of this block was mispredicted.
+    Mispredicted(BlockNumber),
+}
+
+/// What is behind a front end: it takes the operations of a record one after another.
+pub(crate) trait BackEnd {
+    /// The front end before it.
+    fn front(&mut self) -> &mut FrontEnd;
+
+    /// The blocks that it has seen.
+    fn program(&mut self) -> &mut Program;
+
+    /// The core's parameters.
+    fn parameters(&self) -> &Parameters;
+
+    /// The cycles of the last dispatch and of the last retirement.
+    fn progress(&self) -> [u64; 2];
+
+    /// When everything that has been executed is out of the pipeline.
+    fn emptied(&self) -> u64;
+
+    /// Slots of the last stage from the beginning of time.
+    fn position(&self) -> u64;
+
+    /// Nothing is dispatched before the front end delivers it.
+    fn wait_for_fetch(&mut self);
+
+    /// Runs one record.
+    #[inline]
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered
+    where
+        Self: Sized,
+    {
+        let entered = begin(self, &entry.block);
+        execute(self, entry, record, port);
+        entered
+    }
+
+    /// Executes one operation of `at`, and returns the cycle its result is there.
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        at: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64;
+
+    /// The cycles in which the last operation was dispatched, issued and retired; `resolved` is when its result is there.
+    fn stages(&self, resolved: u64) -> [u64; 3];
+
+    /// The first instructions' stages, if asked for.
+    fn log(&mut self) -> &mut PipelineLog;
+}
+
+/// Where an operation is, and what memory it accesses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The instruction's own address.
+    pub pc: u64,
+    /// The address it accesses; 0 if none.
+    pub address: u64,
+}
+
+/// Runs what `trace` holds through a front end and what is behind it.
+pub(crate) fn drain(
+    back: &mut impl BackEnd,
+    trace: &Trace,
+    blocks: &impl Blocks,
+    port: &mut impl MemoryPort,
+) {
+    // The program is taken out so that a block and the pipeline can be borrowed side by side.
+    let mut program = std::mem::take(back.program());
+    let mut ahead = ahead::of(trace, port.wants_notice());
+    for record in trace.records() {
+        ahead.reach(&record, port);
+        let entry = program.enter(&record, blocks, back.parameters());
+        if let Entered::Mispredicted(number) = back.run(entry, &record, port) {
+            program.note_mispredict(number);
+        }
+    }
+    *back.program() = program;
+}
+
+/// Begins `block`: resolves the branch before it.
+#[inline]
+pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock) -> Entered {
+    let [dispatch, retired] = back.progress();
+    back.front().begin(block.start, dispatch, retired)
+}
+
+/// Executes one record whose block began: its instruction lines, and of each line its operations.
+#[inline]
+pub(crate) fn execute(
+    back: &mut impl BackEnd,
+    Entry { block, counts, .. }: &mut Entry,
+    record: &Record<'_>,
+    port: &mut impl MemoryPort,
+) {
+    let slots_before = back.position();
+    let executed = usize::from(record.executed).min(block.operations.len());
+    let mut addresses = record.addresses.iter();
+    let (mut index, mut pc, mut resolved) = (0, block.start, 0);
+    while index < executed {
+        let emptied = back.emptied();
+        let (line, source) = back.front().fetch(pc, emptied, port);
+        counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
+        let end = executed.min(index + line.min(back.front().together()) as usize);
+        back.wait_for_fetch();
+        for (operation, number) in block.operations[index..end].iter().zip(index..) {
+            let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
+            resolved = back.step(operation, Place { pc, address }, counts, port);
+            if back.log().is_open() {
+                log(back, block, number, resolved);
+            }
+            pc = pc.wrapping_add(4);
+        }
+        // What was fetched again is fetched from there on.
+        let again =
+            back.front().again.take().map_or(index, |from| ((from.wrapping_sub(block.start)) / 4) as usize);
+        back.front().advance((end - again) as u64);
+        index = end;
+    }
+    back.front().end(record.block, block, executed, resolved);
+    counts.slots += back.position() - slots_before;
+}
+
+#[cold]
+fn log(back: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolved: u64) {
+    let [dispatch, issue, retire] = back.stages(resolved);
+    let fetch = back.front().cycle();
+    back.log().push(Stages {
+        address: block.start.wrapping_add(4 * number as u64),
+        instruction: block.instructions[number],
+        fetch,
+        dispatch,
+        issue,
+        complete: resolved,
+        retire,
+    });
+}
+
+/// How far fetch has come when a block begins, compared with a cycle of the last stage: all that decides when the block's
+/// instructions are fetched, but for the time that their lines take.
+///
+/// One word, because it is compared for each block: the cycles that fetch is ahead in bits 15:0, instructions fetched in the present
+/// cycle in 22:16, the cause of waiting in 27:23, and in 28 whether the block begins in the line fetched last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Fetching(u32);
+
+impl Fetching {
+    const IN_LINE: u32 = 1 << 28;
+
+    /// The block begins in the line fetched last.
+    pub fn is_in_line(self) -> bool {
+        self.0 & Self::IN_LINE != 0
+    }
+}
+
+/// The front end of one core.
+#[derive(Debug)]
+pub(crate) struct FrontEnd {
+    /// The cycle being fetched in, and instructions fetched in it.
+    cycle: u64,
+    fetched: u64,
+    /// Instructions fetched a cycle.
+    width: u64,
+    /// Fewer than are dispatched a cycle: what is fetched in one cycle is dispatched apart from what the next one brings.
+    is_narrow: bool,
+    /// From fetch to dispatch.
+    depth: u64,
+    options: FetchOptions,
+    last_line: u64,
+    /// Where the next block begins if nothing branches.
+    next: u64,
+    pending: Option<Pending>,
+    /// Instructions from this address on were fetched twice.
+    again: Option<u64>,
+    /// Why the next dispatch waits, if it waits for fetch.
+    pub cause: Cause,
+    pub counts: BranchCounts,
+    direction: Direction,
+    targets: TargetBuffer,
+    returns: ReturnStack,
+    indirect: IndirectTargets,
+}
+
+impl FrontEnd {
+    /// A cold front end. `issue_cycles` are those from dispatch to a ready branch's issue.
+    ///
+    /// # Errors
+    /// The machine file names an unknown predictor, or the options are no cache's.
+    pub fn new(
+        core: &parts::Core,
+        parameters: &Parameters,
+        options: FetchOptions,
+        issue_cycles: u64,
+    ) -> Result<Self, ModelError> {
+        if !options.line_bytes.is_power_of_two() || options.line_bytes < 4 {
+            return Err(ModelError::LineBytes(options.line_bytes));
+        }
+        let branch_cycles = u64::from(parameters.class(parts::Operation::Branch).latency_cycles);
+        Ok(Self {
+            cycle: 0,
+            fetched: 0,
+            width: parameters.fetch_width,
+            is_narrow: parameters.fetch_width < parameters.dispatch_width,
+            // A ready branch resolves this long after its fetch, so that fetching again then costs the published penalty.
+            depth: parameters.mispredict_cycles.saturating_sub(issue_cycles + branch_cycles),
+            options,
+            last_line: u64::MAX,
+            next: 0,
+            pending: None,
+            again: None,
+            cause: Cause::FrontEnd,
+            counts: BranchCounts::default(),
+            direction: parameters::direction(core)?,
+            targets: TargetBuffer::new(parameters.btb_entries),
+            returns: ReturnStack::new(parameters.ras_entries),
+            indirect: IndirectTargets::new(),
+        })
+    }
+
+    /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch, `retired` that of
+    /// the last retirement.
+    #[inline]
+    pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64) -> Entered {
+        self.cause = Cause::FrontEnd;
+        let behind = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
+        if behind > self.cycle {
+            (self.cycle, self.fetched) = (behind, 0);
+        }
+        let Some(pending) = self.pending.take() else {
+            if start != self.next {
+                // A signal, a switch of threads, a trap: the pipeline was empty.
+                self.redirect(retired, Cause::Synchronization);
+            }
+            return Entered::Smoothly;
+        };
+        let branch = pending.branch;
+        let taken = start != self.next;
+        // Which way a branch goes, a host's own predictor cannot know; what is rare is asked for with one condition.
+        if taken & (branch.target != 0) & (branch.target != start) {
+            self.redirect(retired, Cause::Synchronization);
+            return Entered::Smoothly;
+        }
+        let right = self.resolve(&branch, taken, start);
+        if !right {
+            self.redirect(pending.resolved, Cause::Mispredict);
+            return Entered::Mispredicted(pending.block);
+        }
+        Entered::Smoothly
+    }
+
+    /// True if fetch went the right way; small penalties are charged here.
+    #[inline]
+    fn resolve(&mut self, branch: &Branch, taken: bool, target: u64) -> bool {
+        let (address, behind) = (branch.address, branch.address.wrapping_add(4));
+        let right = match branch.kind {
+            BranchKind::None => true,
+            BranchKind::Conditional => {
+                self.counts.conditional += 1;
+                let predicted = self.direction.resolve(Outcome { address, target: branch.target, taken });
+                self.counts.conditional_mispredicted += u64::from(predicted != taken);
+                predicted == taken
+            }
+            BranchKind::Direct => true,
+            BranchKind::Call => {
+                self.returns.push(behind);
+                true
+            }
+            BranchKind::Indirect | BranchKind::IndirectCall => {
+                if branch.kind == BranchKind::IndirectCall {
+                    self.returns.push(behind);
+                }
+                self.counts.indirect += 1;
+                let right = self.indirect.resolve(address, target);
+                self.counts.indirect_mispredicted += u64::from(!right);
+                right
+            }
+            BranchKind::Return => {
+                self.counts.returns += 1;
+                let right = self.returns.pop(target);
+                self.counts.returns_mispredicted += u64::from(!right);
+                right
+            }
+        };
+        // A taken branch ends the group of instructions fetched together.
+        let ends = taken & right;
+        self.cycle += u64::from(ends);
+        self.fetched = if ends { 0 } else { self.fetched };
+        if taken & (branch.target != 0) & !self.targets.knows(address, target)
+            && !self.targets.resolve(address, target)
+        {
+            self.counts.target_misses += 1;
+            if right {
+                self.next_cycle(TARGET_MISS_CYCLES);
+            }
+        }
+        right
+    }
+
+    fn next_cycle(&mut self, cycles: u64) {
+        self.cycle += cycles;
+        self.fetched = 0;
+    }
+
+    /// Fetch begins again at `cycle`, for `cause`.
+    pub fn redirect(&mut self, cycle: u64, cause: Cause) {
+        self.cycle = self.cycle.max(cycle);
+        self.fetched = 0;
+        self.cause = cause;
+    }
+
+    /// An exception empties the pipeline in cycle `taken` for the instruction at `pc`, which has got as far as `stages` cycles behind
+    /// dispatch; it adds `cycles` to what a lone instruction takes, unless coming as far again takes longer.
+    #[cold]
+    pub fn trap(&mut self, pc: u64, taken: u64, stages: u64, cycles: u32) {
+        let again = self.depth + stages + TRAP_CYCLES;
+        self.redirect(taken + u64::from(cycles).saturating_sub(again), Cause::Translation);
+        self.again = Some(pc);
+    }
+
+    /// What is at `pc` and all that follows is thrown away in cycle `at`, and fetched again.
+    #[cold]
+    pub fn fetch_again(&mut self, pc: u64, at: u64) {
+        self.redirect(at, Cause::MemoryOrder);
+        self.again = Some(pc);
+    }
+
+    /// Nothing is fetched or leaves `last_stage` before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, last_stage: &mut Timeline, cycle: u64, cause: Cause) {
+        if cycle > last_stage.now() {
+            last_stage.wait(cycle, cause);
+            self.redirect(cycle, Cause::Synchronization);
+        }
+    }
+
+    /// As [`advance_to`](Self::advance_to), and the time in between is not counted.
+    pub fn pass_to(&mut self, last_stage: &mut Timeline, cycle: u64) {
+        if cycle > last_stage.now() {
+            last_stage.pass(cycle);
+            self.redirect(cycle, Cause::Synchronization);
+        }
+    }
+
+    /// Instructions from `address` on to the end of its line, after fetching that line unless it was the last one fetched. The
+    /// line's source, if it was fetched. What is older is out of the pipeline at `emptied`.
+    #[inline]
+    pub fn fetch(&mut self, address: u64, emptied: u64, port: &mut impl MemoryPort) -> (u64, Option<Source>) {
+        let line = self.line_of(address);
+        // At least one: an address that is not a multiple of four must not stop the clock.
+        let instructions = (line.wrapping_add(self.options.line_bytes).wrapping_sub(address) / 4).max(1);
+        if line == self.last_line {
+            return (instructions, None);
+        }
+        self.last_line = line;
+        let refill_cycles = port.refill(Side::Instruction, address, 4);
+        if refill_cycles > 0 {
+            // An instruction that could not be fetched goes through the pipeline in its place.
+            let taken = (self.dispatchable() + TRAP_CYCLES).max(emptied);
+            self.trap(address, taken, 0, refill_cycles);
+            self.again = None;
+        }
+        let answer = port.fetch(address, Cycle(self.cycle));
+        let late = answer.ready.0.saturating_sub(self.cycle + self.options.hit_cycles);
+        if late > 0 {
+            self.next_cycle(late);
+            let translation = u64::from(answer.translation_cycles) * 2 > late;
+            self.cause = if translation { Cause::Translation } else { Cause::Fetch };
+        }
+        (instructions, Some(answer.source))
+    }
+
+    /// Instructions that need not be told apart because dispatch is no quicker than fetch, or those left to the present cycle.
+    #[inline]
+    fn together(&self) -> u64 {
+        if self.is_narrow { self.width - self.fetched } else { u64::MAX }
+    }
+
+    /// How far fetch has come for a block at `start`, compared with `cycle`; `None` if that is out of all proportion.
+    #[inline]
+    pub fn fetching(&self, start: u64, cycle: u64) -> Option<Fetching> {
+        let ahead = i16::try_from(self.cycle.wrapping_sub(cycle) as i64).ok()?;
+        let in_line = if self.line_of(start) == self.last_line { Fetching::IN_LINE } else { 0 };
+        let fetched = (self.fetched as u32) << 16 | (self.cause as u32) << 23;
+        Some(Fetching(u32::from(ahead as u16) | fetched | in_line))
+    }
+
+    /// Fetch has come to `cycle`, in which it fetched so many instructions, the last of them at `address`.
+    #[inline]
+    pub fn arrive(&mut self, cycle: u64, fetched: u64, address: u64) {
+        (self.cycle, self.fetched, self.last_line) = (cycle, fetched, self.line_of(address));
+    }
+
+    /// The instruction line of `address`.
+    #[inline]
+    pub fn line_of(&self, address: u64) -> u64 {
+        address & !(self.options.line_bytes - 1)
+    }
+
+    /// Load-to-use latency of the first-level instruction cache, cycles.
+    pub fn hit_cycles(&self) -> u64 {
+        self.options.hit_cycles
+    }
+
+    /// When the branch that is not resolved yet will be; 0 if there is none.
+    pub fn resolved(&self) -> u64 {
+        self.pending.map_or(0, |pending| pending.resolved)
+    }
+
+    /// Bytes of an instruction line.
+    pub fn line_bytes(&self) -> u64 {
+        self.options.line_bytes
+    }
+
+    /// Instructions fetched in the cycle being fetched in.
+    pub fn fetched(&self) -> u64 {
+        self.fetched
+    }
+
+    /// The cycle being fetched in.
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// The first cycle in which what is being fetched can be dispatched.
+    #[inline]
+    pub fn dispatchable(&self) -> u64 {
+        self.cycle + self.depth
+    }
+
+    /// `instructions` were fetched.
+    #[inline]
+    pub fn advance(&mut self, instructions: u64) {
+        self.fetched += instructions;
+        while self.fetched >= self.width {
+            self.fetched -= self.width;
+            self.cycle += 1;
+        }
+    }
+
+    /// The block ended, whole or after some of its instructions; its last one completed at `resolved`.
+    #[inline]
+    pub fn end(&mut self, number: BlockNumber, block: &DecodedBlock, executed: usize, resolved: u64) {
+        let whole = executed == block.operations.len();
+        self.next = block.start.wrapping_add(4 * executed as u64);
+        if whole && block.branch.kind != BranchKind::None {
+            self.pending = Some(Pending { branch: block.branch, block: number, resolved });
+        }
+    }
+}

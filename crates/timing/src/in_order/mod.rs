@@ -1,0 +1,357 @@
+//! The in-order core: instructions issue in program order, as many a cycle as the core is wide, and wait at issue for what they use.
+//! Not blocking: a load that misses stalls the first instruction that uses its data. No wrong path.
+//! Source: a scoreboard as in Hennessy and Patterson, appendix C.
+
+mod accesses;
+mod replay;
+mod schedules;
+mod shapes;
+
+use longma_memory::{MemoryPort, Source, translation::Side};
+use longma_sim::Cycle;
+use longma_topology::parts;
+use longma_trace::Record;
+
+use crate::{
+    front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    model_error::ModelError,
+    operations::{Kind, MicroOperation},
+    parameters::Parameters,
+    pipeline::PipelineLog,
+    program::{BlockCounts, Entry, Program},
+    registers,
+    stack::Cause,
+    timeline::Timeline,
+    units::Units,
+    value::Value,
+};
+use accesses::QueuedAccesses;
+use replay::{Present, Recording, Script};
+use schedules::Schedules;
+
+/// An in-order core.
+#[derive(Debug)]
+pub(crate) struct InOrder {
+    parameters: Parameters,
+    pub front: FrontEnd,
+    pub program: Program,
+    /// Issue.
+    pub issued: Timeline,
+    values: [Value; registers::PLACES],
+    units: Units,
+    accesses: QueuedAccesses,
+    /// No access issues before it: the last barrier's completion.
+    memory_floor: u64,
+    last_result: u64,
+    /// When the last access needed an entry of its queue.
+    queues: u64,
+    /// Blocks that do what they did before are not timed again.
+    pub repeats: bool,
+    schedules: Schedules,
+    present: Present,
+    recording: Recording,
+    script: Script,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
+}
+
+impl InOrder {
+    /// A core with nothing in flight and nothing learnt.
+    ///
+    /// # Errors
+    /// The machine file's parameters are no core's.
+    pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
+        let parameters = Parameters::resolve(core)?;
+        let width = parameters.dispatch_width.min(u64::from(parameters.issue_width));
+        let load_cycles = parameters.class(parts::Operation::Load).latency_cycles.into();
+        Ok(Self {
+            front: FrontEnd::new(core, &parameters, options, 0)?,
+            program: Program::default(),
+            issued: Timeline::new(width),
+            values: [Value::EARLY; _],
+            units: Units::new(),
+            accesses: QueuedAccesses::new(
+                parameters.load_entries,
+                parameters.store_entries,
+                load_cycles,
+                options.line_bytes,
+            ),
+            memory_floor: 0,
+            last_result: 0,
+            queues: 0,
+            repeats: true,
+            schedules: Schedules::default(),
+            present: Present { shape: None, is_own: true },
+            recording: Recording::default(),
+            script: Script::default(),
+            log: PipelineLog::default(),
+            parameters,
+        })
+    }
+
+    /// Waits for the values an operation uses, one after another, so that each cycle has its cause.
+    #[inline]
+    fn wait_for_values(&mut self, operation: &MicroOperation) {
+        let [a, b, c] = operation.sources.map(|register| self.values[registers::place(register)].ready);
+        if a.max(b).max(c) <= self.issued.cycle() {
+            return;
+        }
+        for register in operation.sources {
+            let value = self.values[registers::place(register)];
+            if value.ready > self.issued.cycle() {
+                self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
+            }
+        }
+    }
+
+    /// Waits for a free entry of the queue an operation needs, and for memory if it orders accesses.
+    #[inline]
+    fn wait_for_queues(&mut self, kind: Kind) {
+        self.issued.wait(self.memory_floor, Cause::Synchronization);
+        self.queues = self.issued.cycle();
+        match kind {
+            Kind::Plain => {}
+            Kind::Load | Kind::Prefetch => self.wait_for_entry(self.accesses.loads.free_at()),
+            Kind::Store => self.wait_for_entry(self.accesses.store_buffer.free_at()),
+            Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
+                self.issued.wait(self.accesses.under_way.complete_at(), Cause::Synchronization);
+            }
+            Kind::Serialize => self.issued.wait(self.last_result, Cause::Synchronization),
+        }
+    }
+
+    /// Waits for an entry that is free at `cycle`, unless the access has it already.
+    #[inline]
+    fn wait_for_entry(&mut self, cycle: u64) {
+        if cycle > self.issued.cycle() && !self.script.knows_next() {
+            self.recording.is_special = true;
+            self.issued.wait(cycle, Cause::Structural);
+        }
+    }
+
+    #[inline]
+    fn execute(
+        &mut self,
+        operation: &MicroOperation,
+        at: u64,
+        place: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> Value {
+        let done = at + u64::from(operation.latency_cycles);
+        let bytes = operation.bytes.into();
+        match operation.kind {
+            Kind::Plain => Value::computed(done),
+            Kind::Barrier => {
+                self.memory_floor = self.memory_floor.max(done);
+                Value::computed(done)
+            }
+            Kind::Load => match self.script.take() {
+                Some(value) => value,
+                None => self.accesses.load(at, bytes, place, counts, port),
+            },
+            Kind::Store => {
+                if self.script.take().is_none() {
+                    self.accesses.store(done, bytes, place, counts, port);
+                }
+                Value::computed(done)
+            }
+            Kind::Atomic | Kind::AtomicBarrier => self.access_atomically(operation, at, place, counts, port),
+            Kind::Prefetch => {
+                port.prefetch(place.address, place.pc, Cycle(at));
+                Value::computed(done)
+            }
+            Kind::Serialize => {
+                self.front.redirect(done, Cause::Synchronization);
+                Value::computed(done)
+            }
+        }
+    }
+
+    /// An access that issued at `at` found no translation. When everything older is done, an exception brings it, and the access is
+    /// fetched again: when it issues.
+    #[cold]
+    fn issue_again(&mut self, at: u64, (units, interval): (u32, u8), pc: u64, cycles: u32) -> u64 {
+        let taken = (at + TRAP_CYCLES).max(self.emptied());
+        self.front.trap(pc, taken, 0, cycles);
+        self.wait_for_fetch();
+        self.units.issue(self.issued.next(), units, interval)
+    }
+
+    fn access_atomically(
+        &mut self,
+        operation: &MicroOperation,
+        at: u64,
+        Place { pc, address }: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> Value {
+        let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
+        counts.note(answer.source);
+        let ready = answer.ready.0.max(at) + 1;
+        self.accesses.under_way.last_access = self.accesses.under_way.last_access.max(ready);
+        self.accesses.under_way.stores.push_atomic(address, operation.bytes.into(), ready);
+        if operation.kind == Kind::AtomicBarrier {
+            self.memory_floor = ready;
+        }
+        let hit = answer.source == Source::Level1;
+        let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
+        Value { ready, cause, translation_cycles: answer.translation_cycles }
+    }
+
+    /// Loads that took their data from a store under way.
+    pub fn forwarded(&self) -> u64 {
+        self.accesses.under_way.forwarded
+    }
+
+    /// Forgets what was counted; what was learnt stays, and time goes on.
+    pub fn clear_counts(&mut self) {
+        self.program.clear_counts();
+        self.issued.clear_counts();
+        self.front.counts = BranchCounts::default();
+        self.accesses.under_way.forwarded = 0;
+    }
+
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
+        self.materialize();
+        self.front.advance_to(&mut self.issued, cycle, cause);
+    }
+
+    /// Nothing runs before `cycle`, and the time in between is not counted.
+    pub fn pass_to(&mut self, cycle: u64) {
+        self.materialize();
+        self.front.pass_to(&mut self.issued, cycle);
+    }
+}
+
+impl BackEnd for InOrder {
+    fn front(&mut self) -> &mut FrontEnd {
+        &mut self.front
+    }
+
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn progress(&self) -> [u64; 2] {
+        [self.issued.cycle(); 2]
+    }
+
+    fn emptied(&self) -> u64 {
+        self.last_result.max(self.recording.results_before)
+    }
+
+    fn position(&self) -> u64 {
+        self.issued.position()
+    }
+
+    #[inline]
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered {
+        let entered = front_end::begin(self, &entry.block);
+        let block = &entry.block;
+        let is_whole = usize::from(record.executed) == block.operations.len()
+            && record.addresses.len() == block.accesses.len();
+        let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.is_open();
+        if may_repeat && self.memory_floor <= self.issued.cycle() && entry.repetition.pays() {
+            self.run_known(entry, record, port);
+        } else {
+            self.run_anew(entry, record, port);
+        }
+        entered
+    }
+
+    #[inline]
+    fn wait_for_fetch(&mut self) {
+        self.issued.wait(self.front.dispatchable(), self.front.cause);
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        place: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        self.wait_for_values(operation);
+        if operation.kind != Kind::Plain {
+            self.wait_for_queues(operation.kind);
+        }
+        // The width bounds what a cycle issues already: it is never more than the units' together.
+        let mut interval = operation.interval_cycles;
+        if operation.bytes > 0
+            && operation.is_access()
+            && self.accesses.under_way.crosses(place.address, operation.bytes)
+        {
+            interval = interval.saturating_add(1);
+            self.recording.is_special = true;
+        }
+        let mut at = self.units.issue(self.issued.next(), operation.units, interval);
+        self.issued.wait(at, Cause::Execution);
+        if operation.is_access() && !self.script.knows_next() {
+            let cycles = port.refill(Side::Data, place.address, operation.bytes.into());
+            if cycles > 0 {
+                at = self.issue_again(at, (operation.units, interval), place.pc, cycles);
+                self.issued.wait(at, Cause::Execution);
+            }
+        }
+        self.issued.take();
+        let value = if operation.kind == Kind::Plain {
+            Value::computed(at + u64::from(operation.latency_cycles))
+        } else {
+            let value = self.execute(operation, at, place, counts, port);
+            if self.recording.is_open {
+                self.recording.note(self.queues, at, value);
+            }
+            value
+        };
+        self.values[registers::place(operation.destination)] = value;
+        self.last_result = self.last_result.max(value.ready);
+        value.ready
+    }
+
+    fn stages(&self, resolved: u64) -> [u64; 3] {
+        let issue = self.issued.cycle();
+        [issue, issue, resolved]
+    }
+
+    fn log(&mut self) -> &mut PipelineLog {
+        &mut self.log
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longma_loongarch::{Instruction, Op};
+    use longma_memory::FixedLatency;
+    use longma_topology::Machine;
+
+    use super::*;
+    use longma_trace::{BlockNumber, Trace, TracedBlock};
+
+    #[test]
+    fn a_loop_is_timed_once_for_each_shape_and_then_from_memory() {
+        let machine = Machine::open("loongson-3a5000").unwrap();
+        let core = machine.parts().cores.values().next().unwrap();
+        let mut model = InOrder::new(core, FetchOptions::default()).unwrap();
+        let load = Instruction { d: 12, j: 4, imm: 8, ..Instruction::new(Op::LdD) };
+        let add = Instruction { d: 13, j: 12, k: 13, ..Instruction::new(Op::AddD) };
+        let branch = Instruction { j: 13, imm: -8, ..Instruction::new(Op::Bnez) };
+        let instructions: Arc<[_]> = [load, add, branch].into();
+        let blocks = vec![TracedBlock { start: 0x1_0000, instructions }];
+        let mut trace = Trace::default();
+        for _ in 0..1000 {
+            trace.push(&Record { block: BlockNumber(0), executed: 3, addresses: &[0x2_0008] });
+        }
+        front_end::drain(&mut model, &trace, &blocks, &mut FixedLatency { latency_cycles: 4 });
+        assert!(!model.present.is_own, "the last run was from memory");
+        assert!(model.schedules.len() < 20, "{} schedules for a loop of one block", model.schedules.len());
+    }
+}

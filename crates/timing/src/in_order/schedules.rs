@@ -1,0 +1,269 @@
+//! What blocks did to an in-order pipeline, by the shape it had when they began: found again, it need not be worked out again.
+//! Not the work of running one (see `replay.rs`).
+//! Source: action chains of Schnarr and Larus, Fast Out-of-Order Processor Simulation Using Memoization (ASPLOS 1998).
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Value,
+    shapes::{ShapeNumber, Shapes},
+};
+use crate::{front_end::Fetching, stack::Cause};
+use longma_trace::BlockNumber;
+
+/// The most schedules that are kept: some ten megabytes.
+const MOST_SCHEDULES: usize = 1 << 15;
+/// The most continuations that one schedule has for accesses that take another time than in it.
+const MOST_ALTERNATIVES: usize = 8;
+
+/// What decides how a block goes through the pipeline, but for what its accesses take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub shape: ShapeNumber,
+    pub block: BlockNumber,
+    pub fetching: Fetching,
+}
+
+/// A schedule's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ScheduleNumber(u32);
+
+/// What a block asks of memory, in the order it asks. Cycles are counted from the block's beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// An instruction line, so many bytes into the block, that is there in time.
+    Fetch { offset: u16, at: i32 },
+    /// A load.
+    Load { access: Access, data: Data },
+    /// A store.
+    Store { access: Access },
+}
+
+/// A load or a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    /// Its instruction, bytes into the block.
+    pub offset: u16,
+    pub bytes: u8,
+    /// When it needs an entry of its queue.
+    pub queues: u32,
+    /// When it issues; of a store, when its data is there.
+    pub at: u32,
+}
+
+/// A load's data: a [`Value`] whose cycles are counted from the block's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Data {
+    pub ready: u32,
+    pub translation_cycles: u32,
+    pub cause: Cause,
+}
+
+impl Data {
+    /// `value` in a block that begins at cycle `base`; `None` if it takes longer than can be written down.
+    #[inline]
+    pub fn of(value: &Value, base: u64) -> Option<Self> {
+        let &Value { ready, cause, translation_cycles } = value;
+        let ready = u32::try_from(ready.checked_sub(base)?).ok()?;
+        Some(Self { ready, translation_cycles, cause })
+    }
+}
+
+/// What a block leaves behind. Cycles are counted from its beginning.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub shape: ShapeNumber,
+    /// Of the last issue, and the slots used in it.
+    pub cycle: u64,
+    pub used: u64,
+    /// Between the block's beginning and its end.
+    pub slots: u64,
+    /// The cycle being fetched in, and what was fetched in it.
+    pub fetch_cycle: i64,
+    pub fetched: u64,
+    /// When the last instruction's result is there, and when the latest one's.
+    pub resolved: u64,
+    pub last_result: u64,
+    /// Slots that were lost, and to what.
+    pub lost: Box<[(Cause, u64)]>,
+}
+
+/// How a block went once.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    pub events: Box<[Event]>,
+    pub end: End,
+    /// What came behind it, most recent first: looked at before the table is.
+    behind: [Option<(BlockNumber, Fetching, ScheduleNumber)>; 2],
+    /// Where the load that is event so and so had another result, the schedule that goes on from there.
+    alternatives: Vec<(u16, Data, ScheduleNumber)>,
+}
+
+impl Schedule {
+    /// One that nothing is known to follow.
+    pub fn new(events: Box<[Event]>, end: End) -> Self {
+        Self { events, end, behind: [None; 2], alternatives: Vec::new() }
+    }
+
+    /// The schedule that goes on where the result of the load that is event `event` is `data`.
+    pub fn alternative(&self, event: usize, data: Data) -> Option<ScheduleNumber> {
+        let found = self.alternatives.iter().find(|it| usize::from(it.0) == event && it.1 == data);
+        found.map(|it| it.2)
+    }
+}
+
+/// Where a new schedule belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Belongs {
+    /// Nothing like it is known.
+    Under(Key),
+    /// It is that schedule up to the load that is this event, which has that result.
+    Beside(ScheduleNumber, usize, Data),
+}
+
+/// Schedules that were seen.
+#[derive(Debug, Default)]
+pub(super) struct Schedules {
+    pub shapes: Shapes,
+    by_key: FxHashMap<Key, ScheduleNumber>,
+    schedules: Vec<Schedule>,
+}
+
+impl Schedules {
+    /// The schedule called `number`.
+    #[inline]
+    pub fn get(&self, number: ScheduleNumber) -> &Schedule {
+        &self.schedules[number.0 as usize]
+    }
+
+    /// The schedule under `key`, behind that called `before` if there is one.
+    #[inline]
+    pub fn find(&mut self, before: Option<ScheduleNumber>, key: Key) -> Option<ScheduleNumber> {
+        let Some(before) = before else { return self.by_key.get(&key).copied() };
+        let schedule = &mut self.schedules[before.0 as usize];
+        for behind in schedule.behind.iter().flatten() {
+            if (behind.0, behind.1) == (key.block, key.fetching) {
+                return Some(behind.2);
+            }
+        }
+        let found = *self.by_key.get(&key)?;
+        schedule.behind = [Some((key.block, key.fetching, found)), schedule.behind[0]];
+        Some(found)
+    }
+
+    /// Keeps a schedule; its number, unless there are too many already. Where all are, every one is forgotten, and every shape.
+    pub fn insert(&mut self, schedule: Schedule, belongs: Belongs) -> Option<ScheduleNumber> {
+        if self.schedules.len() == MOST_SCHEDULES {
+            self.clear();
+            return None;
+        }
+        let number = ScheduleNumber(self.schedules.len() as u32);
+        match belongs {
+            Belongs::Under(key) => {
+                self.by_key.insert(key, number);
+            }
+            Belongs::Beside(first, event, data) => {
+                let alternatives = &mut self.schedules[first.0 as usize].alternatives;
+                if alternatives.len() == MOST_ALTERNATIVES {
+                    return None;
+                }
+                alternatives.push((event as u16, data, number));
+            }
+        }
+        self.schedules.push(schedule);
+        Some(number)
+    }
+
+    /// Forgets everything if no new shape could be numbered. Nobody may have the number of a shape or a schedule.
+    #[cold]
+    pub fn make_room(&mut self) {
+        if self.shapes.is_full() {
+            self.clear();
+        }
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.schedules.len()
+    }
+
+    fn clear(&mut self) {
+        self.shapes.clear();
+        self.by_key.clear();
+        self.schedules.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Units;
+
+    fn fixture() -> (Schedules, Key, Schedule) {
+        let mut schedules = Schedules::default();
+        let values = [Value::EARLY; _];
+        let shape = schedules.shapes.number((0, 0), 0, &values, &mut Units::new()).unwrap();
+        let (cycle, used, slots, fetch_cycle, fetched, resolved, last_result) = (1, 1, 1, 0, 1, 1, 1);
+        let lost = Box::default();
+        let end = End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, lost };
+        let key = Key { shape, block: BlockNumber(0), fetching: Fetching::default() };
+        (schedules, key, Schedule::new(Box::default(), end))
+    }
+
+    #[test]
+    fn a_schedule_is_found_under_its_key_and_behind_the_one_before() {
+        let (mut schedules, key, schedule) = fixture();
+        let first = schedules.insert(schedule.clone(), Belongs::Under(key));
+        let next = Key { block: BlockNumber(1), ..key };
+        assert_eq!(schedules.find(first, next), None);
+        let second = schedules.insert(schedule, Belongs::Under(next));
+        for _ in 0..2 {
+            assert_eq!(schedules.find(first, next), second);
+            assert_eq!(schedules.find(None, next), second);
+            assert_eq!(schedules.find(second, key), first);
+        }
+    }
+
+    #[test]
+    fn a_load_has_only_so_many_other_results() {
+        let (mut schedules, key, schedule) = fixture();
+        let first = schedules.insert(schedule.clone(), Belongs::Under(key)).unwrap();
+        for ready in 0..2 * MOST_ALTERNATIVES as u32 {
+            let data = Data { ready, translation_cycles: 0, cause: Cause::Level2 };
+            let kept = schedules.insert(schedule.clone(), Belongs::Beside(first, 3, data));
+            assert_eq!(kept.is_some(), (ready as usize) < MOST_ALTERNATIVES);
+            assert_eq!(schedules.get(first).alternative(3, data), kept);
+            assert_eq!(schedules.get(first).alternative(2, data), None);
+        }
+    }
+
+    #[test]
+    fn where_there_are_too_many_shapes_all_are_forgotten() {
+        let (mut schedules, key, schedule) = fixture();
+        schedules.insert(schedule, Belongs::Under(key));
+        let (mut values, mut units) = ([Value::EARLY; _], Units::new());
+        let mut number = |schedules: &mut Schedules, nth: u64| {
+            let late = |ready| Value { ready, ..Value::EARLY };
+            (values[1], values[2]) = (late(1 + nth % 4000), late(1 + nth / 4000));
+            schedules.shapes.number((0, 0), 4000, &values, &mut units)
+        };
+        let refused = (0..).find(|&nth| number(&mut schedules, nth).is_none()).unwrap();
+        assert_eq!(schedules.find(None, key).map(|_| ()), Some(()), "nothing is lost yet");
+        schedules.make_room();
+        assert!(number(&mut schedules, refused).is_some());
+        assert_eq!(schedules.find(None, key), None);
+    }
+
+    #[test]
+    fn where_there_are_too_many_all_are_forgotten_and_learnt_again() {
+        let (mut schedules, key, schedule) = fixture();
+        for block in 0..MOST_SCHEDULES as u32 {
+            let key = Key { block: BlockNumber(block), ..key };
+            assert!(schedules.insert(schedule.clone(), Belongs::Under(key)).is_some());
+        }
+        assert_eq!(schedules.insert(schedule.clone(), Belongs::Under(key)), None);
+        assert_eq!(schedules.find(None, key), None);
+        assert!(schedules.insert(schedule, Belongs::Under(key)).is_some());
+    }
+}

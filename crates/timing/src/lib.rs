@@ -1,0 +1,34 @@
+//! Timing models: how long a core takes for what its [`Trace`](longma_trace::Trace) says it did.
+//! Not execution, and not memory: that answers through a [`MemoryPort`](longma_memory::MemoryPort).
+//! Source: named in each model.
+
+mod accesses;
+mod ahead;
+mod branch;
+mod calendar;
+mod counting;
+mod front_end;
+mod in_order;
+mod measured;
+mod memory_order;
+mod model;
+mod model_error;
+mod operations;
+mod out_of_order;
+mod parameters;
+mod pipeline;
+mod program;
+mod queues;
+mod registers;
+mod stack;
+mod statistics;
+mod stores;
+mod timeline;
+mod units;
+mod value;
+
+pub use front_end::{BranchCounts, FetchOptions};
+pub use model::{ModelKind, TimingModel};
+pub use model_error::ModelError;
+pub use program::BlockCounts;
+pub use stack::{Cause, CpiStack};

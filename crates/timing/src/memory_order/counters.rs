@@ -1,0 +1,77 @@
+//! A counter for each load, by its address: saturated, the load passes stores whose addresses are not known.
+//! Not the watchdog that turns all of this off while it errs too often.
+//! Source: the saturation counters of Krimer et al., Counter-based memory disambiguation techniques for selectively predicting
+//! load/store conflicts (US patent 8,549,263). How high they count is an estimate.
+
+use super::{Order, index};
+
+/// What a counter goes up to. Estimate: four bits.
+const SATURATED: u8 = 15;
+
+/// The counters.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// How often a load has had no store to wait for, since it last had one.
+    harmless: Box<[u8]>,
+    /// When the addresses of all stores are known.
+    all_known: u64,
+}
+
+impl Counters {
+    /// Counters at zero: every load waits at first.
+    pub fn new(entries: u32) -> Self {
+        Self { harmless: vec![0; entries as usize].into(), all_known: 0 }
+    }
+
+    fn counter(&mut self, pc: u64) -> &mut u8 {
+        &mut self.harmless[index(pc, self.harmless.len())]
+    }
+}
+
+impl Order for Counters {
+    fn store(&mut self, _: u64, known: u64) {
+        self.all_known = self.all_known.max(known);
+    }
+
+    fn wait(&mut self, pc: u64) -> u64 {
+        if *self.counter(pc) == SATURATED { 0 } else { self.all_known }
+    }
+
+    fn collided(&mut self, pc: u64, _: u64) {
+        *self.counter(pc) = 0;
+    }
+
+    fn done(&mut self, pc: u64, passes: bool) {
+        let counter = self.counter(pc);
+        *counter = if passes { (*counter + 1).min(SATURATED) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_waits_for_all_stores_until_it_has_been_harmless_often_enough() {
+        let mut counters = Counters::new(64);
+        counters.store(0x100, 70);
+        counters.store(0x104, 50);
+        for _ in 0..SATURATED {
+            assert_eq!(counters.wait(0x200), 70);
+            counters.done(0x200, true);
+        }
+        assert_eq!(counters.wait(0x200), 0);
+        assert_eq!(counters.wait(0x204), 70, "another load has learnt nothing");
+        counters.collided(0x200, 0x100);
+        assert_eq!(counters.wait(0x200), 70);
+    }
+
+    #[test]
+    fn a_load_that_would_have_collided_begins_anew() {
+        let mut counters = Counters::new(64);
+        counters.store(0x100, 70);
+        (0..SATURATED).for_each(|_| counters.done(0x200, true));
+        counters.done(0x200, false);
+        assert_eq!(counters.wait(0x200), 70);
+    }
+}

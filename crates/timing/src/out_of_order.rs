@@ -1,0 +1,406 @@
+//! The out-of-order core: each instruction's dispatch, issue, completion and retirement, by the resources it must wait for.
+//! Not cycle by cycle: one pass an instruction, in program order. No wrong path, no partial registers.
+//! Source: the window that advances by max() is ZSim's (Sanchez and Kozyrakis, ISCA 2013); the stages are Hennessy and Patterson's.
+
+use longma_memory::{MemoryPort, Source, translation::Side};
+use longma_sim::Cycle;
+use longma_topology::parts;
+
+use crate::{
+    accesses::Accesses,
+    calendar::Calendar,
+    front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    memory_order::MemoryOrder,
+    model_error::ModelError,
+    operations::{Kind, MicroOperation},
+    parameters::Parameters,
+    pipeline::PipelineLog,
+    program::{BlockCounts, Program},
+    queues::Entries,
+    registers,
+    stack::Cause,
+    stores::Origin,
+    timeline::Timeline,
+    value::Value,
+};
+
+/// From dispatch to the earliest issue, cycles.
+const ISSUE_CYCLES: u64 = 1;
+
+/// An out-of-order core.
+#[derive(Debug)]
+pub(crate) struct OutOfOrder {
+    pub parameters: Parameters,
+    pub front: FrontEnd,
+    pub program: Program,
+    /// Retirement.
+    pub retired: Timeline,
+    /// When each register's value can be used.
+    ready: [u64; registers::PLACES],
+    /// The cycle of the last dispatch, how many were dispatched in it, and what it waited for last.
+    dispatch: u64,
+    dispatched: u64,
+    dispatch_cause: Cause,
+    rob: Entries,
+    rename: [Entries; 3],
+    loads: Entries,
+    store_entries: Entries,
+    pub accesses: Accesses,
+    order: MemoryOrder,
+    /// Loads that were fetched again since they had passed a store to their address.
+    passed_stores: u64,
+    calendar: Calendar,
+    /// No memory access issues before it: the last barrier's completion.
+    memory_floor: u64,
+    /// The first instructions' stages, if asked for.
+    pub log: PipelineLog,
+    /// When the last operation issued.
+    last_issue: u64,
+}
+
+impl OutOfOrder {
+    /// A core with nothing in flight and nothing learnt.
+    ///
+    /// # Errors
+    /// The machine file's parameters are no core's.
+    pub fn new(core: &parts::Core, options: FetchOptions) -> Result<Self, ModelError> {
+        let parameters = Parameters::resolve(core)?;
+        let width = parameters.retire_width.min(parameters.dispatch_width);
+        let [integer, float] = parameters.rename_registers;
+        let order = MemoryOrder::new(core)?;
+        let mut accesses = Accesses::new(
+            parameters.class(parts::Operation::Load).latency_cycles.into(),
+            if parameters.joint_load_store_queue {
+                parameters.load_entries
+            } else {
+                parameters.store_entries
+            },
+            options.line_bytes,
+        );
+        if !order.is_ideal() {
+            accesses.stores.keep_origins();
+        }
+        Ok(Self {
+            front: FrontEnd::new(core, &parameters, options, ISSUE_CYCLES)?,
+            program: Program::default(),
+            retired: Timeline::new(width),
+            ready: [0; _],
+            dispatch: 0,
+            dispatched: 0,
+            dispatch_cause: Cause::FrontEnd,
+            rob: Entries::new(parameters.rob_entries),
+            rename: [Entries::new(integer), Entries::new(float), Entries::new(1)],
+            loads: Entries::new(parameters.load_entries),
+            store_entries: Entries::new(parameters.store_entries),
+            accesses,
+            order,
+            passed_stores: 0,
+            calendar: Calendar::new(parameters.issue_width, parameters.issue_queue_entries),
+            memory_floor: 0,
+            log: PipelineLog::default(),
+            last_issue: 0,
+            parameters,
+        })
+    }
+
+    /// Moves dispatch to the first cycle that has a place for the operation in every queue it needs.
+    #[inline]
+    fn dispatch_one(&mut self, operation: &MicroOperation) {
+        if self.dispatched == self.parameters.dispatch_width {
+            self.dispatch += 1;
+            self.dispatched = 0;
+        }
+        let mut free = self.rob.free_at().max(self.rename[usize::from(operation.file)].free_at());
+        match operation.kind {
+            Kind::Plain | Kind::Barrier | Kind::Serialize => {}
+            Kind::Load | Kind::Prefetch => free = free.max(self.loads.free_at()),
+            Kind::Store | Kind::Atomic | Kind::AtomicBarrier => free = free.max(self.store_queue().free_at()),
+        }
+        self.calendar.pass_to(self.dispatch.max(free));
+        let cycle = self.calendar.wait_for_entry(usize::from(operation.queue));
+        if cycle > self.dispatch {
+            (self.dispatch, self.dispatched) = (cycle, 0);
+            self.dispatch_cause = Cause::Structural;
+        }
+        self.dispatched += 1;
+    }
+
+    fn store_queue(&mut self) -> &mut Entries {
+        if self.parameters.joint_load_store_queue { &mut self.loads } else { &mut self.store_entries }
+    }
+
+    #[inline]
+    fn issue(&mut self, ready: u64, operation: &MicroOperation) -> u64 {
+        self.issue_for(ready, operation, operation.interval_cycles.into())
+    }
+
+    /// Issues an operation that keeps its unit for so many cycles.
+    #[inline]
+    fn issue_for(&mut self, ready: u64, operation: &MicroOperation, interval_cycles: u32) -> u64 {
+        self.last_issue =
+            self.calendar.issue(ready, operation.units, interval_cycles, operation.queue.into());
+        self.last_issue
+    }
+
+    /// Issues an access: when it issues with a translation.
+    #[inline(always)]
+    fn issue_access(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        place: Place,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        let crosses = self.accesses.crosses(place.address, operation.bytes);
+        let interval = u32::from(operation.interval_cycles) + u32::from(crosses);
+        let issue = self.issue_for(ready, operation, interval);
+        match port.refill(Side::Data, place.address, operation.bytes.into()) {
+            0 => issue,
+            cycles => self.issue_again(issue, operation, place.pc, cycles, interval),
+        }
+    }
+
+    /// An access that issued at `issue` found no translation. When everything older has retired, an exception brings it, and the access
+    /// is fetched again: when it issues. What is younger than it was is taken not to have been there before.
+    #[cold]
+    fn issue_again(
+        &mut self,
+        issue: u64,
+        operation: &MicroOperation,
+        pc: u64,
+        cycles: u32,
+        interval: u32,
+    ) -> u64 {
+        let taken = (issue + TRAP_CYCLES).max(self.retired.cycle());
+        self.front.trap(pc, taken, ISSUE_CYCLES, cycles);
+        self.wait_for_fetch();
+        self.dispatched = 1;
+        self.calendar.pass_to(self.dispatch);
+        self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval)
+    }
+
+    /// Issues a load whose operands are ready at `ready` on a core whose loads can be wrong about older stores: when it issues with the
+    /// right data. A load that passed a store which it depends on is thrown away when that store's address is known, with all that follows;
+    /// what is younger than it was is taken not to have been there before, and what it read not to have been read.
+    #[inline(never)]
+    fn issue_guessing(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        place: Place,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        let bytes = operation.bytes.into();
+        let passes = self.accesses.stores.passed(place.address, bytes, ready).is_none();
+        let waits = ready.max(self.order.wait(place.pc));
+        let mut issue = self.issue_access(waits, operation, place, port);
+        while let Some(store) = self.accesses.stores.passed(place.address, bytes, issue) {
+            self.order.collided(place.pc, store.pc);
+            self.passed_stores += 1;
+            self.front.fetch_again(place.pc, store.known);
+            self.wait_for_fetch();
+            self.dispatched = 1;
+            self.calendar.pass_to(self.dispatch);
+            let again = self.accesses.crosses(place.address, operation.bytes);
+            let interval = u32::from(operation.interval_cycles) + u32::from(again);
+            issue = self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval);
+        }
+        self.order.done(place.pc, passes);
+        issue
+    }
+
+    /// A store or an atomic operation, younger than all others: from when on loads see where it stores to.
+    #[inline(never)]
+    fn note_origin(&mut self, operation: &MicroOperation, pc: u64) {
+        let registers = (0..3).filter(|nth| operation.address_sources & 1 << nth != 0);
+        let ready = registers.map(|nth| self.ready[registers::place(operation.sources[nth])]);
+        let known = ready.fold(self.dispatch + ISSUE_CYCLES, u64::max);
+        self.order.store(pc, known);
+        self.accesses.stores.set_origin(Origin { pc, known });
+    }
+
+    /// What is neither plain nor a load nor a store.
+    #[cold]
+    fn rare(
+        &mut self,
+        ready: u64,
+        operation: &MicroOperation,
+        Place { pc, address }: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> Value {
+        let latency = u64::from(operation.latency_cycles);
+        let memory_done = self.accesses.complete_at();
+        // Atomic operations and barriers are not speculative: they wait until everything older has retired.
+        let oldest = ready.max(self.memory_floor).max(self.retired.cycle());
+        match operation.kind {
+            Kind::Prefetch => {
+                let at = self.issue(ready.max(self.memory_floor), operation);
+                port.prefetch(address, pc, Cycle(at));
+                Value::computed(at + 1)
+            }
+            Kind::Atomic | Kind::AtomicBarrier => {
+                let barrier = operation.kind == Kind::AtomicBarrier;
+                let oldest = self.accesses.stores.in_cache(address, operation.bytes.into(), oldest);
+                let oldest = if barrier { oldest.max(memory_done) } else { oldest };
+                let at = self.issue_access(oldest, operation, Place { pc, address }, port);
+                if !self.order.is_ideal() {
+                    self.note_origin(operation, pc);
+                }
+                let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
+                counts.note(answer.source);
+                let done = answer.ready.0.max(at) + 1;
+                self.accesses.stores.push_atomic(address, operation.bytes.into(), done);
+                self.accesses.last_access = self.accesses.last_access.max(done);
+                if barrier {
+                    self.memory_floor = self.memory_floor.max(done);
+                }
+                let hit = answer.source == Source::Level1;
+                let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
+                Value { ready: done, cause, translation_cycles: answer.translation_cycles }
+            }
+            Kind::Barrier => {
+                let at = self.issue(oldest.max(memory_done), operation) + latency;
+                self.memory_floor = self.memory_floor.max(at);
+                Value::new(at, Cause::Synchronization)
+            }
+            Kind::Serialize => {
+                let at = self.issue(oldest, operation) + latency;
+                self.front.redirect(at, Cause::Synchronization);
+                Value::new(at, Cause::Synchronization)
+            }
+            Kind::Plain | Kind::Load | Kind::Store => unreachable!("not rare"),
+        }
+    }
+
+    /// Retires the operation and says until when it holds its queues' entries.
+    #[inline]
+    fn retire(&mut self, operation: &MicroOperation, done: &Value) {
+        // Up to here nothing could have retired for want of instructions.
+        let filled = self.dispatch + ISSUE_CYCLES + 1;
+        if done.ready > self.retired.cycle() {
+            self.retired.wait(filled.min(done.ready), self.dispatch_cause);
+            self.retired.wait_for_memory(done.ready, done.cause, done.translation_cycles);
+        }
+        let cycle = self.retired.take();
+        self.rob.take_until(cycle);
+        self.rename[usize::from(operation.file)].take_until(if operation.file == 2 { 0 } else { cycle });
+        match operation.kind {
+            Kind::Load | Kind::Prefetch => self.loads.take_until(cycle),
+            Kind::Atomic | Kind::AtomicBarrier => self.store_queue().take_until(cycle),
+            Kind::Plain | Kind::Store | Kind::Barrier | Kind::Serialize => {}
+        }
+    }
+
+    /// As [`passed_stores`](Self::passed_stores) counts them; `None` where no load is ever wrong.
+    pub fn passed_stores(&self) -> Option<u64> {
+        (!self.order.is_ideal()).then_some(self.passed_stores)
+    }
+
+    /// Forgets what was counted; what was learnt stays, and time goes on.
+    pub fn clear_counts(&mut self) {
+        self.program.clear_counts();
+        self.retired.clear_counts();
+        self.front.counts = BranchCounts::default();
+        self.accesses.forwarded = 0;
+        self.passed_stores = 0;
+    }
+
+    /// Nothing of the program's runs before `cycle`, for `cause`.
+    pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
+        self.front.advance_to(&mut self.retired, cycle, cause);
+    }
+
+    /// Nothing runs before `cycle`, and the time in between is not counted.
+    pub fn pass_to(&mut self, cycle: u64) {
+        self.front.pass_to(&mut self.retired, cycle);
+    }
+}
+
+impl BackEnd for OutOfOrder {
+    fn front(&mut self) -> &mut FrontEnd {
+        &mut self.front
+    }
+
+    fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn progress(&self) -> [u64; 2] {
+        [self.dispatch, self.retired.cycle()]
+    }
+
+    fn emptied(&self) -> u64 {
+        self.retired.cycle()
+    }
+
+    fn position(&self) -> u64 {
+        self.retired.position()
+    }
+
+    #[inline]
+    fn wait_for_fetch(&mut self) {
+        let dispatchable = self.front.dispatchable();
+        if dispatchable > self.dispatch {
+            (self.dispatch, self.dispatched) = (dispatchable, 0);
+            self.dispatch_cause = self.front.cause;
+        }
+    }
+
+    #[inline]
+    fn step(
+        &mut self,
+        operation: &MicroOperation,
+        place: Place,
+        counts: &mut BlockCounts,
+        port: &mut impl MemoryPort,
+    ) -> u64 {
+        self.dispatch_one(operation);
+        let [a, b, c] = operation.sources.map(|register| self.ready[registers::place(register)]);
+        let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
+        let done = match operation.kind {
+            Kind::Plain => {
+                let issue = self.issue(ready, operation);
+                Value::computed(issue + u64::from(operation.latency_cycles))
+            }
+            Kind::Load => {
+                let ready = ready.max(self.memory_floor);
+                let issue = if self.order.is_ideal() {
+                    self.issue_access(ready, operation, place, port)
+                } else {
+                    self.issue_guessing(ready, operation, place, port)
+                };
+                self.accesses.load(issue, operation.bytes.into(), place, counts, port)
+            }
+            Kind::Store => {
+                let issue = self.issue_access(ready.max(self.memory_floor), operation, place, port);
+                if !self.order.is_ideal() {
+                    self.note_origin(operation, place.pc);
+                }
+                Value::computed(issue + u64::from(operation.latency_cycles))
+            }
+            _ => self.rare(ready, operation, place, counts, port),
+        };
+        self.ready[registers::place(operation.destination)] = done.ready;
+        self.retire(operation, &done);
+        if operation.kind == Kind::Store {
+            // A retired store goes to the cache.
+            let times = (done.ready, self.retired.cycle());
+            let drained = self.accesses.store(times, operation.bytes.into(), place, counts, port);
+            self.store_queue().take_until(drained);
+        }
+        done.ready
+    }
+
+    fn stages(&self, _resolved: u64) -> [u64; 3] {
+        [self.dispatch, self.last_issue, self.retired.cycle()]
+    }
+
+    fn log(&mut self) -> &mut PipelineLog {
+        &mut self.log
+    }
+}

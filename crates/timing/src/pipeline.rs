@@ -1,0 +1,74 @@
+//! The stages of single instructions, for people: text that the Konata viewer draws.
+//! Not statistics; only the first instructions are kept.
+//! Source: the Kanata log format, version 4 (shioyadan/Konata, docs/kanata-log-format.md).
+
+use std::fmt::Write;
+
+use longma_loongarch::Instruction;
+
+/// When an instruction entered each stage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    pub address: u64,
+    pub instruction: Instruction,
+    pub fetch: u64,
+    pub dispatch: u64,
+    pub issue: u64,
+    pub complete: u64,
+    pub retire: u64,
+}
+
+/// The first instructions of a run.
+#[derive(Debug, Default)]
+pub(crate) struct PipelineLog {
+    limit: usize,
+    rows: Vec<Stages>,
+}
+
+impl PipelineLog {
+    /// Keeps the next `limit` instructions, and none of those before.
+    pub fn begin(&mut self, limit: usize) {
+        self.limit = limit;
+        self.rows.clear();
+    }
+
+    /// True if the next instruction is wanted.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.rows.len() < self.limit
+    }
+
+    /// Keeps an instruction.
+    #[cold]
+    pub fn push(&mut self, stages: Stages) {
+        self.rows.push(stages);
+    }
+
+    /// The log as Konata reads it; `None` if nothing was kept.
+    pub fn to_kanata(&self) -> Option<String> {
+        let first = self.rows.iter().map(|row| row.fetch).min()?;
+        // Commands must be in the order of their cycles, and of one cycle in program order.
+        let mut events: Vec<(u64, usize, String)> = Vec::new();
+        for (id, row) in self.rows.iter().enumerate() {
+            let start = format!("I\t{id}\t{id}\t0\nL\t{id}\t0\t{:x}: {}", row.address, row.instruction);
+            events.push((row.fetch, id, start));
+            let stages = [(row.fetch, "F"), (row.dispatch, "Ds"), (row.issue, "X"), (row.complete, "Cm")];
+            for (cycle, stage) in stages {
+                events.push((cycle, id, format!("S\t{id}\t0\t{stage}")));
+            }
+            events.push((row.retire, id, format!("R\t{id}\t{id}\t0")));
+        }
+        events.sort_by_key(|event| (event.0, event.1));
+        let mut text = format!("Kanata\t0004\nC=\t{first}\n");
+        let mut now = first;
+        for (cycle, _, command) in events {
+            if cycle > now {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "C\t{}", cycle - now);
+                now = cycle;
+            }
+            let _ = writeln!(text, "{command}");
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,32 @@
+//! Entries of a queue that are taken in program order and given back in program order.
+//! Not a queue that gives entries back in any order (see `calendar.rs`).
+
+/// When each entry is free again.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    free_at: Box<[u64]>,
+    next: usize,
+}
+
+impl Entries {
+    /// `count` free entries.
+    pub fn new(count: u32) -> Self {
+        Self { free_at: vec![0; count.max(1) as usize].into(), next: 0 }
+    }
+
+    /// The cycle from which the next entry is free.
+    #[inline]
+    pub fn free_at(&self) -> u64 {
+        self.free_at[self.next]
+    }
+
+    /// Takes the next entry until `cycle`.
+    #[inline]
+    pub fn take_until(&mut self, cycle: u64) {
+        self.free_at[self.next] = cycle;
+        self.next += 1;
+        if self.next == self.free_at.len() {
+            self.next = 0;
+        }
+    }
+}

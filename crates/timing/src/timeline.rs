@@ -1,0 +1,120 @@
+//! The slots of a core's last stage, cycle by cycle, each charged to a cause.
+//! Not the stages before it.
+//! Source: see `stack.rs`.
+
+use crate::stack::{Cause, CpiStack};
+
+/// How far retirement has come.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    cycle: u64,
+    /// Slots of `cycle` that are used or lost.
+    used: u64,
+    width: u64,
+    stack: CpiStack,
+    pub instructions: u64,
+}
+
+impl Timeline {
+    /// At cycle 0, with `width` slots a cycle.
+    pub fn new(width: u64) -> Self {
+        Self { cycle: 0, used: 0, width, stack: CpiStack::new(width), instructions: 0 }
+    }
+
+    /// The cycle of the last slot.
+    #[inline]
+    pub fn cycle(&self) -> u64 {
+        self.cycle
+    }
+
+    /// The first cycle none of whose slots is gone.
+    pub fn now(&self) -> u64 {
+        self.cycle + u64::from(self.used > 0)
+    }
+
+    /// The cycle of the next slot.
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.cycle + u64::from(self.used == self.width)
+    }
+
+    /// Slots from the beginning of time.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.cycle * self.width + self.used
+    }
+
+    /// Slots of the last slot's cycle that are used or lost.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Goes on by `cycles`, of the last of which `used` slots are gone: `instructions` were executed, and `lost` slots lost meanwhile.
+    #[inline]
+    pub fn repeat(&mut self, cycles: u64, used: u64, instructions: u64, lost: &[(Cause, u64)]) {
+        self.cycle += cycles;
+        self.used = used;
+        self.instructions += instructions;
+        lost.iter().for_each(|&(cause, slots)| self.stack.add(cause, slots));
+    }
+
+    /// The slots lost to each cause so far.
+    pub fn lost(&self) -> &CpiStack {
+        &self.stack
+    }
+
+    /// Loses every slot before `cycle` to `cause`.
+    #[inline]
+    pub fn wait(&mut self, cycle: u64, cause: Cause) {
+        if cycle > self.cycle {
+            self.stack.add(cause, (cycle - self.cycle) * self.width - self.used);
+            (self.cycle, self.used) = (cycle, 0);
+        }
+    }
+
+    /// Passes over every slot before `cycle` without counting them; what is left of the present cycle goes to its instructions.
+    pub fn pass(&mut self, cycle: u64) {
+        if cycle > self.cycle {
+            let rest = if self.used > 0 { self.width - self.used } else { 0 };
+            self.stack.add(Cause::Base, rest);
+            (self.cycle, self.used) = (cycle, 0);
+        }
+    }
+
+    /// As [`wait`](Self::wait), with up to `translation_cycles` of it charged to address translation.
+    #[inline]
+    pub fn wait_for_memory(&mut self, cycle: u64, cause: Cause, translation_cycles: u32) {
+        if translation_cycles > 0 {
+            self.wait(cycle.min(self.cycle + u64::from(translation_cycles)), Cause::Translation);
+        }
+        self.wait(cycle, cause);
+    }
+
+    /// Uses the next slot for an instruction, and returns its cycle.
+    #[inline]
+    pub fn take(&mut self) -> u64 {
+        if self.used == self.width {
+            self.cycle += 1;
+            self.used = 0;
+        }
+        self.used += 1;
+        self.instructions += 1;
+        self.cycle
+    }
+
+    /// The stack, with what is left of the last cycle charged to its instructions, so that it sums to whole cycles.
+    pub fn stack(&self) -> CpiStack {
+        let mut stack = self.stack.clone();
+        stack.add(Cause::Base, self.instructions);
+        let rest = stack.total_slots().next_multiple_of(self.width) - stack.total_slots();
+        stack.add(Cause::Base, rest);
+        stack
+    }
+
+    /// Forgets what was counted; time goes on.
+    pub fn clear_counts(&mut self) {
+        self.stack.clear();
+        self.instructions = 0;
+    }
+}

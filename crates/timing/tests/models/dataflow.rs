@@ -1,0 +1,110 @@
+//! A plain reference: when each value can be there at the earliest, by what it is computed from, through registers and through memory
+//! byte by byte. No core is quicker, however it reorders; and one with room for everything is hardly slower.
+//! Not a pipeline: no widths, no queues, no units.
+//! Source: dataflow limits, Hennessy and Patterson, section 3.10.
+
+use std::collections::BTreeMap;
+
+use longma_loongarch::{Instruction, Op};
+use longma_timing::ModelKind::{InOrder, OutOfOrder};
+use proptest::prelude::*;
+
+use crate::program::*;
+
+/// Load to use of everything.
+const LOAD_CYCLES: u64 = 4;
+
+/// Operations, cycles of each, and bytes of those that access memory.
+const OPS: [(Op, u64, u64); 8] = [
+    (Op::AddD, 1, 0),
+    (Op::MulD, 4, 0),
+    (Op::DivW, 12, 0),
+    (Op::LdD, LOAD_CYCLES, 8),
+    (Op::LdW, LOAD_CYCLES, 4),
+    (Op::StD, 1, 8),
+    (Op::StW, 1, 4),
+    (Op::StB, 1, 1),
+];
+
+/// An operation with its registers and, if it has one, its address.
+type Step = (usize, u8, u8, u8, u64);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // A few places whose bytes overlap, and the same a multiple of 2 KiB away; the base register is never written.
+    let address = (0u64..3, 0u64..4).prop_map(|(place, part)| 0x10_0000 + 2048 * place + 4 * part);
+    prop::collection::vec((0..OPS.len(), 4u8..8, 4u8..8, 4u8..8, address), 1..400)
+}
+
+fn program_of(steps: &[Step]) -> Program {
+    let instructions: Vec<Instruction> = steps
+        .iter()
+        .map(|&(index, d, j, k, _)| match OPS[index] {
+            (it, _, 0) => op(it, d, j, k),
+            (it, ..) => op(it, d, 12, 0),
+        })
+        .collect();
+    Program::straight(&instructions, |index| steps[index].4)
+}
+
+/// When the last value is there if nothing but other values is waited for.
+fn earliest(steps: &[Step]) -> u64 {
+    let (mut registers, mut memory, mut last) = ([0; 32], BTreeMap::new(), 0);
+    for &(index, d, j, k, address) in steps {
+        let (it, cycles, bytes) = OPS[index];
+        let of = |register: u8, registers: &[u64; 32]| registers[usize::from(register)];
+        let there = match it {
+            Op::LdD | Op::LdW => {
+                let stored = (address..address + bytes).filter_map(|byte| memory.get(&byte));
+                stored.max().copied().unwrap_or(0) + cycles
+            }
+            Op::StD | Op::StW | Op::StB => of(d, &registers) + cycles,
+            _ => of(j, &registers).max(of(k, &registers)) + cycles,
+        };
+        if matches!(it, Op::StD | Op::StW | Op::StB) {
+            memory.extend((address..address + bytes).map(|byte| (byte, there)));
+        } else {
+            registers[usize::from(d)] = there;
+        }
+        last = last.max(there);
+    }
+    last
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_value_is_used_before_it_is_computed(steps in steps()) {
+        let (program, earliest) = (program_of(&steps), earliest(&steps));
+        for kind in [InOrder, OutOfOrder] {
+            let cycles = program.cycles(&mut model(kind, &[]), &mut FixedData::new(LOAD_CYCLES));
+            prop_assert!(cycles >= earliest, "{kind:?}: {cycles} cycles where values take {earliest}");
+        }
+    }
+
+    #[test]
+    fn a_core_with_room_for_everything_waits_for_values_alone(steps in steps()) {
+        // Loads of what several stores wrote wait for the cache: here each place is written and read whole.
+        let whole = |&(index, d, j, k, address): &Step| {
+            let index = match OPS[index].0 {
+                Op::LdW => 3,
+                Op::StW | Op::StB => 5,
+                _ => index,
+            };
+            (index, d, j, k, address & !7)
+        };
+        let steps: Vec<Step> = steps.iter().map(whole).collect();
+        let (program, earliest) = (program_of(&steps), earliest(&steps));
+        let large = [
+            ("rob_entries = 128", "rob_entries = 4096"),
+            ("int_registers = 128", "int_registers = 4096"),
+            ("load_queue_entries = 64", "load_queue_entries = 4096"),
+            ("store_queue_entries = 48", "store_queue_entries = 4096"),
+        ];
+        let cycles = program.cycles(&mut model(OutOfOrder, &large), &mut FixedData::new(LOAD_CYCLES));
+        // Four instructions a cycle, two of them accesses; a division keeps its unit for four cycles.
+        let divisions = steps.iter().filter(|it| OPS[it.0].0 == Op::DivW).count() as u64;
+        let room = 16 + steps.len() as u64 / 2 + 4 * divisions;
+        prop_assert!(cycles <= earliest + room, "{cycles} cycles where values take {earliest}");
+    }
+}

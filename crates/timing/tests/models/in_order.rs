@@ -1,0 +1,73 @@
+//! The in-order core: the LA464's units and widths without its reordering.
+
+use longma_loongarch::{Instruction, Op};
+use longma_timing::{Cause, ModelKind::InOrder};
+
+use crate::program::*;
+
+const FILL: u64 = 16;
+
+fn cycles_of(instructions: &[Instruction], latency: u64) -> u64 {
+    Program::straight(instructions, apart).cycles(&mut model(InOrder, &[]), &mut FixedData::new(latency))
+}
+
+#[test]
+fn a_chain_takes_its_latency_an_instruction() {
+    assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 4, 0)], 1000), 4), 1000, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::MulD, 4, 4, 5)], 1000), 4), 4000 - 4, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::LdD, 4, 4, 0)], 100), 40), 99 * 40, FILL);
+}
+
+#[test]
+fn independent_instructions_take_what_the_width_and_the_units_give() {
+    assert_about(cycles_of(&repeat(&[op(Op::AddiD, 4, 0, 0)], 1000), 4), 250, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::VaddD, 4, 5, 6)], 1000), 4), 500, FILL);
+    assert_about(cycles_of(&repeat(&[op(Op::DivW, 4, 5, 6)], 400), 4), 1600 - 4, FILL);
+}
+
+#[test]
+fn a_load_stalls_its_first_use_and_nothing_before() {
+    let work = vec![op(Op::AddiD, 6, 6, 0); 40];
+    let early = [vec![op(Op::LdD, 4, 5, 0), op(Op::AddiD, 7, 4, 0)], work.clone()].concat();
+    let late = [vec![op(Op::LdD, 4, 5, 0)], work, vec![op(Op::AddiD, 7, 4, 0)]].concat();
+    // The load issues beside the last addition, and its use beside the first: half a cycle to a whole one is shared.
+    assert_about(cycles_of(&repeat(&early, 20), 40), 20 * 79, 20 + FILL);
+    assert_about(cycles_of(&repeat(&late, 20), 40), 20 * 40, 40 + FILL);
+}
+
+#[test]
+fn an_operation_that_waits_holds_up_everything_behind_it() {
+    let mix: Vec<_> =
+        [vec![op(Op::DivW, 4, 4, 5)], vec![op(Op::AddD, 6, 4, 0)], vec![op(Op::AddiD, 6, 0, 0); 38]].concat();
+    assert_about(cycles_of(&repeat(&mix, 50), 4), 50 * (12 + 9), 50 + FILL);
+}
+
+#[test]
+fn a_misprediction_costs_what_the_machine_file_says() {
+    let mut program = Program::default();
+    for index in 0..100u64 {
+        let branch = Instruction { imm: 8, ..op(Op::Beq, 4, 5, 0) };
+        let block = program.block_at(0x1_0000 + 8 * index, &[branch]);
+        program.run(block, &[]);
+    }
+    let mut model = model(InOrder, &[("predictor = \"tage\"", "predictor = \"static\"")]);
+    assert_about(program.cycles(&mut model, &mut FixedData::new(4)), 99 * 12, FILL);
+    assert!(model.stack().unwrap().cycles(Cause::Mispredict) > 99.0 * 10.0);
+}
+
+#[test]
+fn stores_do_not_stall_until_the_buffer_is_full() {
+    let few = Program::straight(&repeat(&[op(Op::StD, 4, 5, 0)], 40), apart);
+    assert_about(few.cycles(&mut model(InOrder, &[]), &mut FixedData::new(400)), 20, FILL);
+    let many = Program::straight(&repeat(&[op(Op::StD, 4, 5, 0)], 480), apart);
+    let mut model = model(InOrder, &[]);
+    assert_about(many.cycles(&mut model, &mut FixedData::new(400)), 9 * 400, 10 * 50);
+    assert!(model.stack().unwrap().cycles(Cause::Structural) > 3000.0);
+}
+
+#[test]
+fn a_barrier_waits_for_stores() {
+    let body = [op(Op::StD, 4, 5, 0), op(Op::Dbar, 0, 0, 0)];
+    // A store's cycle, its way to the cache, and the barrier's own cycle, which the next store waits for.
+    assert_about(cycles_of(&repeat(&body, 50), 100), 50 * 102, FILL);
+}

@@ -1,0 +1,14 @@
+//! Timing models against programs whose time can be worked out by hand, and against properties that hold for every program.
+//! Not a comparison with a real chip.
+//! Source: the sums are in the tests.
+
+mod counting;
+mod dataflow;
+mod in_order;
+mod memory_order;
+mod memory_system;
+mod out_of_order;
+mod outside;
+mod program;
+mod properties;
+mod reference;

@@ -1,0 +1,103 @@
+//! Loads that pass older stores whose addresses are not known: when they may, when they should not have, and what that costs.
+//! Not the predictors' tables, which have tests of their own.
+
+use longma_loongarch::Op;
+use longma_sim::{Statistics, Value};
+use longma_timing::{Cause, ModelKind::OutOfOrder, TimingModel};
+
+use crate::program::*;
+
+/// Times that the loop runs.
+const ROUNDS: u64 = 400;
+const PLACE: u64 = 0x10_0000;
+
+/// A store whose address comes from a division, and a load behind it from `distance` bytes further, whose address is there at once.
+fn program(distance: u64) -> Program {
+    let mut program = Program::default();
+    let block = program.block(&[
+        op(Op::DivD, 5, 6, 7),
+        op(Op::StD, 4, 5, 0),
+        op(Op::LdD, 8, 12, 0),
+        op(Op::MulD, 9, 8, 8),
+        op(Op::MulD, 9, 9, 8),
+        // The next round begins when this one is over, as a loop that goes round through memory does.
+        op(Op::AddD, 6, 9, 5),
+    ]);
+    (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE + distance]));
+    program
+}
+
+/// What a core with such loads made of a program.
+struct Outcome {
+    cycles: u64,
+    fetched_again: Option<u64>,
+    lost: u64,
+}
+
+fn run(loads: &str, distance: u64) -> Outcome {
+    let mut model: TimingModel = model(OutOfOrder, &[("loads = \"ideal\"", &format!("loads = \"{loads}\""))]);
+    let cycles = program(distance).cycles(&mut model, &mut FixedData::new(4));
+    let mut statistics = Statistics::default();
+    model.statistics(&mut statistics, "core0").unwrap();
+    Outcome {
+        cycles,
+        fetched_again: statistics.get("core0.loads_fetched_again").map(|it| match it.value {
+            Value::Counter(count) => count.value(),
+            _ => panic!("it is a count"),
+        }),
+        lost: model.stack().unwrap().slots(Cause::MemoryOrder),
+    }
+}
+
+#[test]
+fn a_load_that_no_store_concerns_waits_for_none_but_where_nothing_is_guessed() {
+    let ideal = run("ideal", 64);
+    assert_eq!(ideal.fetched_again, None, "it is never wrong");
+    let conservative = run("conservative", 64);
+    // A load and two multiplications come behind the division instead of beside it.
+    assert!(
+        conservative.cycles >= ideal.cycles + 10 * ROUNDS,
+        "{} and {}",
+        conservative.cycles,
+        ideal.cycles
+    );
+    for loads in ["blind", "store-sets"] {
+        let it = run(loads, 64);
+        assert_eq!((it.cycles, it.fetched_again, it.lost), (ideal.cycles, Some(0), 0), "{loads}");
+    }
+    // Counters have to be told so fifteen times.
+    let counters = run("counters", 64);
+    assert!(counters.cycles < ideal.cycles + 15 * 16, "{} and {}", counters.cycles, ideal.cycles);
+    assert_eq!(counters.fetched_again, Some(0));
+}
+
+#[test]
+fn a_load_that_always_depends_on_a_store_is_wrong_each_time_or_learns_to_wait() {
+    let ideal = run("ideal", 0);
+    let blind = run("blind", 0);
+    assert_eq!(blind.fetched_again, Some(ROUNDS));
+    assert!(blind.cycles >= ideal.cycles + 8 * ROUNDS, "{} and {}", blind.cycles, ideal.cycles);
+    assert!(blind.lost > 8 * ROUNDS, "{} slots", blind.lost);
+    let sets = run("store-sets", 0);
+    assert_eq!(sets.fetched_again, Some(1));
+    for loads in ["conservative", "counters"] {
+        let it = run(loads, 0);
+        assert_eq!((it.cycles, it.fetched_again, it.lost), (ideal.cycles, Some(0), 0), "{loads}");
+    }
+    assert!((ideal.cycles..ideal.cycles + 32).contains(&sets.cycles), "{} and {}", sets.cycles, ideal.cycles);
+}
+
+#[test]
+fn a_store_whose_data_alone_is_late_is_waited_for_without_a_guess() {
+    let mut program = Program::default();
+    let block = program.block(&[op(Op::DivD, 5, 6, 7), op(Op::StD, 5, 12, 0), op(Op::LdD, 6, 12, 0)]);
+    (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE]));
+    let cycles = |loads: &str| {
+        let changes = [("loads = \"ideal\"", &*format!("loads = \"{loads}\""))];
+        program.cycles(&mut model(OutOfOrder, &changes), &mut FixedData::new(4))
+    };
+    let ideal = cycles("ideal");
+    for loads in ["conservative", "blind", "counters", "store-sets"] {
+        assert_eq!(cycles(loads), ideal, "{loads}");
+    }
+}

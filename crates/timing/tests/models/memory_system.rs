@@ -1,0 +1,70 @@
+//! Cores with the memory of the 3A5000: what neither shows alone.
+//! Not latencies of levels: those are the memory's own tests.
+//! Source: the sums are in the tests.
+
+use longma_loongarch::Op;
+use longma_memory::{Detail, MemorySystem, placement::SpaceId};
+use longma_timing::ModelKind::{InOrder, OutOfOrder};
+use longma_topology::Machine;
+
+use crate::program::*;
+
+const PREFETCHER: (&str, &str) =
+    ("[caches.l1i.prefetcher]\nkind = \"next-line\"\nsource = \"instruction-prefetch\"\n", "");
+const WALKER: (&str, &str) = ("tlb_refill = \"exception\"", "tlb_refill = \"walker\"");
+const PAGE: u64 = 16 << 10;
+
+fn system(changes: &[(&str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "the machine file has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    let machine = Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{report}"));
+    MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap()
+}
+
+#[test]
+fn straight_code_from_the_second_level_is_quicker_where_the_next_line_is_fetched() {
+    // 96 KiB, of a first level of 64 and a second of 256.
+    let code = Program::straight(&vec![op(Op::Andi, 0, 0, 0); 24_576], apart);
+    for kind in [OutOfOrder, InOrder] {
+        let takes = |changes: &[(&str, &str)]| {
+            let (mut system, mut model) = (system(changes), model(kind, &[]));
+            let mut port = system.port(0);
+            port.set_space(SpaceId(0));
+            code.cycles(&mut model, &mut port);
+            code.cycles(&mut model, &mut port)
+        };
+        let (without, with) = (takes(&[PREFETCHER]), takes(&[]));
+        println!("{kind:?}: {without} cycles for 24576 instructions without, {with} with the next line");
+        assert!(with * 10 < without * 8, "{kind:?}: {without} cycles without, {with} with the next line");
+        assert!(with >= 24_576 / 4, "{kind:?}: {with} cycles");
+    }
+}
+
+#[test]
+fn loads_of_pages_that_no_tlb_has_are_apart_by_an_exception_at_least() {
+    // An entry holds two pages.
+    let loads =
+        Program::straight(&repeat(&[op(Op::LdD, 4, 0, 0)], 200), |nth| 0x100_0000 + 2 * PAGE * nth as u64);
+    for kind in [OutOfOrder, InOrder] {
+        let takes = |changes: &[(&str, &str)]| {
+            let (mut system, mut model) = (system(changes), model(kind, &[]));
+            let mut port = system.port(0);
+            port.set_space(SpaceId(0));
+            loads.cycles(&mut model, &mut port)
+        };
+        let (walks, exceptions) = (takes(&[WALKER]), takes(&[]));
+        println!(
+            "{kind:?}: 200 loads of new pages take {walks} cycles with a walker, {exceptions} with exceptions"
+        );
+        // In order, loads that nobody waits for are under way when the program ends.
+        assert!(kind == InOrder || walks >= 200 * 60, "one walk after another: {walks}");
+        // Each waits for the load before it, which comes from memory.
+        assert!(
+            exceptions >= 200 * (60 + 100),
+            "{kind:?}: {exceptions} with exceptions, {walks} with a walker"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Small programs and the cores they run on.
+//! Not execution: a test says which blocks ran and where they accessed memory.
+//! Source: the 3A5000's machine file; tests replace lines of it.
+
+use longma_loongarch::{Instruction, Op, encode};
+use longma_memory::{Answer, FixedLatency, MemoryPort, Source};
+use longma_sim::Cycle;
+use longma_timing::{FetchOptions, ModelKind, TimingModel};
+use longma_topology::{Machine, parts::Core};
+use longma_trace::{BlockNumber, Record, Trace, TracedBlock, has_address};
+
+/// The LA464 of the 3A5000's machine file after each `(from, to)` was replaced in it once.
+pub fn core(changes: &[(&str, &str)]) -> Core {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    for (from, to) in changes {
+        assert!(text.contains(from), "the machine file has no `{from}`");
+        text = text.replacen(from, to, 1);
+    }
+    let machine =
+        Machine::parse("test.toml", &text).unwrap_or_else(|report| panic!("{}", report.render(100, false)));
+    machine.parts().cores.iter().next().unwrap().1.clone()
+}
+
+/// The units in the machine file of [`core`].
+pub fn units_of_the_file() -> String {
+    let (_, text) = Machine::text("loongson-3a5000").unwrap();
+    let (begin, end) = ("[[cores.la464.units]]", "[cores.la464.operations]");
+    let units = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).unwrap().0;
+    format!("{begin}{units}").trim().to_owned()
+}
+
+/// A cold model of [`core`].
+pub fn model(kind: ModelKind, changes: &[(&str, &str)]) -> TimingModel {
+    let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
+    TimingModel::new(&core(changes), Some(kind), fetch).unwrap()
+}
+
+/// Data after a fixed time; instructions always from the first-level cache, as fast as the pipeline expects.
+#[derive(Clone, Debug)]
+pub struct FixedData {
+    pub latency_cycles: u64,
+    pub source: Source,
+    /// Every load and store: address, bytes, cycle.
+    pub accesses: Vec<(u64, u32, u64)>,
+}
+
+impl FixedData {
+    pub fn new(latency_cycles: u64) -> Self {
+        Self { latency_cycles, source: Source::LocalMemory, accesses: Vec::new() }
+    }
+}
+
+impl MemoryPort for FixedData {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        FixedLatency { latency_cycles: 4 }.fetch(address, at)
+    }
+
+    fn load(&mut self, address: u64, bytes: u32, _: u64, at: Cycle) -> Answer {
+        self.accesses.push((address, bytes, at.0));
+        Answer { ready: at + self.latency_cycles, source: self.source, translation_cycles: 0 }
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.load(address, bytes, instruction, at)
+    }
+
+    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
+}
+
+/// Blocks and the order they ran in.
+#[derive(Debug, Default)]
+pub struct Program {
+    pub blocks: Vec<TracedBlock>,
+    pub trace: Trace,
+    next: u64,
+}
+
+impl Program {
+    /// A block behind the last one, that is not run yet. It must be what an encoder accepts.
+    pub fn block(&mut self, instructions: &[Instruction]) -> BlockNumber {
+        let start = self.next.max(0x1_0000);
+        self.block_at(start, instructions)
+    }
+
+    /// A block at `start`.
+    pub fn block_at(&mut self, start: u64, instructions: &[Instruction]) -> BlockNumber {
+        for instruction in instructions {
+            encode(instruction).unwrap_or_else(|error| panic!("{instruction}: {error}"));
+        }
+        self.next = start + 4 * instructions.len() as u64;
+        self.blocks.push(TracedBlock { start, instructions: instructions.into() });
+        BlockNumber(self.blocks.len() as u32 - 1)
+    }
+
+    /// Runs a block once, whole.
+    pub fn run(&mut self, block: BlockNumber, addresses: &[u64]) {
+        let executed = self.blocks[block.0 as usize].instructions.len() as u16;
+        self.trace.push(&Record { block, executed, addresses });
+    }
+
+    /// Straight code that runs once, in blocks of at most 64 instructions. Every access is to an address of its own line, unless
+    /// `address` says otherwise.
+    pub fn straight(instructions: &[Instruction], mut address: impl FnMut(usize) -> u64) -> Self {
+        let mut program = Self::default();
+        for (part, instructions) in instructions.chunks(64).enumerate() {
+            let block = program.block(instructions);
+            let accesses = instructions.iter().enumerate().filter(|(_, i)| has_address(i.op));
+            let addresses: Vec<u64> = accesses.map(|(index, _)| address(64 * part + index)).collect();
+            program.run(block, &addresses);
+        }
+        program
+    }
+
+    /// The cycles that `model` takes for the program.
+    pub fn cycles(&self, model: &mut TimingModel, port: &mut impl MemoryPort) -> u64 {
+        let before = model.now().0;
+        model.drain(&self.trace, &self.blocks, port);
+        model.now().0 - before
+    }
+}
+
+/// A line of its own for each access.
+pub fn apart(index: usize) -> u64 {
+    0x10_0000 + 0x1000 * index as u64
+}
+
+/// An instruction with registers `d`, `j` and `k`.
+pub fn op(op: Op, d: u8, j: u8, k: u8) -> Instruction {
+    Instruction { d, j, k, ..Instruction::new(op) }
+}
+
+/// `instructions` over and over, `times` times.
+pub fn repeat(instructions: &[Instruction], times: usize) -> Vec<Instruction> {
+    instructions.iter().copied().cycle().take(instructions.len() * times).collect()
+}
+
+/// Fails unless `cycles` is `expected` and at most `slack` more: the pipeline's filling.
+#[track_caller]
+pub fn assert_about(cycles: u64, expected: u64, slack: u64) {
+    assert!(
+        (expected..=expected + slack).contains(&cycles),
+        "{cycles} cycles, expected {expected} to {}",
+        expected + slack
+    );
+}

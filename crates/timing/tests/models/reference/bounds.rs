@@ -1,0 +1,150 @@
+//! What must hold of every program on every core, whatever the reference says: less of something is never better.
+//! Cores that take the oldest ready operation first may still gain a little by a delay (Graham, Bounds on multiprocessing timing
+//! anomalies, SIAM Journal on Applied Mathematics 17(2), 1969): what is delayed is out of the way of others. [`NOISE`] says how much.
+
+use longma_memory::{Answer, MemoryPort, Source};
+use longma_sim::Cycle;
+use longma_timing::{FetchOptions, ModelKind, TimingModel};
+use proptest::prelude::*;
+
+use super::{
+    Access, OPERATIONS, PIPELINED, Sizes,
+    comparison::{cases, stages_of},
+    random::{Shape, shapes, sizes},
+};
+
+/// Cycles, and a share of all cycles, that a delay may gain.
+const NOISE: (u64, u64) = (8, 20);
+
+/// A memory that is slow for one line of its own and as quick as the first-level cache for all others.
+struct OneSlowLine {
+    line: u64,
+    cycles: u64,
+}
+
+impl MemoryPort for OneSlowLine {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        self.load(address, 4, 0, at)
+    }
+
+    fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
+        let cycles = if address / 64 == self.line { self.cycles } else { 4 };
+        Answer { ready: at + cycles, source: Source::Level1, translation_cycles: 0 }
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.load(address, bytes, instruction, at)
+    }
+
+    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
+}
+
+/// Where that line is: no other access of a random program comes near it.
+const SLOW: u64 = 0x20_0000;
+
+fn model(kind: ModelKind, sizes: Sizes) -> TimingModel {
+    let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
+    TimingModel::new(&sizes.core(), Some(kind), fetch).unwrap()
+}
+
+fn cycles(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> u64 {
+    let mut port = OneSlowLine { line: SLOW / 64, cycles: slow };
+    shape.run().1.cycles(&mut model(kind, sizes), &mut port)
+}
+
+/// When each instruction's value is there.
+fn done(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> Vec<u64> {
+    let (executed, program) = shape.run();
+    let mut model = model(kind, sizes);
+    model.log_pipeline(executed.len());
+    program.cycles(&mut model, &mut OneSlowLine { line: SLOW / 64, cycles: slow });
+    let stages = stages_of(&model.pipeline_log().unwrap(), executed.len());
+    stages.iter().map(|it| it[2]).collect()
+}
+
+/// True if `less` is no better than `more`, but for noise.
+fn no_better(less: u64, more: u64) -> bool {
+    less + NOISE.0 + less / NOISE.1 >= more
+}
+
+/// A core that has less of what `which` says than `sizes`.
+fn smaller(sizes: Sizes, which: usize) -> Sizes {
+    let mut less = sizes;
+    let part = [
+        &mut less.fetch_width,
+        &mut less.decode_width,
+        &mut less.issue_width,
+        &mut less.retire_width,
+        &mut less.rob_entries,
+        &mut less.load_queue_entries,
+        &mut less.store_queue_entries,
+    ];
+    let part = part.into_iter().nth(which).unwrap();
+    *part = (*part / 2).max(1);
+    less
+}
+
+proptest! {
+    #![proptest_config(cases(100))]
+
+    #[test]
+    fn a_core_with_less_of_something_is_never_quicker(
+        shape in shapes(PIPELINED),
+        sizes in sizes(),
+        which in 0usize..7,
+        slow in 4u64..200,
+    ) {
+        for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {
+            let (less, more) = (cycles(kind, smaller(sizes, which), &shape, slow), cycles(kind, sizes, &shape, slow));
+            prop_assert!(no_better(less, more), "{kind:?}: {less} with less, {more} with more");
+        }
+    }
+
+    #[test]
+    fn a_slower_load_never_makes_what_uses_it_earlier(
+        shape in shapes(PIPELINED),
+        sizes in sizes(),
+        at in any::<prop::sample::Index>(),
+        quick in 4u64..60,
+        later in 1u64..200,
+    ) {
+        let mut shape = shape;
+        let loads = |step: &&mut (usize, u8, u8, u8, u64)| OPERATIONS[step.0].access == Access::Load;
+        let mut found: Vec<_> = shape.blocks.iter_mut().flat_map(|block| &mut block.0).filter(loads).collect();
+        prop_assume!(!found.is_empty());
+        let load = at.index(found.len());
+        found[load].4 = SLOW;
+        let executed = shape.run().0;
+        let load = executed.iter().position(|it| it.address == SLOW);
+        prop_assume!(load.is_some());
+        let load = load.unwrap();
+        let uses = executed[load + 1..].iter().position(|it| it.reads.contains(&executed[load].writes));
+        prop_assume!(uses.is_some());
+        let uses = load + 1 + uses.unwrap();
+        for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {
+            let used = [quick, quick + later].map(|cycles| done(kind, sizes, &shape, cycles)[uses]);
+            prop_assert!(no_better(used[1], used[0]), "{kind:?}: done at {used:?}");
+        }
+    }
+
+    #[test]
+    fn issue_in_order_is_never_quicker(shape in shapes(8), sizes in sizes(), slow in 4u64..200) {
+        // A window that bounds nothing: an in-order core has none. Its stores leave before older loads are done, so there are none.
+        let entries = 4096;
+        let sizes = Sizes {
+            rob_entries: entries,
+            load_queue_entries: entries,
+            store_queue_entries: entries,
+            int_registers: entries,
+            fp_registers: entries,
+            issue_queue_entries: [u64::MAX; 3],
+            retire_width: sizes.decode_width,
+            ..sizes
+        };
+        let [in_order, out_of_order] = [ModelKind::InOrder, ModelKind::OutOfOrder]
+            .map(|kind| done(kind, sizes, &shape, slow).into_iter().max().unwrap());
+        // Each mispredicted branch may cost the cycle between dispatch and issue.
+        let branches = shape.ways.len() as u64;
+        prop_assert!(no_better(in_order + branches, out_of_order), "{in_order} in order, {out_of_order} out of order");
+    }
+}

@@ -1,0 +1,71 @@
+//! The timing models beside the reference, instruction by instruction.
+
+use longma_timing::{FetchOptions, ModelKind, TimingModel};
+use proptest::prelude::*;
+
+use super::{
+    OPERATIONS, PIPELINED, Sizes, Stages, in_order,
+    memory::{Memory, Translated},
+    out_of_order,
+    random::{Shape, shapes, sizes},
+};
+
+/// Random programs for each test; `LONGMA_CORE_CASES=100000` runs more of them.
+pub fn cases(few: u32) -> ProptestConfig {
+    let asked = std::env::var("LONGMA_CORE_CASES").ok().and_then(|cases| cases.parse().ok());
+    let cases = asked.unwrap_or(few);
+    // A test may pass over half of its programs, as those without the load that it asks for.
+    ProptestConfig { cases, max_global_rejects: 1024 + cases, ..ProptestConfig::default() }
+}
+
+/// Dispatch, issue, completion and retirement of each instruction, as the pipeline log has them.
+fn modelled(kind: ModelKind, sizes: Sizes, shape: &Shape) -> Vec<[u64; 4]> {
+    let (executed, program) = shape.run();
+    let fetch = FetchOptions { hit_cycles: 4, line_bytes: 64 };
+    let mut model = TimingModel::new(&sizes.core(), Some(kind), fetch).unwrap();
+    model.log_pipeline(executed.len());
+    program.cycles(&mut model, &mut Memory(Translated::new(shape.refill_cycles)));
+    stages_of(&model.pipeline_log().unwrap(), executed.len())
+}
+
+/// What a log in Konata's format says of so many instructions.
+pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
+    let (mut now, mut found) = (0, vec![[u64::MAX; 4]; instructions]);
+    for line in log.lines() {
+        let words: Vec<&str> = line.split('\t').collect();
+        let stage = match words[..] {
+            ["C=" | "C", cycles] => {
+                now += cycles.parse::<u64>().unwrap();
+                continue;
+            }
+            ["S", _, _, "Ds"] => 0,
+            ["S", _, _, "X"] => 1,
+            ["S", _, _, "Cm"] => 2,
+            ["R", ..] => 3,
+            _ => continue,
+        };
+        found[words[1].parse::<usize>().unwrap()][stage] = now;
+    }
+    found
+}
+
+fn told(stages: &[Stages]) -> Vec<[u64; 4]> {
+    let all = |it: &Stages| [it.dispatched, it.issued, it.done, it.retired].map(|when| when.unwrap());
+    stages.iter().map(all).collect()
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn the_in_order_model_says_what_the_reference_says(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
+        let expected = told(&in_order::run(sizes, &shape.run().0));
+        prop_assert_eq!(modelled(ModelKind::InOrder, sizes, &shape), expected);
+    }
+
+    #[test]
+    fn the_out_of_order_model_says_what_the_reference_says(shape in shapes(PIPELINED), sizes in sizes()) {
+        let expected = told(&out_of_order::run(sizes, &shape.run().0));
+        prop_assert_eq!(modelled(ModelKind::OutOfOrder, sizes, &shape), expected);
+    }
+}

@@ -1,0 +1,248 @@
+//! A core that issues what is ready, the oldest first.
+
+use super::{
+    Access, Executed, Loads, Sizes, Stages, Window,
+    front_end::FrontEnd,
+    happened,
+    memory::{From, data_cycles},
+    trap_ends,
+};
+
+/// Runs `program`; when each of its instructions went through the core.
+pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
+    let mut collisions = vec![0; program.len()];
+    loop {
+        match attempt(sizes, program, &collisions) {
+            Ok(stages) => return stages,
+            Err(load) => {
+                collisions[load] += 1;
+                // What is younger does not run before, and may not collide then.
+                collisions[load + 1..].fill(0);
+            }
+        }
+    }
+}
+
+/// Runs `program` in which each load collides as often with a store that it has passed as `collisions` says.
+///
+/// # Errors
+/// A load that collides once more, before which nothing younger should have run.
+fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<Vec<Stages>, usize> {
+    // A branch issues a cycle after its dispatch and takes one: fetching again then costs what the machine file says.
+    let depth = sizes.mispredict.saturating_sub(2);
+    let mut core = Core {
+        window: Window::new(sizes, program),
+        front: FrontEnd::new(sizes.fetch_width, depth),
+        dispatched: 0,
+        retired: 0,
+        waiting: Vec::new(),
+        stores: program
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.operation.access == Access::Store)
+            .map(|(index, _)| index)
+            .collect(),
+        left: 0,
+        collisions: collisions.to_vec(),
+    };
+    for cycle in 0.. {
+        core.settle();
+        core.retire(cycle);
+        core.trap(cycle);
+        core.drain(cycle);
+        core.collide(cycle)?;
+        core.dispatch(cycle);
+        core.issue(cycle);
+        if core.retired == program.len() {
+            break;
+        }
+        assert!(cycle < 1_000_000, "nothing moves any more");
+    }
+    Ok(core.window.stages)
+}
+
+struct Core<'a> {
+    window: Window<'a>,
+    front: FrontEnd,
+    /// Instructions that were dispatched and that have retired.
+    dispatched: usize,
+    retired: usize,
+    /// Loads that issued and do not know yet when their data comes.
+    waiting: Vec<(usize, From)>,
+    /// The program's stores, and how many of them have left for the cache.
+    stores: Vec<usize>,
+    left: usize,
+    /// How often each load will still collide with a store that it has passed.
+    collisions: Vec<usize>,
+}
+
+impl Core<'_> {
+    /// Loads hear from the stores that they wait for.
+    fn settle(&mut self) {
+        for (load, from) in std::mem::take(&mut self.waiting) {
+            let Some(issued) = self.window.stages[load].issued else { continue };
+            match self.window.data_at(load, issued, &from) {
+                Some(done) => self.window.stages[load].done = Some(done),
+                None => self.waiting.push((load, from)),
+            }
+        }
+    }
+
+    fn retire(&mut self, cycle: u64) {
+        let width = self.window.sizes.retire_width.min(self.window.sizes.decode_width);
+        for _ in 0..width {
+            let Some(oldest) = self.window.stages.get_mut(self.retired) else { return };
+            if !happened(oldest.done, cycle) {
+                return;
+            }
+            oldest.retired = Some(cycle);
+            self.retired += 1;
+        }
+    }
+
+    /// The oldest instruction issued and found no translation: an exception brings it, and the instruction comes again.
+    fn trap(&mut self, cycle: u64) {
+        let index = self.retired;
+        let issued = self.window.stages.get(index).and_then(|stages| stages.issued);
+        if issued.is_none_or(|issued| issued >= cycle) || self.window.translated[index] {
+            return;
+        }
+        // From fetch to issue is a cycle more than to dispatch.
+        let again = self.front.depth() + 2;
+        self.front.fetch_again(trap_ends(cycle, again, self.window.program[index].refill_access));
+        self.window.translated[index] = true;
+        self.window.stages[index] = Stages::default();
+        self.dispatched = index;
+    }
+
+    /// The oldest load that should have waited for a store whose address becomes known in `cycle` is thrown away and fetched again.
+    fn collide(&mut self, cycle: u64) -> Result<(), usize> {
+        if self.window.sizes.loads != Loads::Blind {
+            return Ok(());
+        }
+        let Some(load) = (self.retired..self.dispatched).find(|index| self.window.collides(*index, cycle))
+        else {
+            return Ok(());
+        };
+        if self.collisions[load] == 0 {
+            return Err(load);
+        }
+        assert_eq!(self.dispatched, load + 1, "nothing younger was dispatched");
+        self.collisions[load] -= 1;
+        self.front.fetch_again(cycle);
+        self.waiting.retain(|(waiting, _)| *waiting != load);
+        self.window.stages[load] = Stages::default();
+        self.dispatched = load;
+        Ok(())
+    }
+
+    /// A retired store leaves for the cache, one line a cycle.
+    fn drain(&mut self, cycle: u64) {
+        let Some(&store) = self.stores.get(self.left) else { return };
+        if cycle >= self.window.next_leaves(store) && happened(self.window.stages[store].retired, cycle) {
+            self.window.stages[store].left = Some(cycle);
+            self.window.stages[store].drained = Some(self.window.drained_at(store, cycle));
+            self.left += 1;
+        }
+    }
+
+    fn dispatch(&mut self, cycle: u64) {
+        for _ in 0..self.window.sizes.decode_width {
+            let index = self.dispatched;
+            // What is younger than an access that traps, or than a load that collides, would be thrown away.
+            let traps = index > 0 && (!self.window.translated[index - 1] || self.collisions[index - 1] > 0);
+            if index == self.window.program.len() || traps || !self.has_room(index, cycle) {
+                return;
+            }
+            let stages = &self.window.stages;
+            match self.front.dispatchable(index, self.window.program, stages) {
+                Some(from) if from <= cycle => self.window.stages[index].dispatched = Some(cycle),
+                _ => return,
+            }
+            self.dispatched += 1;
+        }
+    }
+
+    /// True if there is an entry of every queue that the instruction needs.
+    fn has_room(&self, index: usize, cycle: u64) -> bool {
+        let (window, it) = (&self.window, &self.window.program[index]);
+        let sizes = &window.sizes;
+        let in_flight = self.retired..self.dispatched;
+        let registers = |file| {
+            let writes = |index: &usize| window.program[*index].writes.is_some_and(|it| it.0 == file);
+            in_flight.clone().filter(writes).count() as u64
+        };
+        let free = match it.writes.map(|register| register.0) {
+            None => true,
+            Some(super::Integer) => registers(super::Integer) < sizes.int_registers - 32,
+            Some(super::Float) => registers(super::Float) < sizes.fp_registers - 32,
+        };
+        let waits = |index: &usize| {
+            window.stages[*index].issued.is_none() && window.program[*index].queue() == it.queue()
+        };
+        free && (in_flight.len() as u64) < sizes.rob_entries
+            && (in_flight.clone().filter(waits).count() as u64) < sizes.issue_queue_entries[it.queue()]
+            && (!it.is_load()
+                || window.queued(cycle, Executed::is_load, |_, stages| stages.retired)
+                    < sizes.load_queue_entries)
+            && (!it.is_store()
+                || window.queued(cycle, Executed::is_store, |it, stages| {
+                    if it.is_atomic() { stages.retired } else { stages.drained }
+                }) < sizes.store_queue_entries)
+    }
+
+    fn issue(&mut self, cycle: u64) {
+        let mut room = self.window.sizes.issue_width;
+        for index in self.retired..self.dispatched {
+            let ready = self.window.stages[index].issued.is_none() && self.may_issue(index, cycle);
+            if room == 0 || !ready || !self.window.take_unit(index, cycle) {
+                continue;
+            }
+            room -= 1;
+            self.window.stages[index].issued = Some(cycle);
+            if self.window.translated[index] {
+                self.execute(index, cycle);
+            }
+        }
+    }
+
+    fn may_issue(&self, index: usize, cycle: u64) -> bool {
+        let window = &self.window;
+        // An atomic operation or a barrier is no guess: everything older has retired.
+        let alone = match window.program[index].operation.access {
+            Access::Load if window.sizes.loads == Loads::Conservative => {
+                let stores = (0..index).filter(|older| window.program[*older].is_store());
+                stores.into_iter().all(|store| happened(window.known(store), cycle))
+            }
+            Access::Nothing | Access::Load | Access::Store => true,
+            Access::Atomic => {
+                self.retired == index
+                    && window.are_in_cache(index, cycle, |it| it.overlaps(&window.program[index]))
+            }
+            Access::AtomicBarrier | Access::Barrier => {
+                self.retired == index && window.are_in_cache(index, cycle, |_| true)
+            }
+        };
+        let dispatched = window.stages[index].dispatched.is_some_and(|at| at < cycle);
+        alone && dispatched && window.has_operands(index, cycle) && window.passes_barriers(index, cycle)
+    }
+
+    fn execute(&mut self, index: usize, cycle: u64) {
+        let it = &self.window.program[index];
+        match it.operation.access {
+            Access::Load => {
+                let from = self.window.source_of(index, cycle);
+                self.waiting.push((index, from));
+                self.settle();
+            }
+            Access::Atomic | Access::AtomicBarrier => {
+                let done = cycle + data_cycles(it.address) + 1;
+                self.window.stages[index].done = Some(done);
+                self.window.stages[index].drained = Some(done);
+            }
+            Access::Nothing | Access::Store | Access::Barrier => {
+                self.window.stages[index].done = Some(cycle + it.operation.latency);
+            }
+        }
+    }
+}
