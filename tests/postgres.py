@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -166,6 +168,62 @@ def two_services(longma, server, folder, kills):
     print(f"postgres: {kills} kills, {len(answered)} virtual machines kept, {len(owners)} exclusive CPUs, nothing twice")
 
 
+def full_database(longma, server, folder):
+    """A database whose disk is full refuses requests whole, and goes on when there is room. Its disk is a small tmpfs, which needs root."""
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size=24m,mode=700,uid={server.user.pw_uid if server.user else 0}", "longma-full", disk]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        print("left out: placement on a full PostgreSQL: it needs root and a tmpfs of its own")
+        return
+    service = Service(longma, folder, "small", f"{server.url} dbname=small")
+    try:
+        server.sql(f"CREATE TABLESPACE small LOCATION '{disk}'")
+        server.sql("CREATE DATABASE small TABLESPACE small")
+        service.start()
+        ballast = disk / "ballast"
+        with ballast.open("ab", buffering=0) as file:
+            for size in (1 << 16, 1 << 12, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(b"x" * size):
+                        pass
+            # For some requests, or parts of them.
+            file.truncate(file.tell() - (200 << 10))
+        access = json.loads((service.state / "client.json").read_text())
+
+        def request(name):
+            body = json.dumps({"name": name, "vcpus": 1, "memory_mib": 16}).encode()
+            headers = {"authorization": f"Bearer {access['token']}", "content-type": "application/json", "idempotency-key": name}
+            try:
+                with urllib.request.urlopen(urllib.request.Request(f"{access['url']}/v1/vms", body, headers), timeout=30) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        answered, refused = [], []
+        for turn in range(1000):
+            status = request(f"v{turn}")
+            must(status in (201, 507), f"a full database is answered with {status}")
+            (answered if status == 201 else refused).append(f"v{turn}")
+            if len(refused) >= 20:
+                break
+        must(refused, "a full database refused nothing")
+        names = {vm["request"]["name"] for vm in service.ask("list")}
+        must(names == set(answered), f"{names ^ set(answered)}: answered and not there, or refused and there")
+        ballast.unlink()
+        for name in refused:
+            until(f"{name} is made", lambda: request(name) in (200, 201))
+        until("all of them run", lambda: all(vm["state"] == "running" for vm in service.ask("list")))
+        must(not (service.ask("audit") or {"database": ["no answer"]})["database"], "the database contradicts itself")
+        print(f"postgres: a full disk: {len(answered)} answered, {len(refused)} refused whole, all of them made afterwards")
+    finally:
+        if service.process:
+            service.kill(signal.SIGTERM)
+        server.sql("DROP DATABASE IF EXISTS small WITH (FORCE)")
+        server.sql("DROP TABLESPACE IF EXISTS small")
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--longma", type=pathlib.Path, help="the command: also tests two services")
@@ -188,6 +246,7 @@ def main():
         subprocess.run(tests, cwd=ROOT, check=True, env={**os.environ, "LONGMA_TEST_POSTGRES": server.url}, timeout=1800)
         if arguments.longma:
             two_services(arguments.longma.resolve(), server, folder, arguments.kills)
+            full_database(arguments.longma.resolve(), server, folder)
     return 0
 
 

@@ -24,6 +24,26 @@ fn percentile(sorted: &[Duration], part: f64) -> f64 {
     sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
 }
 
+/// How long the disk takes to make a page durable, with nothing else under way by us: no answer comes sooner.
+fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
+    use std::os::unix::fs::FileExt;
+    let path = folder.join("syncs");
+    let file = std::fs::File::create(&path).expect("the folder takes a file");
+    file.write_all_at(&vec![1; 1 << 20], 0).and_then(|()| file.sync_all()).expect("there is room");
+    let sync = |turn: u64| {
+        let began = Instant::now();
+        file.write_all_at(&[turn as u8; 8192], turn % 128 * 8192)
+            .and_then(|()| file.sync_all())
+            .expect("it syncs");
+        began.elapsed()
+    };
+    let mut taken: Vec<Duration> = (0..500).map(sync).collect();
+    taken.sort_unstable();
+    // A file that stays does no harm.
+    let _ = std::fs::remove_file(path);
+    taken
+}
+
 fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
     let machine = Machine::open("hygon-8node").expect("a built-in machine");
     fleet::hosts(&machine, count).expect("it states its memory")
@@ -95,6 +115,7 @@ pub fn durable(
     for host in hosts_to_measure(hosts) {
         store.put_host(&host, percent).expect("a good host");
     }
+    let syncs = bare_syncs(folder);
     let mut allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
     let mut number = 0u64;
     let mut next = move |allocator: &mut Allocator| {
@@ -124,20 +145,27 @@ pub fn durable(
     waiting.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
     let pace = Duration::from_secs_f64(1.0 / (rate * 0.7));
     let mut latencies = Vec::new();
-    let mut under_way: VecDeque<(Instant, _)> = VecDeque::new();
+    // Of each answer: how late it was begun, how long it was decided, how long it took to be durable and seen.
+    let mut stages: [Vec<Duration>; 3] = Default::default();
+    let mut under_way: VecDeque<(Instant, Instant, _)> = VecDeque::new();
     let start = Instant::now();
     let mut due = start;
     while start.elapsed().as_secs_f64() < seconds {
         if Instant::now() >= due {
+            let began = Instant::now();
             if let Ok(begun) = next(&mut allocator) {
-                under_way.push_back((due, begun));
+                let decided = Instant::now();
+                stages[0].push(began - due);
+                stages[1].push(decided - began);
+                under_way.push_back((due, decided, begun));
             }
             due += pace;
         }
-        while under_way.front().is_some_and(|(_, b)| b.is_answered()) {
-            if let Some((at, begun)) = under_way.pop_front() {
+        while under_way.front().is_some_and(|(_, _, b)| b.is_answered()) {
+            if let Some((at, decided, begun)) = under_way.pop_front() {
                 allocator.finish(begun).expect("it is durable");
                 latencies.push(at.elapsed());
+                stages[2].push(decided.elapsed());
             }
         }
         if Instant::now() < due {
@@ -146,11 +174,16 @@ pub fn durable(
         }
     }
     latencies.sort_unstable();
+    stages.iter_mut().for_each(|stage| stage.sort_unstable());
+    let parts =
+        |sorted: &[Duration]| json!([0.5, 0.99, 0.999, 1.0].map(|part| percentile(sorted, part).round()));
     let check = store.check().expect("the database reads");
     assert!(check.is_empty(), "{check:?}");
     json!({
         "hosts": hosts, "window": window, "durable_a_second": fastest.round(), "load_a_second": (rate * 0.7).round(),
         "p50_us": percentile(&latencies, 0.5), "p99_us": percentile(&latencies, 0.99),
         "p999_us": percentile(&latencies, 0.999), "answers": latencies.len(), "most_memory_mib": memory_mib().1,
+        "bare_sync_us": parts(&syncs), "late_us": parts(&stages[0]), "decided_us": parts(&stages[1]),
+        "durable_us": parts(&stages[2]),
     })
 }

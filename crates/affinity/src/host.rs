@@ -8,6 +8,7 @@ use longma_topology::{CpuPlace, Sysfs};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -85,27 +86,45 @@ pub struct Tree {
     root: PathBuf,
     has_drivers: bool,
     ends_with_writer: bool,
+    /// A process whose network namespace its drivers are in; this process's if none.
+    namespace: Option<u32>,
 }
 
 impl Tree {
     /// The host that this program runs on.
     pub fn live() -> Self {
-        Self { root: "/".into(), has_drivers: true, ends_with_writer: false }
+        Self { root: "/".into(), has_drivers: true, ends_with_writer: false, namespace: None }
     }
 
     /// A tree recorded on another host: it has no drivers.
     pub fn recorded(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), has_drivers: false, ends_with_writer: false }
+        Self { root: root.into(), has_drivers: false, ends_with_writer: false, namespace: None }
     }
 
     /// This host as `process` sees it, which ends with this process.
     pub fn of_child(process: u32) -> Self {
         let root = format!("/proc/{process}/root").into();
-        Self { root, has_drivers: false, ends_with_writer: true }
+        Self { root, has_drivers: false, ends_with_writer: true, namespace: Some(process) }
     }
 
     fn with_drivers<T>(&self, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if self.has_drivers { ask() } else { Err(io::ErrorKind::Unsupported.into()) }
+    }
+}
+
+impl Tree {
+    /// Asks a driver in the namespace that the tree shows.
+    fn in_namespace<T: Send>(&self, ask: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let Some(process) = self.namespace else { return self.with_drivers(ask) };
+        let entered = || {
+            let namespace = fs::File::open(format!("/proc/{process}/ns/net"))?;
+            let kind = rustix::thread::LinkNameSpaceType::Network;
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(kind))?;
+            ask()
+        };
+        // A thread of its own: this one stays where it is.
+        std::thread::scope(|scope| scope.spawn(entered).join())
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that asks the driver has failed")))
     }
 }
 
@@ -136,11 +155,11 @@ impl Host for Tree {
     }
 
     fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
-        self.with_drivers(|| ethtool::get(interface, fact))
+        self.in_namespace(|| ethtool::get(interface, fact))
     }
 
     fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
-        self.with_drivers(|| ethtool::set(interface, fact, value))
+        self.in_namespace(|| ethtool::set(interface, fact, value))
     }
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {

@@ -23,6 +23,7 @@ pub mod steering;
 pub mod sweep;
 pub mod threads;
 pub mod tune;
+pub mod vary;
 pub mod watch;
 
 /// The README's example is a test.

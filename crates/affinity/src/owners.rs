@@ -42,10 +42,13 @@ impl Owners {
             wanted.iter().copied().filter(|inode| is_missing(self, inode)).collect();
         // Who has one connection often opens the next.
         let familiar: BTreeSet<u32> = self.known.values().map(|owner| owner.process).collect();
-        let all = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
+        // A list of all processes is costly, and mostly nobody is missing.
         let others: Vec<u32> = match missing.is_empty() {
             true => Vec::new(),
-            false => all.filter(|process| !familiar.contains(process)).collect(),
+            false => {
+                let all = host.names("proc").into_iter().filter_map(|name| name.parse().ok());
+                all.filter(|process| !familiar.contains(process)).collect()
+            }
         };
         // The youngest have the newest connections.
         for process in familiar.into_iter().chain(others.into_iter().rev()).take(MOST_PROCESSES) {

@@ -50,6 +50,12 @@ pub enum Setting {
     HostFlows,
     /// Bytes of a packet of an interface.
     Mtu(Interface),
+    /// Whether threads see to an interface's queues instead of softirq: 0 or 1.
+    Threaded(Interface),
+    /// Microseconds that a read looks for packets itself.
+    BusyRead,
+    /// Microseconds that poll and select look for packets themselves.
+    BusyPoll,
     /// The governor of a CPU's frequency.
     Governor(u32),
     /// An offload, ring or delay of a driver.
@@ -120,6 +126,9 @@ impl Setting {
             Self::Xps { interface, queue: number } => queue(interface, "tx", number, "xps_cpus"),
             Self::HostFlows => Some("proc/sys/net/core/rps_sock_flow_entries".into()),
             Self::Mtu(interface) => Some(format!("sys/class/net/{interface}/mtu")),
+            Self::Threaded(interface) => Some(format!("sys/class/net/{interface}/threaded")),
+            Self::BusyRead => Some("proc/sys/net/core/busy_read".into()),
+            Self::BusyPoll => Some("proc/sys/net/core/busy_poll".into()),
             Self::Governor(cpu) => Some(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
             Self::Driver { .. } | Self::Thread { .. } => None,
         }

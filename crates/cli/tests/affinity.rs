@@ -179,3 +179,129 @@ fn a_check_of_a_recorded_tree_says_what_is_missing() {
     assert!(said.contains("CPUs 2-3 are offline") && said.contains("systemctl stop irqbalance"), "{said}");
     assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
 }
+
+/// Two CPUs have four pairs: each is measured once, twice, and as often as is asked for.
+#[test]
+fn advice_is_measured_in_rounds() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let words = ["advise", "--lab", "--seconds", "1", "--repeats", "3", "--format", "json", "--journal"];
+    let mut advise = AFFINITY.command(&[&words[..], &[journal.to_str().unwrap()]].concat());
+    with_its_test(&mut advise);
+    let output = advise.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["measured"]["choice"]["gbps"].as_array().unwrap().len(), 3, "{told}");
+    assert_eq!(told["pair"], told["measured"]["choice"]["pair"]);
+}
+
+/// On a terminal of its own (script(1)): `show` renews its picture, q and Ctrl-C end it, and the terminal is as it was.
+#[test]
+fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
+    let longma = env!("CARGO_BIN_EXE_longma");
+    if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return eprintln!("left out: it needs script(1)");
+    }
+    for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
+        let inner = format!("stty -g; {longma} affinity show --interface lo; echo ended $?; stty -g");
+        let mut command = Command::new("timeout");
+        command.args(["60", "script", "--quiet", "--return", "--command", &inner, "/dev/null"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        child.stdin.as_mut().unwrap().write_all(key).unwrap();
+        let said = text(&child.wait_with_output().unwrap().stdout);
+        assert!(said.contains(status), "{said:?}");
+        let (before, rest) = said.split_once("\x1b[?1049h\x1b[?25l").unwrap();
+        let (shown, after) = rest.split_once("\x1b[?25h\x1b[?1049l").unwrap();
+        // Several pictures, each over the one before.
+        assert!(shown.matches("APPLICATIONS").count() >= 2 && shown.contains("SOFTIRQ"), "{shown:?}");
+        let settings =
+            |part: &str| part.lines().rfind(|line| line.matches(':').count() > 10).map(String::from);
+        assert!(settings(before).is_some() && settings(before) == settings(after), "{said:?}");
+    }
+    let once = AFFINITY.success(&["show", "--interface", "lo", "--once"]);
+    assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
+}
+
+/// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond the link's 40 Gb/s.
+#[test]
+fn a_modelled_sweep_says_what_cycles_go_to() {
+    let words =
+        "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 7,1 --format json";
+    let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let pairs = told["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 2);
+    for pair in pairs {
+        let gbps = pair["gbps"].as_f64().unwrap();
+        assert!((30.0..40.0).contains(&gbps), "{pair}");
+        let stages = pair["cycles by stage, M/Gbit"].as_object().unwrap();
+        let of = |name: &str| stages[name].as_f64().unwrap();
+        let all: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();
+        assert!((all - pair["costs"]["cycles, M/Gbit"].as_f64().unwrap()).abs() < 1e-6, "{pair}");
+        // Some that waited in the socket had been through the protocol before.
+        assert!((34.0..46.0).contains(&of("rest of a frame")), "{pair}");
+        assert!(of("copy") > 5.0 && of("driver") > 2.0 && of("protocol") > 2.0, "{pair}");
+        // What belongs to nothing that is named would be here.
+        assert!(of("the program") < 0.2 * all, "{pair}");
+    }
+}
+
+/// Offloads and packet sizes are varied on an interface of the test's own, and put back at the end, and after SIGKILL by `restore`.
+#[test]
+fn what_is_varied_is_put_back_also_after_sigkill() {
+    if !can_sweep() {
+        return;
+    }
+    let network = Network::new("v");
+    // What `check` says of the offload, which it reads from the driver: nothing where it is on.
+    let gro = || {
+        let said = text(&network.longma(&["check", "--interface", "in0"]).output().unwrap().stdout);
+        let lines: Vec<&str> = said.lines().filter(|line| line.to_lowercase().contains("gro ")).collect();
+        lines.concat()
+    };
+    let state = || (network.settings(), gro());
+    let before = state();
+    assert!(!before.1.is_empty(), "a veth pair has it off at first");
+    let file = network.path("varied.jsonl");
+    let sweep = |repeats: &str, more: &[&str]| {
+        let words =
+            ["sweep", "--interface", "in0", "--connect", "198.18.1.1", "--cpus", "0", "--seconds", "1"];
+        let mut command = network.longma(&words);
+        command.args(["--vary", "mtu=1300,1400", "--vary", "gro=1,0", "--repeats", repeats]).args(more);
+        command.arg("--output").arg(&file);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut killed = sweep("20", &[]);
+    let begin = std::time::Instant::now();
+    while text(&network.inside("cat /sys/class/net/in0/mtu").stdout).trim() == "1500" {
+        assert!(begin.elapsed().as_secs() < 60, "nothing is varied");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    signal(&killed, libc::SIGKILL);
+    killed.wait().unwrap();
+    assert_ne!(state(), before);
+    assert!(network.longma(&["restore"]).output().unwrap().status.success());
+    assert_eq!(state(), before);
+    let whole = sweep("1", &["--format", "json"]).wait_with_output().unwrap();
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert_eq!(state(), before);
+    let told: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(
+        (told["variants"].as_array().unwrap().len(), told["effects"].as_array().unwrap().len()),
+        (4, 2)
+    );
+    let report = network.longma(&["report"]).arg(&file).output().unwrap();
+    assert!(text(&report.stdout).contains("gro") && text(&report.stdout).contains("What a setting changes"));
+    let advice = network.longma(&["advise", "--results"]).arg(&file).output().unwrap();
+    assert!(text(&advice.stdout).contains("mtu=1"), "{advice:?}");
+    let page = network.path("varied.html");
+    assert!(network.longma(&["report", "--html"]).arg(&page).arg(&file).output().unwrap().status.success());
+    assert!(std::fs::read_to_string(page).unwrap().contains("Of 4 variants"));
+    let refused = AFFINITY.failure(&["sweep", "--lab", "--vary", "rfs=0,64"]);
+    assert!(refused.contains("whole host's"), "{refused}");
+}

@@ -248,7 +248,7 @@ fn another_hand_on_the_queue_is_seen_and_keeps_it() {
     assert_eq!(network.rps(), 3);
 }
 
-/// Its CPU time over a while with 1,000 connections over the loopback, some of them busy. LONGMA_TUNE_SECONDS says how long.
+/// Its CPU time over a while with 1,000 flows from another host, some of them busy. LONGMA_TUNE_SECONDS says how long.
 #[test]
 fn a_thousand_flows_cost_little_cpu_time() {
     if !can_tune() {
@@ -260,15 +260,16 @@ fn a_thousand_flows_cost_little_cpu_time() {
         return eprintln!("left out: a thousand flows need 4,000 descriptors");
     }
     let network = Network::bare("c");
-    let here = network.names[0].clone();
+    let [here, there] = network.names.clone();
     let stop = Arc::new(AtomicBool::new(false));
     let (asked, (ready, is_ready)) = (stop.clone(), std::sync::mpsc::channel());
     let flows = std::thread::spawn(move || {
+        enter(&there);
+        let listener = TcpListener::bind("198.18.1.1:0").unwrap();
         enter(&here);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let pair = |_| {
-            let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            (sender, listener.accept().unwrap().0)
+            let receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (listener.accept().unwrap().0, receiver)
         };
         let mut pairs: Vec<(TcpStream, TcpStream)> = (0..1000).map(pair).collect();
         ready.send(()).unwrap();
@@ -282,7 +283,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
         }
     });
     is_ready.recv_timeout(PATIENCE).unwrap();
-    let words = ["tune", "--interface", "lo", "--dry-run", "--for", &seconds, "--format", "json"];
+    let words = ["tune", "--interface", "in0", "--dry-run", "--for", &seconds, "--format", "json"];
     let output = network.longma(&words).output().unwrap();
     stop.store(true, Ordering::Relaxed);
     flows.join().unwrap();
@@ -291,8 +292,7 @@ fn a_thousand_flows_cost_little_cpu_time() {
     let last: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let why = last["why"].as_str().unwrap();
     println!("{why}");
-    // Both ends of each are here.
-    assert!(why.contains("up to 2000 flows"), "{why}");
+    assert!(why.contains("up to 1000 flows"), "{why}");
     let percent: f64 = why.rsplit_once("time, ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
     // A build without optimisation takes several times as long, and is not what is promised.
     assert!(percent < if cfg!(debug_assertions) { 5.0 } else { 0.5 }, "{why}");

@@ -14,6 +14,7 @@ fn guest(name: &str) -> PathBuf {
 /// What a run printed, and what it counted.
 struct Counted {
     printed: String,
+    said: String,
     result: Value,
 }
 
@@ -48,6 +49,7 @@ fn run(options: &[&str], program: &[&str]) -> Counted {
     let text = std::fs::read(&path).expect("the result is there");
     Counted {
         printed: String::from_utf8_lossy(&run.stdout).into_owned(),
+        said: String::from_utf8_lossy(&run.stderr).into_owned(),
         result: serde_json::from_slice(&text).expect("it is JSON"),
     }
 }
@@ -112,6 +114,62 @@ fn a_region_begins_with_warm_caches_unless_one_asks_for_cold_ones() {
     assert!(warm.figure("run.cycles") < cold.figure("run.cycles"));
     // What warms is not counted.
     assert_eq!(warm.figure("core0.class.store"), cold.figure("core0.class.store"));
+}
+
+#[test]
+fn everything_before_a_region_can_warm_the_caches_while_it_runs() {
+    let chase = ["load_latency", "4096", "16384"];
+    for level in
+        [&["--level", "cache"][..], &["--level", "timing"], &["--level", "timing", "--core", "in-order"]]
+    {
+        let run = |warm: &str| run(&[level, &["--roi", "--warm", warm]].concat(), &chase);
+        let (all, cold) = (run("all"), run("0"));
+        assert_eq!((&all.printed, all.instructions()), (&cold.printed, cold.instructions()));
+        let from_memory = |counted: &Counted| counted.figure("core0.data.memory");
+        assert!(from_memory(&all) < from_memory(&cold) / 20.0, "{level:?}: {}", from_memory(&all));
+        assert_eq!(
+            all.figure("core0.class.store"),
+            cold.figure("core0.class.store"),
+            "what warms is not counted"
+        );
+    }
+    let longma = env!("CARGO_BIN_EXE_longma");
+    let refused = Command::new(longma).args(["run", "--roi", "--warm", "much", "x"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("whole number, or `all`"), "{said}");
+}
+
+/// A NIC that goes on while its host's clock jumps has brought more than its line carries.
+#[test]
+fn a_device_at_work_brings_no_more_than_its_line_carries_while_the_caches_are_warmed() {
+    let receive = |warm: &str| {
+        run(
+            &[
+                "--level",
+                "timing",
+                "--machine",
+                "sandybridge-2x6",
+                "--roi",
+                "--warm",
+                warm,
+                "--wire",
+                "eth0,tcp,bytes=32000000,message=131072,mss=8960",
+                "--env=flow=1",
+                "--env=application=2",
+                "--env=begin=14000000",
+                "--env=settle=6000000",
+                "--env=bytes=24000000",
+                "--env=path=3000",
+            ],
+            &["flow_receive-lasx", "eth0"],
+        )
+    };
+    let (all, cold) = (receive("all"), receive("0"));
+    // 128 KiB are read at once, which is 3 % of what is measured.
+    let gbps: f64 = all.said.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok()).unwrap();
+    assert!((37.0..41.2).contains(&gbps), "{gbps}");
+    let reads = |counted: &Counted| counted.figure("memory.line_reads");
+    assert!(reads(&all) < reads(&cold) / 4.0, "{} of {}", reads(&all), reads(&cold));
 }
 
 #[test]

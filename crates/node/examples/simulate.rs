@@ -19,7 +19,7 @@ use longma_guest::host::locks::Mutex;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::devices::{TcpOptions, WireEnd};
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
-use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation};
+use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation, Warm};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
 use longma_sim::{Duration, Region, Time};
 use longma_topology::Machine;
@@ -88,7 +88,7 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
         host: 0,
         level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
         region: if wanted.region { Region::OfInterest } else { Region::Whole },
-        warm_instructions: 0,
+        warm: Warm::Last(0),
         placement: Policy::default(),
         seed: wanted.seed,
         restored_at: None,

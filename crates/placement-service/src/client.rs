@@ -54,7 +54,12 @@ pub struct Client {
     agent: ureq::Agent,
     url: String,
     authorization: String,
+    /// Which machine's agent asks.
+    machine: Option<String>,
 }
+
+/// The header in which an agent says which machine it is on.
+pub(crate) const MACHINE: &str = "longma-machine";
 
 /// A name as a part of a path.
 pub fn part(name: &str) -> String {
@@ -90,7 +95,21 @@ impl Client {
             .timeout_global(Some(PATIENCE))
             .tls_config(tls.build())
             .build();
-        Ok(Self { agent: config.into(), url, authorization: format!("Bearer {}", access.token) })
+        let authorization = format!("Bearer {}", access.token);
+        Ok(Self { agent: config.into(), url, authorization, machine: None })
+    }
+
+    /// The same client for the agent of a machine that is known by `machine`, letters and digits.
+    pub fn of_machine(self, machine: &str) -> Self {
+        Self {
+            machine: Some(machine.chars().filter(|c| c.is_ascii_alphanumeric()).take(64).collect()),
+            ..self
+        }
+    }
+
+    /// Whether it says which machine's agent it is of.
+    pub(crate) fn is_of_a_machine(&self) -> bool {
+        self.machine.is_some()
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
@@ -114,6 +133,9 @@ impl Client {
             .header("authorization", &self.authorization);
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
+        }
+        if let Some(machine) = &self.machine {
+            request = request.header(MACHINE, machine);
         }
         let answered = match body {
             Some(body) => {

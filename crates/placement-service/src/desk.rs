@@ -13,7 +13,7 @@ use longma_placement::inventory::HostStatus;
 use longma_placement::monitor::{Change, Monitor, Threshold};
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
 use longma_placement::switcher::{SwitchPolicy, Switcher};
-use longma_placement::{Placement, Store};
+use longma_placement::{CpuSet, Host, Placement, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 /// After so long without a word of its agent a host takes no more virtual machines.
-const SILENCE: Duration = Duration::from_secs(30);
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// How often it is written down that an agent was heard of.
 const NOTING: Duration = Duration::from_secs(10);
 /// Longest time that an agent's report waits for something to do.
@@ -32,6 +32,18 @@ const TOKEN_REFRESH: Duration = Duration::from_secs(1);
 /// Sampled about every two seconds, so raised after ten.
 const CPU: Threshold = Threshold { raise: 0.95, clear: 0.85, samples: 5 };
 const MEMORY: Threshold = Threshold { raise: 0.95, clear: 0.90, samples: 5 };
+
+/// What is gone of a host, as its agent found it last.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub found: Arc<Host>,
+    /// CPUs that are some virtual machine's own.
+    pub own_cpus: CpuSet,
+    /// Each a sentence.
+    pub said: Vec<String>,
+    /// When a virtual machine was moved off them last.
+    pub moved: Option<Instant>,
+}
 
 /// What is known of a host beside the store.
 #[derive(Debug)]
@@ -47,10 +59,21 @@ pub(crate) struct HostDesk {
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
     pub foreign: Vec<String>,
+    /// The machine whose agent speaks for the host, and when it did last.
+    pub holder: Option<(String, Instant)>,
+    /// When another machine's agent was refused last.
+    pub refused: Option<Instant>,
+    /// What is promised there and gone.
+    pub lost: Option<Lost>,
     switcher: Switcher,
 }
 
 impl HostDesk {
+    /// What its agent could not do, and what is gone under what is promised.
+    pub fn all_problems(&self) -> Vec<String> {
+        self.problems.iter().chain(self.lost.iter().flat_map(|lost| &lost.said)).cloned().collect()
+    }
+
     fn new() -> Self {
         Self {
             generation: watch::Sender::new(1),
@@ -62,6 +85,9 @@ impl HostDesk {
             audited: None,
             problems: Vec::new(),
             foreign: Vec::new(),
+            holder: None,
+            refused: None,
+            lost: None,
             switcher: Switcher::new(SwitchPolicy::default()),
         }
     }
@@ -286,6 +312,7 @@ impl Desk {
         if !report.load.is_empty() {
             self.take_load(host, report.load)?;
         }
+        self.mend(host)?;
         if !report.vm_cpus.is_empty() {
             self.even_out(host, report.vm_cpus)?;
         }
@@ -348,6 +375,7 @@ impl Desk {
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
         for stored in self.store.hosts()? {
             let name = &stored.host.name;
+            self.forget_second_agent(name)?;
             let (heard, elsewhere) = self.host(name, |h| {
                 if h.elsewhere.is_none_or(|known| known.0 != stored.seen_at) {
                     h.elsewhere = Some((stored.seen_at, Instant::now()));

@@ -11,6 +11,7 @@ mod desk;
 mod home;
 pub mod libvirt;
 mod listen;
+mod lost;
 mod metrics;
 mod refusal;
 mod serve;

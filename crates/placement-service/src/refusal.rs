@@ -46,6 +46,15 @@ impl Refusal {
             StoreError::KeyReused => Self::new(422, "key used already", said),
             StoreError::Quota { .. } => Self::new(403, "over the quota", said),
             StoreError::Unknown { .. } => Self::new(404, "not found", said),
+            StoreError::Busy(_) => {
+                log(&said);
+                Self::new(503, "busy", "nothing was done: others change the database; try again".into())
+            }
+            StoreError::Full(_) => {
+                log(&said);
+                let detail = "nothing was done: make room where the database is, then ask again".into();
+                Self::new(507, "the database is full", detail)
+            }
             StoreError::Format(_) | StoreError::Database(_) => {
                 log(&said);
                 // A commit whose answer was lost may have been made.

@@ -98,6 +98,16 @@ fn one_key_is_one_virtual_machine() {
 }
 
 #[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let service = service();
+    let body = |vcpus: &str| format!(r#"{{"name":"a","vcpus":{vcpus},"memory_mib":64.0}}"#);
+    assert_eq!(service.admin_status("POST", "/v1/vms", &body("2.5")), 422);
+    assert_eq!(service.admin_status("POST", "/v1/vms", &body("1e300")), 422);
+    assert_eq!(service.admin_status("POST", "/v1/vms", &body("2.0")), 201);
+    assert_eq!(service.admin.get::<Vm>("/v1/vms/a").unwrap().request.vcpus, 2);
+}
+
+#[test]
 fn lists_come_page_by_page_and_events_as_they_happen() {
     let service = service();
     let (seen, was_seen) = channel();

@@ -138,7 +138,7 @@ fn no_body_that_is_json_brings_an_error_of_the_services_own_or_ends_it() {
             let token = if of_agents { &agent } else { &service.access.token };
             let headers = format!("authorization: Bearer {token}\r\ncontent-type: application/json\r\n");
             let path = path.replace("{vm}", "1").replace("{host}", if of_agents { "h2" } else { "h1" });
-            let path = path.replace("{tenant}", "t").replace("{token}", "x");
+            let path = path.replace("{tenant}", "t").replace("{name}", "x");
             for _ in 0..BODIES {
                 let mut body = described(&document, schema, &mut chance, 0);
                 (0..1 + chance.below(2)).for_each(|_| spoil(&mut body, &mut chance));

@@ -199,6 +199,8 @@ fn bodies_that_are_no_requests_are_refused_with_the_reason() {
     ] {
         assert_eq!(post(wrong), 422, "{wrong:?}");
     }
+    assert_eq!(post(r#"["a","default",1,64]"#), 422, "a list of the fields");
+    assert_eq!(service.admin_status("PUT", "/v1/tenants/t/quota", "[1,2,3]"), 422, "a list of the fields");
     assert_eq!(post(r#"{"name":"a","vcpus":1,"memory_mib":64,"hugepages":true}"#), 422, "an unknown key");
     assert_eq!(post(r#"{"name":"a","vcpus":1,"memory_mib":18446744073709551615}"#), 422);
     assert_eq!(post(&"[".repeat(100_000)), 400, "deep");

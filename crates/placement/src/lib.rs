@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;
+pub mod lost;
 pub mod monitor;
 pub mod name;
 pub mod placement;

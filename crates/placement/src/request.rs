@@ -39,6 +39,7 @@ pub enum MemoryPolicy {
     Preferred {
         /// Farthest node that may be used: 10 is the own node; 255 is any.
         #[serde(default = "any_distance")]
+        #[cfg_attr(feature = "openapi", schema(minimum = 10, maximum = 255))]
         within_distance: u32,
     },
 }
@@ -103,6 +104,7 @@ pub enum Level {
 #[serde(deny_unknown_fields)]
 pub struct Membership {
     /// The group's name.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     pub group: String,
     /// What this virtual machine wants of the others, whatever they want of it.
     pub relation: Relation,
@@ -150,13 +152,17 @@ pub enum Boot {
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Its name, unique in its tenant while it lives.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     pub name: String,
     /// Whose it is.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"))]
     #[serde(default = "default_tenant")]
     pub tenant: String,
     /// Virtual CPUs, at least 1.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1024))]
     pub vcpus: u32,
     /// Memory in MiB, at least 1.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16777216))]
     pub memory_mib: u64,
     /// Binding of CPUs.
     #[serde(default)]
@@ -165,9 +171,11 @@ pub struct Request {
     #[serde(default)]
     pub memory: MemoryPolicy,
     /// Size of its huge pages in KiB; none for ordinary pages.
+    #[cfg_attr(feature = "openapi", schema(minimum = 64, maximum = 16777216))]
     #[serde(default)]
     pub huge_page_kib: Option<u32>,
     /// Virtual NUMA nodes, each on a physical node of its own; none for as few as will do.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16))]
     #[serde(default)]
     pub virtual_nodes: Option<u32>,
     /// Place of the emulator's threads.

@@ -22,6 +22,7 @@ use crate::host::{Host, HostError, NodeLoad};
 use crate::inventory::{HostStatus, Inventory, TakeError};
 use crate::placement::Placement;
 use crate::request::{Invalid, Request};
+use baseline::Fitting;
 use demand::Demand;
 use fit::{Fit, Rules, fit};
 use groups::GroupRules;
@@ -88,6 +89,8 @@ pub struct Scheduler {
     inventory: Inventory,
     policy: Policy,
     rankings: Rankings,
+    /// For the strategies of others only.
+    fitting: Fitting,
     random: u64,
 }
 
@@ -97,8 +100,17 @@ impl Scheduler {
         Self {
             inventory: Inventory::new(policy.overcommit_percent),
             rankings: Rankings::new(policy.rankings),
+            fitting: Fitting::default(),
             policy,
             random: seed,
+        }
+    }
+
+    /// Notes that a host changed.
+    fn changed(&mut self, host: usize) {
+        self.rankings.changed(host);
+        if self.policy.strategy != Strategy::Numa {
+            self.fitting.changed(host);
         }
     }
 
@@ -118,7 +130,7 @@ impl Scheduler {
     /// If the description does not hold together.
     pub fn put_host(&mut self, host: &Host) -> Result<(), HostError> {
         let at = self.inventory.put_host(host)?;
-        self.rankings.changed(at);
+        self.changed(at);
         Ok(())
     }
 
@@ -133,7 +145,7 @@ impl Scheduler {
     ) -> Result<(), TakeError> {
         let unknown = || TakeError { host: name.into(), problem: "is not known".into() };
         let at = self.inventory.empty_host(name).ok_or_else(unknown)?;
-        self.rankings.changed(at);
+        self.changed(at);
         for placement in placements {
             if let Err(error) = self.inventory.take(placement) {
                 self.inventory.hosts[at].status = HostStatus::Down;
@@ -148,7 +160,7 @@ impl Scheduler {
         let Some(at) = self.inventory.find(host) else { return false };
         if self.inventory.hosts[at].status != status {
             self.inventory.hosts[at].status = status;
-            self.rankings.changed(at);
+            self.changed(at);
         }
         true
     }
@@ -157,7 +169,7 @@ impl Scheduler {
     pub fn set_load(&mut self, host: &str, loads: &[NodeLoad]) -> bool {
         let Some(at) = self.inventory.find(host) else { return false };
         if self.inventory.set_load(at, loads) {
-            self.rankings.changed(at);
+            self.changed(at);
         }
         true
     }
@@ -168,7 +180,7 @@ impl Scheduler {
     /// If any of it is taken; then nothing changes.
     pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let at = self.inventory.take(placement)?;
-        self.rankings.changed(at);
+        self.changed(at);
         Ok(())
     }
 
@@ -178,7 +190,7 @@ impl Scheduler {
     /// If it was not taken.
     pub fn give(&mut self, placement: &Placement) -> Result<(), TakeError> {
         let at = self.inventory.give(placement)?;
-        self.rankings.changed(at);
+        self.changed(at);
         Ok(())
     }
 

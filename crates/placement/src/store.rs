@@ -245,6 +245,12 @@ pub enum StoreError {
     /// The file is of another version or of another program.
     #[error("{0}")]
     Format(String),
+    /// Others were in the way again and again; nothing was done.
+    #[error("the database is busy: {0}")]
+    Busy(String),
+    /// There is no room where the database is; nothing was done.
+    #[error("the database is full: {0}")]
+    Full(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),

@@ -174,3 +174,97 @@ fn one_that_is_stopped_in_the_middle_keeps_others_waiting_for_a_while_only() {
         store.raise_alarm("h", None, "cpu", 1.0).expect("the server ends who has the lock and is silent");
     });
 }
+
+/// Lets statements on `vms` fail as one does that cannot be serialized, `times` in all; also those that are undone count.
+fn fail_to_serialize(database: &Database, times: u32, at_commit: bool) -> postgres::Client {
+    let mut client = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
+    let trigger = if at_commit { "CONSTRAINT TRIGGER" } else { "TRIGGER" };
+    let when = if at_commit { "DEFERRABLE INITIALLY DEFERRED" } else { "" };
+    let sql = format!(
+        "CREATE SEQUENCE failures;
+        CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('failures') <= {times} THEN
+                RAISE EXCEPTION 'could not serialize access' USING ERRCODE = '40001';
+            END IF;
+            RETURN NEW;
+        END $$;
+        CREATE {trigger} fails AFTER INSERT ON vms {when} FOR EACH ROW EXECUTE FUNCTION fail();"
+    );
+    client.batch_execute(&sql).unwrap();
+    client
+}
+
+fn failures(client: &mut postgres::Client) -> i64 {
+    client.query_one("SELECT last_value FROM failures", &[]).unwrap().get(0)
+}
+
+#[test]
+fn a_transaction_that_cannot_be_serialized_is_made_anew_with_all_that_is_in_it() {
+    for at_commit in [false, true] {
+        on_server(|database, _| {
+            let store = database.open();
+            store.put_host(&host("h"), 200).unwrap();
+            let mut client = fail_to_serialize(database, 5, at_commit);
+            let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+            // Those that wait together are in one transaction.
+            let begun: Vec<_> = (0..20)
+                .map(|v| {
+                    allocator.begin(&Request::new(&format!("v{v}"), 1, 64), Some(&format!("k{v}"))).unwrap()
+                })
+                .collect();
+            for one in begun {
+                assert!(!allocator.finish(one).unwrap().replayed, "each was made once");
+            }
+            assert!(failures(&mut client) > 20, "there were some");
+            assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 20);
+            assert_eq!(store.check().unwrap(), Vec::<String>::new());
+            let reserved = store.events(0, 0).unwrap().iter().filter(|e| e.kind == "reserved").count();
+            assert_eq!(reserved, 20, "and told once");
+        });
+    }
+}
+
+#[test]
+fn one_that_never_can_is_given_up_in_time_and_leaves_nothing() {
+    on_server(|database, _| {
+        let store = database.open();
+        store.put_host(&host("h"), 200).unwrap();
+        let mut client = fail_to_serialize(database, u32::MAX, false);
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let begun = std::time::Instant::now();
+        let refused = allocator.place(&Request::new("a", 1, 64), None).unwrap_err().to_string();
+        assert!(refused.contains("busy") && refused.contains("40001"), "{refused}");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(8), "{:?}", begun.elapsed());
+        assert!(failures(&mut client) > 3, "it was tried");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        assert_eq!(
+            allocator.scheduler().inventory().usage("h").unwrap().vms,
+            0,
+            "memory holds nothing either"
+        );
+        client.batch_execute("DROP TRIGGER fails ON vms").unwrap();
+        allocator.place(&Request::new("a", 1, 64), None).unwrap();
+    });
+}
+
+#[test]
+fn a_deadlock_with_somebody_elses_session_is_undone_and_made_anew() {
+    on_server(|database, _| {
+        let store = database.open();
+        store.put_host(&host("h"), 200).unwrap();
+        let mut other = postgres::Client::connect(&database.url(), postgres::NoTls).unwrap();
+        // It waits longer before it looks for a deadlock, so it is the store's session that the server ends the transaction of.
+        other.batch_execute("SET deadlock_timeout = '60s'; BEGIN; SELECT * FROM nodes FOR UPDATE").unwrap();
+        std::thread::scope(|scope| {
+            let placed = scope.spawn(|| {
+                let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+                allocator.place(&Request::new("a", 1, 64), None).map(|reserved| reserved.id)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            other.batch_execute("SELECT pg_advisory_xact_lock(1282436193); COMMIT").unwrap();
+            placed.join().unwrap().unwrap();
+        });
+        assert_eq!(store.vms(&VmQuery::default()).unwrap().len(), 1);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+    });
+}

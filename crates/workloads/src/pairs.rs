@@ -2,6 +2,10 @@
 //! Not the model: each pair is a run of `longma run`, with the guest `flow_receive` between a sender at line rate and a program that reads.
 //! Source: Hanford et al. 2014 for the pairs and the costs; what the model leaves out is in the book's chapter.
 
+mod stages;
+
+pub use stages::STAGES;
+
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -20,8 +24,11 @@ use serde_json::Value;
 const RECEIVER: &[u8] = include_bytes!("../../../guests/prebuilt/loongarch64/flow_receive-lasx");
 /// The largest segment that it takes: packets of 9000 bytes without their headers.
 const SEGMENT_BYTES: u64 = 8960;
-/// What arrives before anything is counted: the first windows, and what waits in the socket when one side is slower.
-const BEFORE_BYTES: u64 = 8_000_000;
+/// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
+/// in the long run.
+const BEFORE_BYTES: u64 = 16_000_000;
+/// What arrives behind that in full detail before the rate is measured: more than the receive buffer, which is filled or emptied by then.
+const SETTLE_BYTES: u64 = 6_000_000;
 /// What is still to come when counting ends: more than a window, so that as much waits then as when it began.
 const AFTER_BYTES: u64 = 8_000_000;
 /// A pair takes some seconds.
@@ -38,7 +45,7 @@ pub struct Sweep<'a> {
     pub pairs: Vec<Pair>,
     /// Cycles of a frame besides the guest's.
     pub frame_cycles: u32,
-    /// Bytes that are counted, of each pair.
+    /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,
     /// The seed of what is random.
     pub seed: u64,
@@ -53,6 +60,8 @@ pub struct Nic {
     pub gbps: f64,
     /// The largest packet, bytes.
     pub mtu: u64,
+    /// The socket that it is attached to; none if the machine file does not say.
+    pub socket: Option<u32>,
 }
 
 /// What one pair gave.
@@ -66,6 +75,8 @@ pub struct Measured {
     pub gbps: f64,
     /// As [`COSTS`] has them.
     pub costs: [f64; COSTS.len()],
+    /// Cycles by [`STAGES`], 10^6 a Gbit; together they are the cost `cycles`.
+    pub stages: [f64; STAGES.len()],
     /// Of the flow's core and of the application's: the part of the time in which it was not idle, and what most of that went to.
     pub busy: [(f64, String); 2],
 }
@@ -119,11 +130,18 @@ fn of_last_caches(all: &Value, names: &[&str]) -> f64 {
 /// It has none with a rate.
 pub fn nic(machine: &Machine) -> Result<Nic, String> {
     let placed = machine.hosts.first().map_or(&[][..], |host| &host.devices);
+    let buses = machine.hosts.first().map_or(&[][..], |host| &host.buses);
+    // On a chip's port, or on a bus that is.
+    let socket = |on: &str| {
+        let port = buses.iter().find(|bus| bus.name == on).map_or(on, |bus| &bus.on);
+        port.split('.').next()?.strip_prefix("chip")?.parse().ok()
+    };
     let ethernet = |device: &str| machine.devices.get(device).and_then(|device| device.ethernet.as_ref());
     let found = placed.iter().find_map(|placed| {
         let ethernet = ethernet(&placed.device)?;
         let gbps = ethernet.rate?.bits_per_second() as f64 * 1e-9;
-        Some(Nic { name: placed.name.clone(), gbps, mtu: ethernet.mtu.map_or(1500, |mtu| mtu.bytes()) })
+        let mtu = ethernet.mtu.map_or(1500, |mtu| mtu.bytes());
+        Some(Nic { name: placed.name.clone(), gbps, mtu, socket: socket(&placed.on) })
     });
     found.ok_or_else(|| {
         format!("{} has no Ethernet device with a rate: add one to the machine file", machine.name)
@@ -196,18 +214,19 @@ fn one(
         format!("--env=flow={}", pair.flow),
         format!("--env=application={}", pair.application),
         format!("--env=begin={BEFORE_BYTES}"),
-        format!("--env=bytes={}", BEFORE_BYTES + sweep.bytes),
+        format!("--env=settle={SETTLE_BYTES}"),
+        format!("--env=bytes={}", BEFORE_BYTES + SETTLE_BYTES + sweep.bytes),
         format!("--env=path={}", sweep.frame_cycles),
     ];
     let mut child = Command::new(sweep.longma)
-        .args(["run", "--level", "timing", "--roi", "--warm", "0", "--quiet", "--machine", sweep.machine])
+        .args(["run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine])
         .args(["--stats-out", &out.path(), "--seed", &sweep.seed.to_string()])
         .args([
             "--wire",
             &format!(
                 "{},tcp,bytes={},message=131072,mss={segment}",
                 nic.name,
-                BEFORE_BYTES + sweep.bytes + AFTER_BYTES
+                BEFORE_BYTES + SETTLE_BYTES + sweep.bytes + AFTER_BYTES
             ),
         ])
         .args(settings)
@@ -219,12 +238,18 @@ fn one(
         .spawn()
         .map_err(failed)?;
     let said = wait(&mut child, stop).map_err(|why| format!("pair {pair}: {why}"))?;
-    let gbps = said.lines().find_map(|line| line.strip_suffix(" Gb/s")?.parse().ok());
-    let gbps: f64 = gbps.ok_or_else(|| format!("pair {pair}: {}", said.trim()))?;
+    let figure = |unit: &str| -> Result<f64, String> {
+        let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
+        found.ok_or_else(|| format!("pair {pair}: {}", said.trim()))
+    };
+    let (gbps, bytes) = (
+        figure(" Gb/s")?,
+        figure(" bytes of interest, the mean of those that arrived and those that were read")?,
+    );
     let mut text = String::new();
     out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text)).map_err(failed)?;
     let result: Value = serde_json::from_str(&text).map_err(|error| format!("pair {pair}: {error}"))?;
-    Ok(evaluate(&result["statistics"], pair, class, gbps))
+    Ok(evaluate(&result, pair, class, (gbps, bytes)))
 }
 
 /// Waits for a run, which is ended after its time or when all is; gives what it said on standard error.
@@ -245,9 +270,12 @@ fn wait(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
     Ok(said)
 }
 
-fn evaluate(all: &Value, pair: Pair, class: Class, gbps: f64) -> Measured {
-    let gbit = gbps * count(all, "run.time") * 1e-12;
-    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit.max(f64::MIN_POSITIVE));
+/// What the statistics of a run say, in which so many bytes were counted.
+fn evaluate(result: &Value, pair: Pair, class: Class, (gbps, bytes): (f64, f64)) -> Measured {
+    let all = &result["statistics"];
+    let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
+    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit);
+    let stages = stages::cycles(result, pair).map(|cycles| cycles / 1e6 / gbit);
     let busy = [pair.flow, pair.application].map(|core| {
         let (cycles, idle) =
             (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
@@ -261,5 +289,5 @@ fn evaluate(all: &Value, pair: Pair, class: Class, gbps: f64) -> Measured {
         let most = most.map_or("-".into(), |(name, _)| name.clone());
         (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
     });
-    Measured { pair, class, gbps, costs, busy }
+    Measured { pair, class, gbps, costs, stages, busy }
 }

@@ -141,6 +141,13 @@ impl Analysis {
     }
 }
 
+/// The runs of the variant whose best pair is the fastest of all variants': all runs, where nothing was varied.
+pub fn fastest(results: &Results) -> Results {
+    let best = |of: &Results| Analysis::of(of).best().map_or(0.0, |best| best.median_gbps);
+    let all = results.variants().into_iter().map(|variant| results.of(&variant));
+    all.max_by(|one, other| best(one).total_cmp(&best(other))).unwrap_or_else(|| results.clone())
+}
+
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

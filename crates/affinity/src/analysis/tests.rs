@@ -67,6 +67,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
             let hardware = [pair.flow, pair.application].map(|cpu| (cpu, counted)).into_iter().collect();
             let rate = Some(Rate { gbps, ..Rate::default() });
             samples.push(Sample {
+                variant: Default::default(),
                 pair,
                 class,
                 repeat,

@@ -13,9 +13,10 @@ use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::places::{Pair, classify};
+use crate::vary::{Knob, Variant};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is counted is the middle of a run: not its start, nor its report.
 const COUNTED: (f64, f64) = (0.15, 0.9);
@@ -25,12 +26,16 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A server may still be at the end of the run before: how often it is asked again, and after how long.
 const BUSY_TRIES: u32 = 20;
 const BUSY_WAIT: Duration = Duration::from_millis(250);
+/// How long a link may be down after one of its settings was changed.
+const LINK_WAIT: Duration = Duration::from_secs(10);
 
 /// Which runs are made, and in which order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The pairs.
     pub pairs: Vec<Pair>,
+    /// What of the interface is varied: each pair is measured under each of these. One without any knob if nothing is.
+    pub variants: Vec<Variant>,
     /// How often each.
     pub repeats: u32,
     /// Decides the order.
@@ -87,19 +92,39 @@ pub enum SweepError {
 const MOST_FAILURES: usize = 3;
 
 impl Plan {
-    /// The runs in their order: every repeat has all pairs, mixed anew, so that what drifts hits all alike.
-    pub fn order(&self) -> Vec<(Pair, u32)> {
+    /// The runs in their order: every repeat has all variants, mixed anew, and each of them all pairs, mixed anew, so that what drifts
+    /// hits all alike. The pairs of a variant come together, since a driver may take its link down for a change.
+    pub fn order(&self) -> Vec<Run> {
         let mut state = self.seed;
         let mut all = Vec::new();
         for repeat in 0..self.repeats {
-            let mut pairs = self.pairs.clone();
-            for last in (1..pairs.len()).rev() {
-                pairs.swap(last, (next(&mut state) % (last as u64 + 1)) as usize);
+            for variant in mixed(&self.variants, &mut state) {
+                let run = |pair: Pair| Run { pair, repeat, variant: variant.clone() };
+                all.extend(mixed(&self.pairs, &mut state).into_iter().map(run));
             }
-            all.extend(pairs.into_iter().map(|pair| (pair, repeat)));
         }
         all
     }
+}
+
+/// One run of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The CPUs.
+    pub pair: Pair,
+    /// Which of the repeats, from 0.
+    pub repeat: u32,
+    /// What of the interface is varied.
+    pub variant: Variant,
+}
+
+/// All in a random order (Fisher and Yates).
+fn mixed<T: Clone>(all: &[T], state: &mut u64) -> Vec<T> {
+    let mut all = all.to_vec();
+    for last in (1..all.len()).rev() {
+        all.swap(last, (next(state) % (last as u64 + 1)) as usize);
+    }
+    all
 }
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
@@ -122,21 +147,26 @@ pub fn run(
     results: &mut ResultFile,
     tell: &mut dyn FnMut(&Sample, usize, usize),
 ) -> Result<Outcome, SweepError> {
-    let done = |pair: Pair, repeat: u32, known: &[Sample]| {
-        known.iter().any(|sample| sample.pair == pair && sample.repeat == repeat && sample.failure.is_none())
+    let is_known = |run: &Run| {
+        let is_same = |sample: &Sample| {
+            (sample.pair, sample.repeat, &sample.variant) == (run.pair, run.repeat, &run.variant)
+        };
+        results.known.iter().any(|sample| is_same(sample) && sample.failure.is_none())
     };
     let order = plan.order();
-    let todo: Vec<_> =
-        order.iter().copied().filter(|(pair, repeat)| !done(*pair, *repeat, &results.known)).collect();
+    let todo: Vec<Run> = order.iter().filter(|run| !is_known(run)).cloned().collect();
     let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
     let mut in_a_row = 0;
-    for (pair, repeat) in &todo {
+    let mut applied = Variant::new();
+    for run in &todo {
         if setup.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             break;
         }
-        setup.header.steering.apply(journal, pair.flow)?;
-        let Some(sample) = measure(setup, *pair, *repeat) else {
+        setup.header.steering.apply(journal, run.pair.flow)?;
+        vary(setup, journal, &applied, &run.variant)?;
+        applied = run.variant.clone();
+        let Some(sample) = measure(setup, run) else {
             outcome.stopped = true;
             break;
         };
@@ -159,9 +189,38 @@ pub fn run(
     Ok(outcome)
 }
 
+/// Makes the interface as `variant` has it, where it is not so already: a driver may take its link down for each change.
+fn vary(
+    setup: &Setup<'_>,
+    journal: &mut Journal<'_>,
+    applied: &Variant,
+    variant: &Variant,
+) -> Result<(), JournalError> {
+    let mut has_changed = false;
+    for (knob, value) in variant {
+        // Steering has just emptied the queues' flow tables.
+        if applied.get(knob) == Some(value) && *knob != Knob::Rfs {
+            continue;
+        }
+        for (setting, text) in knob.settings(&setup.header.nic, *value) {
+            journal.set(&setting, &text)?;
+        }
+        has_changed = true;
+    }
+    let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
+    let begin = Instant::now();
+    while has_changed
+        && begin.elapsed() < LINK_WAIT
+        && setup.host.read(&state).is_ok_and(|state| state == "down")
+    {
+        std::thread::sleep(BUSY_WAIT);
+    }
+    Ok(())
+}
+
 /// One run; none if it was stopped.
-fn measure(setup: &Setup<'_>, pair: Pair, repeat: u32) -> Option<Sample> {
-    let header = setup.header;
+fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
+    let (header, pair) = (setup.header, run.pair);
     let length = Duration::from_secs(header.seconds.into());
     let start = Start {
         words: header.load.words(header.seconds),
@@ -175,7 +234,8 @@ fn measure(setup: &Setup<'_>, pair: Pair, repeat: u32) -> Option<Sample> {
     let mut sample = Sample {
         pair,
         class,
-        repeat,
+        repeat: run.repeat,
+        variant: run.variant.clone(),
         at,
         rate: None,
         failure: None,

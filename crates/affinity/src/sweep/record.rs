@@ -6,6 +6,7 @@ use crate::interface::Nic;
 use crate::load::{Load, Rate};
 use crate::places::{Class, Pair};
 use crate::steering::Steering;
+use crate::vary::Variant;
 use longma_topology::CpuPlace;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,9 @@ pub struct Sample {
     pub class: Class,
     /// Which of the repeats, from 0.
     pub repeat: u32,
+    /// What of the interface was varied, and its values.
+    #[serde(default, skip_serializing_if = "Variant::is_empty")]
+    pub variant: Variant,
     /// When it began, in seconds since 1970.
     pub at: u64,
     /// What the load measured; none if it failed.
@@ -79,7 +83,7 @@ pub struct Results {
 pub struct ResultFile {
     file: File,
     path: PathBuf,
-    /// What it held when it was opened.
+    /// What it holds.
     pub known: Vec<Sample>,
 }
 
@@ -154,6 +158,19 @@ impl Results {
         let (results, _) = parse(path, &mut file)?;
         results.ok_or_else(|| ResultError::Damaged { path: path.into(), line: 1, why: "it is empty".into() })
     }
+
+    /// What was varied, each combination once.
+    pub fn variants(&self) -> Vec<Variant> {
+        let all: std::collections::BTreeSet<&Variant> =
+            self.samples.iter().map(|sample| &sample.variant).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// The runs of one combination.
+    pub fn of(&self, variant: &Variant) -> Self {
+        let samples = self.samples.iter().filter(|sample| sample.variant == *variant).cloned().collect();
+        Self { header: self.header.clone(), samples }
+    }
 }
 
 impl ResultFile {
@@ -192,7 +209,9 @@ impl ResultFile {
     /// # Errors
     /// If it cannot be written.
     pub fn add(&mut self, sample: &Sample) -> Result<(), ResultError> {
-        self.append(sample)
+        self.append(sample)?;
+        self.known.push(sample.clone());
+        Ok(())
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), ResultError> {

@@ -49,11 +49,12 @@ fn header(host: &FakeHost, script: &str) -> Header {
 struct Bench {
     host: FakeHost,
     folder: tempfile::TempDir,
+    variants: Vec<Variant>,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { host: host(), folder: tempfile::tempdir().unwrap() }
+        Self { host: host(), folder: tempfile::tempdir().unwrap(), variants: vec![Variant::new()] }
     }
 
     fn file(&self) -> PathBuf {
@@ -62,7 +63,7 @@ impl Bench {
 
     fn plan(&self, repeats: u32) -> Plan {
         let cpus: Vec<u32> = self.host.cpus.iter().map(|place| place.cpu).collect();
-        Plan { pairs: all_pairs(&cpus), repeats, seed: 1 }
+        Plan { pairs: all_pairs(&cpus), variants: vec![Variant::new()], repeats, seed: 1 }
     }
 
     fn run(
@@ -83,17 +84,19 @@ impl Bench {
         };
         let mut journal = Journal::begin(&self.folder.path().join("journal"), &self.host)?;
         let mut results = ResultFile::open(&self.file(), &header)?;
-        run(&self.plan(repeats), &mut setup, &mut journal, &mut results, tell)
+        let mut plan = self.plan(repeats);
+        plan.variants = self.variants.clone();
+        run(&plan, &mut setup, &mut journal, &mut results, tell)
     }
 }
 
 #[test]
 fn every_repeat_has_every_pair_once_in_another_order() {
-    let plan = Plan { pairs: all_pairs(&[0, 1, 2, 3]), repeats: 3, seed: 7 };
+    let plan = Plan { pairs: all_pairs(&[0, 1, 2, 3]), variants: vec![Variant::new()], repeats: 3, seed: 7 };
     let order = plan.order();
     assert_eq!(order, plan.order());
     let repeats: Vec<Vec<Pair>> = (0..3)
-        .map(|repeat| order.iter().filter(|(_, of)| *of == repeat).map(|(pair, _)| *pair).collect())
+        .map(|repeat| order.iter().filter(|run| run.repeat == repeat).map(|run| run.pair).collect())
         .collect();
     for repeat in &repeats {
         let mut sorted = repeat.clone();
@@ -101,7 +104,7 @@ fn every_repeat_has_every_pair_once_in_another_order() {
         assert_eq!(sorted, plan.pairs);
     }
     assert_ne!(repeats[0], repeats[1]);
-    assert!(order[..16].iter().all(|(_, repeat)| *repeat == 0));
+    assert!(order[..16].iter().all(|run| run.repeat == 0));
 }
 
 #[test]
@@ -169,4 +172,42 @@ fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
     let error = bench.run("echo the server is gone >&2; exit 1", 3, &mut |_, _, _| ()).unwrap_err();
     assert!(error.to_string().contains("the server is gone"), "{error}");
     assert_eq!(bench.host.read(RPS).unwrap(), "0");
+}
+
+#[test]
+fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuses_is_named() {
+    const MTU: &str = "sys/class/net/eth0/mtu";
+    const FLOWS: &str = "proc/sys/net/core/rps_sock_flow_entries";
+    const QUEUE_FLOWS: &str = "sys/class/net/eth0/queues/rx-0/rps_flow_cnt";
+    let mut bench = Bench::new();
+    for (path, text) in [(MTU, "1500"), (FLOWS, "0"), (QUEUE_FLOWS, "0")] {
+        bench.host.put(path, text);
+    }
+    let variations: Vec<_> = ["mtu=1500,9000", "rfs=0,64"].iter().map(|text| text.parse().unwrap()).collect();
+    bench.variants = crate::vary::variants(&variations);
+    let before = bench.host.all();
+    let mut seen = Vec::new();
+    let outcome = bench
+        .run("echo 1", 2, &mut |sample, _, _| {
+            let now = [MTU, FLOWS, QUEUE_FLOWS].map(|path| bench.host.read(path).unwrap());
+            let [mtu, flows] = [Knob::Mtu, Knob::Rfs].map(|knob| sample.variant[&knob].to_string());
+            // Steering empties the queues' tables before each run.
+            assert_eq!(now, [mtu, flows.clone(), flows]);
+            seen.push(sample.variant.clone());
+        })
+        .unwrap();
+    let pairs = bench.plan(1).pairs.len();
+    assert_eq!((outcome.ran, outcome.failed), (pairs * 4 * 2, 0));
+    assert_eq!(bench.host.all(), before);
+    let results = Results::read(&bench.file()).unwrap();
+    assert_eq!(results.variants().len(), 4);
+    assert!(results.variants().iter().all(|variant| results.of(variant).samples.len() == pairs * 2));
+    // The same command has nothing left to do; the pairs of a variant came together.
+    assert_eq!(bench.run("echo 1", 2, &mut |_, _, _| ()).unwrap().ran, 0);
+    let changes = seen.windows(2).filter(|two| two[0] != two[1]).count();
+    assert!(changes < 8, "{changes}");
+    bench.host.refused.insert(MTU.into());
+    bench.variants = crate::vary::variants(&["mtu=1400".parse().unwrap()]);
+    let error = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap_err().to_string();
+    assert!(error.contains("/sys/class/net/eth0/mtu cannot be made `1400`"), "{error}");
 }

@@ -20,6 +20,16 @@ use steady::{Steady, Verdict};
 
 /// Between two looks.
 pub const LOOK: Duration = Duration::from_millis(1000);
+/// Between two looks, at most: a change is followed within two seconds, with [`LOOK_AGAIN`] and the looks themselves.
+pub const LOOK_MOST: Duration = Duration::from_millis(1500);
+/// The part of a core's time that looking may take, where that leaves time to follow a change.
+const COST: f64 = 0.004;
+
+/// How long to wait for the next look after one that took so much CPU time.
+pub fn pause(cost: Duration) -> Duration {
+    cost.div_f64(COST).clamp(LOOK, LOOK_MOST)
+}
+
 /// Between a look that wants a change and the one that makes it.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(300);
 

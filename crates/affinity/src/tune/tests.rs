@@ -217,3 +217,12 @@ fn a_load_that_swings_makes_nothing_flap() {
     }
     assert!(!moved.is_empty());
 }
+
+#[test]
+fn looks_are_rarer_where_they_cost_much_and_a_change_is_still_followed_in_two_seconds() {
+    let of = |micros| pause(Duration::from_micros(micros));
+    assert_eq!((of(0), of(1000), of(1_000_000)), (LOOK, LOOK, LOOK_MOST));
+    // 5 ms in 1.25 s are 0.4 %.
+    assert_eq!(of(5000), Duration::from_millis(1250));
+    assert!(LOOK_MOST + LOOK_AGAIN < Duration::from_secs(2));
+}

@@ -5,21 +5,21 @@ use super::check::wrapped;
 use super::sweep::{Ground, What, measure};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use crate::machine::{print, print_json};
-use longma_affinity::advice::{
-    Candidate, Commands, Measured, candidates, commands, measured, worth_measuring,
-};
-use longma_affinity::analysis::Analysis;
+use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
+use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::lab;
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
+use longma_affinity::vary::{Variant, variants, words as in_words};
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -28,10 +28,10 @@ pub struct Arguments {
     /// Take the measurement from a file of results, and make none.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface"])]
     results: Option<PathBuf>,
-    /// Pairs that are measured, those that topology recommends first.
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them.
+    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=64))]
     candidates: u32,
-    /// How often each is measured.
+    /// How often the best four of them are measured in all.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// Seconds of a run.
@@ -52,6 +52,8 @@ struct Advice {
     steering: Steering,
     ranking: Vec<Candidate>,
     measured: Option<Measured>,
+    /// The settings of the interface that it was measured with, if they were varied.
+    variant: Variant,
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -66,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let commands = commands(&advice.steering, pair);
     if arguments.format == Format::Json {
         return print_json(&json!({
-            "pair": pair, "measured": advice.measured, "commands": commands,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands,
             "topology": advice.ranking.iter().take(arguments.candidates as usize).collect::<Vec<_>>(),
         }));
     }
@@ -81,20 +83,41 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
-    let runs = u64::from(arguments.candidates) * u64::from(arguments.repeats);
+    let most = arguments.candidates as usize;
+    // Kinds of pairs are few: five classes, each near the NIC and far from it.
+    let runs = 64 + u64::from(arguments.candidates) * u64::from(arguments.repeats).max(2);
     let mut ground = Ground::set_up(&arguments.what, arguments.seconds, runs)?;
     let ranking = candidates(&ground.header.places, &ground.header.nic, &ground.cpus);
-    let pairs = worth_measuring(&ranking, arguments.candidates as usize);
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &ground.header)?;
-    let plan = Plan { pairs, repeats: arguments.repeats, seed: 1 };
-    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop);
-    let read = outcome.and_then(|outcome| Ok((outcome, Results::read(&file)?)));
+    let mut race = Race::new(&ranking, most, arguments.repeats);
+    let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
     // A folder in the system's place for such; nothing depends on its removal.
     let _ = std::fs::remove_dir_all(&folder);
-    let (outcome, results): (_, Results) = read.map_err(|error: Box<dyn Error>| error)?;
-    Ok((!outcome.stopped).then(|| Advice { ranking, ..of_results(&results) }))
+    Ok(raced?.map(|results| Advice { ranking, ..of_results(&results) }))
+}
+
+/// Makes the runs of all rounds; none if it was stopped.
+fn run_race(
+    race: &mut Race<'_>,
+    arguments: &Arguments,
+    ground: &mut Ground,
+    results: &mut ResultFile,
+    file: &Path,
+    stop: &AtomicBool,
+) -> Result<Option<Results>, Box<dyn Error>> {
+    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new() };
+    while let Some(round) = race.next(&Analysis::of(&so_far)) {
+        let variants = variants(&[]);
+        let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };
+        let outcome = measure(&plan, ground, &arguments.journal, results, stop)?;
+        so_far = Results::read(file)?;
+        if outcome.stopped {
+            return Ok(None);
+        }
+    }
+    Ok(Some(so_far))
 }
 
 /// A new folder of this process's own.
@@ -116,6 +139,8 @@ fn applied(header: &Header) -> Option<(Nic, Steering)> {
 }
 
 fn of_results(results: &Results) -> Advice {
+    // Of a sweep that varied settings, those with the fastest pair.
+    let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
     let ranking = candidates(&header.places, &header.nic, &cpus);
@@ -125,6 +150,7 @@ fn of_results(results: &Results) -> Advice {
         nic,
         steering,
         measured: measured(&Analysis::of(results), &ranking),
+        variant: results.samples.first().map(|sample| sample.variant.clone()).unwrap_or_default(),
         ranking,
     }
 }
@@ -137,7 +163,14 @@ fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(usable).collect();
     let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
-    Ok(Advice { is_of_lab: false, ranking: candidates(&places, &nic, &cpus), nic, steering, measured: None })
+    Ok(Advice {
+        is_of_lab: false,
+        ranking: candidates(&places, &nic, &cpus),
+        nic,
+        steering,
+        measured: None,
+        variant: Variant::new(),
+    })
 }
 
 fn text(advice: &Advice, commands: &Commands) -> String {
@@ -169,6 +202,10 @@ fn text(advice: &Advice, commands: &Commands) -> String {
                 best.pair,
                 alike.join(" ")
             );
+        }
+        if !advice.variant.is_empty() {
+            let _ =
+                write!(next, "Measured with {}, the fastest of what was varied. ", in_words(&advice.variant));
         }
         if advice.is_of_lab {
             let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");

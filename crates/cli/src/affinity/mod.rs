@@ -11,6 +11,7 @@ mod restore;
 mod show;
 mod sweep;
 mod tune;
+mod variants;
 mod why;
 
 use clap::{Subcommand, ValueEnum};

@@ -4,10 +4,10 @@
 
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::machine::{print, print_json, table};
-use longma_affinity::analysis::{Costs, Interval, PairResult};
+use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::places::{Class, of_machine};
-use longma_topology::Machine;
-use longma_workloads::pairs::{COSTS, Measured, Nic, Sweep, measure, nic};
+use longma_topology::{CpuPlace, Machine};
+use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, measure, nic};
 use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -43,8 +43,8 @@ pub fn run(sweep: &Sweep, format: Format, stop: &AtomicBool) -> Outcome {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     match format {
-        Format::Json => print_json(&as_json(&measured)),
-        Format::Table => print(&text(sweep, &nic, &measured, began.elapsed())),
+        Format::Json => print_json(&as_json(&measured, began.elapsed())),
+        Format::Table => print(&text(sweep, &nic, &places, &measured, began.elapsed())),
     }
 }
 
@@ -56,20 +56,26 @@ fn mean_of(measured: &[&Measured], value: impl Fn(&Measured) -> f64) -> Option<I
     Interval::of(&measured.iter().map(|one| value(one)).collect::<Vec<_>>())
 }
 
-fn as_json(measured: &[Measured]) -> Value {
+fn as_json(measured: &[Measured], took: Duration) -> Value {
     let pair = |one: &Measured| {
         let costs: serde_json::Map<_, _> = COSTS
             .iter()
             .zip(one.costs)
             .map(|((name, unit, ..), value)| (format!("{name}, {unit}"), json!(value)))
             .collect();
+        let stages: serde_json::Map<_, _> =
+            STAGES.iter().zip(one.stages).map(|(name, value)| (name.to_string(), json!(value))).collect();
         let busy = one.busy.each_ref().map(|(part, most)| json!({ "busy": part, "most": most }));
-        json!({ "pair": one.pair, "class": one.class, "gbps": one.gbps, "costs": costs, "flow_core": busy[0], "application_core": busy[1] })
+        json!({
+            "pair": one.pair, "class": one.class, "gbps": one.gbps, "costs": costs, "cycles by stage, M/Gbit": stages,
+            "flow_core": busy[0], "application_core": busy[1],
+        })
     };
-    json!({ "pairs": measured.iter().map(pair).collect::<Vec<_>>() })
+    let pairs: Vec<Value> = measured.iter().map(pair).collect();
+    json!({ "pairs": pairs, "seconds": took.as_secs_f64(), "told_apart": told_apart(measured) })
 }
 
-fn text(sweep: &Sweep, nic: &Nic, measured: &[Measured], took: Duration) -> String {
+fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], measured: &[Measured], took: Duration) -> String {
     let results: Vec<PairResult> = measured
         .iter()
         .map(|one| PairResult {
@@ -96,19 +102,116 @@ fn text(sweep: &Sweep, nic: &Nic, measured: &[Measured], took: Duration) -> Stri
     text += &matrix::text(&results, best, width());
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured);
+    text += &format!("{}\n", told_apart(measured));
+    text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
+    text += &stages(measured);
+    text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
+    text += &sides(nic, places, measured);
     text += "\nWhat limits them, by the cores' CPI stacks\n";
     text += &limits(nic, measured);
     text + "\nPublished for this host (Hanford et al. 2014), not fitted: one core for both costs most, different sockets come next, and different\n\
         cores of one socket are best, near line rate.\n"
 }
 
-fn classes(measured: &[Measured]) -> String {
-    let with_half = |interval: Interval| match interval.half {
+/// Something that a pair has.
+type Quantity = fn(&Measured) -> f64;
+
+/// Which classes' throughputs and cycles are told apart (Welch's test, 95 %).
+fn told_apart(measured: &[Measured]) -> String {
+    let values = |class: Class, value: Quantity| -> Vec<f64> {
+        of_class(measured, class).into_iter().map(value).collect()
+    };
+    let (mut apart, mut not) = (Vec::new(), Vec::new());
+    for (index, one) in Class::ALL.into_iter().enumerate() {
+        for other in &Class::ALL[index + 1..] {
+            let quantities: [(&str, Quantity); 2] =
+                [("throughput", |one| one.gbps), ("cycles", |one| one.stages.iter().sum())];
+            for (name, value) in quantities {
+                let words = format!("{name} of {one} and {other}");
+                match differ(&values(one, value), &values(*other, value)) {
+                    Some(true) => apart.push(words),
+                    Some(false) => not.push(words),
+                    None => {}
+                }
+            }
+        }
+    }
+    let list = |words: &[String]| if words.is_empty() { "none".into() } else { words.join("; ") };
+    format!("Told apart at 95 %: {}. Not told apart: {}.", list(&apart), list(&not))
+}
+
+fn stages(measured: &[Measured]) -> String {
+    let present = present(measured);
+    let head = [String::new()].into_iter().chain(present.iter().map(|class| class.word().into()));
+    let row = |(index, name): (usize, &&str)| {
+        let mean = |class: &Class| {
+            mean_of(&of_class(measured, *class), |one| one.stages[index])
+                .map_or("-".into(), |interval| format!("{:.2}", interval.mean))
+        };
+        [name.to_string()].into_iter().chain(present.iter().map(mean)).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> =
+        std::iter::once(head.collect()).chain(STAGES.iter().enumerate().map(row)).collect();
+    table(&rows)
+}
+
+/// The classes again, each by the socket of the NIC.
+fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured]) -> String {
+    let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
+    let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
+    let side = |near: bool| if near { "the NIC's" } else { "another" };
+    let mut rows = vec![
+        [
+            "class",
+            "flow's socket",
+            "application's",
+            "pairs",
+            "Gb/s",
+            "M cycles/Gbit",
+            "M instr./Gbit",
+            "LLC misses, k/Gbit",
+        ]
+        .map(String::from)
+        .to_vec(),
+    ];
+    for class in present(measured) {
+        for (flow, application) in [(true, true), (false, false), (true, false), (false, true)] {
+            let lies = |one: &&Measured| {
+                one.class == class
+                    && (is_near(one.pair.flow), is_near(one.pair.application)) == (flow, application)
+            };
+            let of: Vec<&Measured> = measured.iter().filter(lies).collect();
+            let mean = |value: &dyn Fn(&Measured) -> f64| mean_of(&of, value).map_or("-".into(), with_half);
+            if !of.is_empty() {
+                rows.push(vec![
+                    class.word().into(),
+                    side(flow).into(),
+                    side(application).into(),
+                    of.len().to_string(),
+                    mean(&|one| one.gbps),
+                    mean(&|one| one.stages.iter().sum()),
+                    mean(&|one| one.costs[0]),
+                    mean(&|one| one.costs[4]),
+                ]);
+            }
+        }
+    }
+    table(&rows)
+}
+
+fn present(measured: &[Measured]) -> Vec<Class> {
+    Class::ALL.into_iter().filter(|class| !of_class(measured, *class).is_empty()).collect()
+}
+
+fn with_half(interval: Interval) -> String {
+    match interval.half {
         Some(half) => format!("{:.2} ± {half:.2}", interval.mean),
         None => format!("{:.2}", interval.mean),
-    };
-    let present: Vec<Class> =
-        Class::ALL.into_iter().filter(|class| !of_class(measured, *class).is_empty()).collect();
+    }
+}
+
+fn classes(measured: &[Measured]) -> String {
+    let present = present(measured);
     let row = |name: &str, unit: &str, value: &dyn Fn(&Measured) -> f64| {
         let of = |class: &Class| mean_of(&of_class(measured, *class), value).map_or("-".into(), with_half);
         [name.to_string(), unit.into()].into_iter().chain(present.iter().map(of)).collect::<Vec<_>>()

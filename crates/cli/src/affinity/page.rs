@@ -2,8 +2,9 @@
 //! Not the drawing: that is `longma-lab`'s.
 
 use super::report::setting;
-use longma_affinity::analysis::{Analysis, PairResult};
+use longma_affinity::analysis::{Analysis, PairResult, fastest};
 use longma_affinity::sweep::Results;
+use longma_affinity::vary::words;
 use longma_lab::{
     Campaign, Chapter, Column, Experiment, Failure, Kind, Metrics, Names, Parameter, Point, Registry, Row,
     Setting, Stop, Table, Workload, page as lay_out,
@@ -40,6 +41,8 @@ type Drawn = (String, &'static str, &'static str, Box<dyn Fn(&PairResult) -> Opt
 /// # Errors
 /// If there is no result to draw.
 pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
+    let variants = results.variants().len();
+    let results = &fastest(results);
     let analysis = Analysis::of(results);
     if analysis.pairs.is_empty() {
         return Err(format!("{} has no result to draw", file.display()).into());
@@ -52,7 +55,7 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
     let parameter = |name| Parameter { name, kind: Kind::Integer, default: None, description: "a CPU" };
     let mut registry = Registry::default();
     registry.add(Swept(["flow", "application"].map(parameter)));
-    let text = experiment(results, &analysis, &drawn);
+    let text = experiment(results, variants, &analysis, &drawn);
     let checked = Experiment::check(Path::new("sweep.toml"), Path::new(""), &text, &registry);
     let experiment = checked.experiment.ok_or_else(|| checked.report.render(100, false))?;
     let campaign = Campaign::plan(&experiment, false, &registry, crate::experiment::VERSION)?;
@@ -62,9 +65,16 @@ pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
 }
 
 /// The sweep as an experiment file.
-fn experiment(results: &Results, analysis: &Analysis, drawn: &[Drawn]) -> String {
+fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[Drawn]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut about = setting(&results.header).join(". ") + ".";
+    if let Some(sample) = results.samples.first().filter(|_| variants > 1) {
+        let _ = write!(
+            about,
+            " Of {variants} variants the one with the fastest pair: {}.",
+            words(&sample.variant)
+        );
+    }
     for class in &analysis.classes {
         let half = class.gbps.half.map_or(String::new(), |half| format!(" ± {half:.2}"));
         let limit = &class.bottleneck;

@@ -2,11 +2,12 @@
 //! Not what it means: that is `analysis`.
 
 use super::check::wrapped;
-use super::{Format, Outcome, matrix, page, width};
+use super::{Format, Outcome, matrix, page, variants, width};
 use crate::machine::{print as put, print_json, table};
 use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
+use longma_affinity::vary::Variant;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
+    let by_variant: Vec<(Variant, Analysis)> = results
+        .variants()
+        .into_iter()
+        .map(|variant| (variant.clone(), Analysis::of(&results.of(&variant))))
+        .collect();
+    if by_variant.len() > 1 {
+        return variants::print(results, &by_variant, format);
+    }
     let analysis = Analysis::of(results);
     match format {
         Format::Json => print_json(&json!({ "sweep": results.header, "analysis": analysis })),

@@ -1,5 +1,6 @@
-//! `longma affinity show`: the CPUs with what the interface puts on them, over a moment.
-//! Not a live display: it looks once.
+//! `longma affinity show`: the CPUs with what the interface puts on them, over a moment, or again and again on a terminal.
+
+mod live;
 
 use super::check::wrapped;
 use super::{Format, Outcome, chosen, interface, width};
@@ -9,6 +10,7 @@ use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self as interfaces, Nic};
 use longma_affinity::setting::{Interface, Setting};
 use serde_json::json;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -16,6 +18,9 @@ pub struct Arguments {
     /// The interface [default: the only one with a device that is up].
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<Interface>,
+    /// Look once, as where the output is no terminal; otherwise the picture is renewed until q or Ctrl-C.
+    #[arg(long)]
+    once: bool,
     /// How long to look, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
@@ -28,6 +33,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let host = Tree::live();
     let name = chosen(&host, arguments.interface.as_ref())?;
     let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
+    if !arguments.once && arguments.format == Format::Table && std::io::stdout().is_terminal() {
+        return live::run(&host, &nic, Duration::from_secs(arguments.seconds.into()));
+    }
     let bytes = || {
         let count = |way: &str| {
             host.read(&format!("sys/class/net/{name}/statistics/{way}_bytes")).ok()?.parse::<u64>().ok()

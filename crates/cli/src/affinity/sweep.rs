@@ -17,6 +17,7 @@ use longma_affinity::preflight::{Weight, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
+use longma_affinity::vary::{Variant, Variation, variants};
 use longma_workloads::pairs::Sweep;
 use std::error::Error;
 use std::io::IsTerminal;
@@ -52,8 +53,8 @@ struct Model {
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not.
     #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), requires = "model")]
     frame_cycles: u32,
-    /// 10^6 bytes that are counted of each pair, behind the first eight.
-    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
+    /// 10^6 bytes over which the rate of each pair is measured, behind 22 that warm the caches and fill what waits.
+    #[arg(long, value_name = "MB", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
     megabytes: u64,
 }
 
@@ -104,6 +105,10 @@ struct Which {
     /// Only pairs of these CPUs.
     #[arg(long, value_name = "LIST", value_parser = cpus, conflicts_with = "pairs")]
     cpus: Option<CpuSet>,
+    /// Measure every pair with each of these values of a setting of the interface, as `gro=1,0`: gro, lro, tso, gso, rx-ring, rx-usecs,
+    /// mtu, threaded, busy-poll, rfs, xps (a mask). May be repeated: all combinations are measured.
+    #[arg(long = "vary", value_name = "NAME=VALUE,...", conflicts_with = "model")]
+    variations: Vec<Variation>,
     /// How often each pair is measured.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -148,10 +153,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         };
         return modelled::run(&sweep, arguments.format, &stop);
     }
-    let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64;
+    let variants = which.variants(arguments.what.lab)?;
+    let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64 * variants.len() as u64;
     let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
     let pairs = which.pairs(&ground)?;
-    let plan = Plan { pairs, repeats: which.repeats, seed: which.seed };
+    let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
     let mut results = ResultFile::open(&arguments.output, &ground.header)?;
     let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)?;
     drop((results, ground));
@@ -210,6 +216,23 @@ pub fn measure(
 }
 
 impl Which {
+    /// Every combination of what is varied.
+    fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
+        for (index, variation) in self.variations.iter().enumerate() {
+            let knob = variation.knob;
+            if self.variations[..index].iter().any(|other| other.knob == knob) {
+                return Err(format!("--vary {knob} is given twice: give all its values at once"));
+            }
+            // What a killed sweep leaves in the laboratory is gone with it; this would not be.
+            if is_lab && knob.is_of_host() {
+                return Err(format!(
+                    "{knob} is the whole host's and not the laboratory's: vary it with --interface"
+                ));
+            }
+        }
+        Ok(variants(&self.variations))
+    }
+
     /// The pairs that are asked for, each once.
     fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
         let mut pairs = match (&self.pairs[..], &self.cpus) {

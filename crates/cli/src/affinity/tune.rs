@@ -10,7 +10,7 @@ use longma_affinity::interface as interfaces;
 use longma_affinity::journal::Journal;
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
-use longma_affinity::tune::{Exclusions, LOOK, LOOK_AGAIN, Tuner};
+use longma_affinity::tune::{Exclusions, LOOK_AGAIN, Tuner, pause};
 use longma_affinity::watch::Watch;
 use std::error::Error;
 use std::process::ExitCode;
@@ -117,16 +117,18 @@ impl Session<'_> {
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
         // The first look has no rates: nothing can be decided on it.
         self.most = watch.look(host).connections;
-        let mut pause = LOOK_AGAIN;
-        while self.nap(pause.min(limit.saturating_sub(self.begin.elapsed())), stop)
+        let mut next = LOOK_AGAIN;
+        while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
             && self.begin.elapsed() < limit
         {
+            let before = cpu_seconds();
             let seen = watch.look(host);
             (self.looks, self.most) = (self.looks + 1, self.most.max(seen.connections));
             for decision in tuner.step(&seen, journal.as_deref_mut(), self.begin.elapsed())? {
                 self.tell(&decision)?;
             }
-            pause = if tuner.is_waiting() { LOOK_AGAIN } else { LOOK };
+            let cost = Duration::from_secs_f64((cpu_seconds() - before).max(0.0));
+            next = if tuner.is_waiting() { LOOK_AGAIN } else { pause(cost) };
         }
         Ok(())
     }

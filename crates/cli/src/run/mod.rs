@@ -28,7 +28,7 @@ use std::{
 use clap::ValueEnum;
 use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
-    devices::has_devices, simulation::WARMED_INSTRUCTIONS,
+    devices::has_devices,
 };
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
@@ -91,9 +91,10 @@ pub struct Arguments {
     roi: bool,
 
     /// Run the last so many million instructions before the region of interest through the models without counting them, so that it
-    /// does not begin with cold caches. 0: fast, and cold.
-    #[arg(long, value_name = "MILLIONS", requires = "roi", default_value_t = WARMED_INSTRUCTIONS / 1_000_000)]
-    warm: u64,
+    /// does not begin with cold caches. 0: fast, and cold. `all`: everything before it goes through the caches while it runs, for
+    /// programs with devices.
+    #[arg(long, value_name = "MILLIONS|all", requires = "roi", default_value_t = simulated::Warmed::default())]
+    warm: simulated::Warmed,
 
     /// Write all that was counted to a file, as JSON, and the machine with every default beside it.
     #[arg(long, value_name = "FILE")]

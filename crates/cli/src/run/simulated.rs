@@ -2,9 +2,11 @@
 //! Not the models: see `longma-node`.
 
 use std::{
+    fmt,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    str::FromStr,
     sync::{Arc, PoisonError},
 };
 
@@ -14,7 +16,9 @@ use longma_node::{
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,
     schedule::{CoreSet, Scheduler, SchedulerConfig, Simulated, SimulatedConfig},
-    simulation::{self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline},
+    simulation::{
+        self, Save, SharedSimulation, Simulation, SimulationConfig, Timeline, WARMED_INSTRUCTIONS, Warm,
+    },
     timing::ModelKind,
 };
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
@@ -28,6 +32,39 @@ pub const UMASK: u32 = 0o022;
 
 /// The largest trace that is written.
 const TRACE_BYTES: u64 = 2 << 30;
+
+/// What `--warm` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warmed(Warm);
+
+impl Default for Warmed {
+    fn default() -> Self {
+        Self(Warm::Last(WARMED_INSTRUCTIONS))
+    }
+}
+
+impl fmt::Display for Warmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Warm::All => f.write_str("all"),
+            Warm::Last(instructions) => write!(f, "{}", instructions / 1_000_000),
+        }
+    }
+}
+
+impl FromStr for Warmed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(Warm::All));
+        }
+        let millions: u64 = text
+            .parse()
+            .map_err(|_| "give millions of instructions as a whole number, or `all`".to_string())?;
+        Ok(Self(Warm::Last(millions.saturating_mul(1_000_000))))
+    }
+}
 
 /// Which model times a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -93,7 +130,7 @@ pub fn prepare(
         host: 0,
         level: level(arguments),
         region,
-        warm_instructions: arguments.warm.saturating_mul(1_000_000),
+        warm: arguments.warm.0,
         placement: placement::policy(&arguments.numa)?,
         seed: arguments.seed,
         restored_at: checkpoint.map(Checkpoint::time),
@@ -144,7 +181,7 @@ pub fn attend_devices(arguments: &Arguments, machine: Machine, say: &Sink) -> Re
         host: 0,
         level: level(arguments),
         region: Region::Whole,
-        warm_instructions: 0,
+        warm: Warm::Last(0),
         placement: placement::policy(&arguments.numa)?,
         seed: arguments.seed,
         restored_at: None,

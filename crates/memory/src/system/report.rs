@@ -1,7 +1,7 @@
 //! What the memory of a host counted, by name.
 //! Not printed here.
 
-use super::MemorySystem;
+use super::{MemorySystem, path::Detail};
 use crate::cache::Line;
 use longma_sim::{Duration, Statistics, StatisticsError};
 
@@ -98,6 +98,11 @@ impl MemorySystem {
             self.path.controllers.report(statistics, "memory", elapsed)?;
         }
         Ok(())
+    }
+
+    /// How much is modelled from now on, no more than at first: what only warms the caches needs no times.
+    pub fn set_detail(&mut self, detail: Detail) {
+        self.path.timing = detail == Detail::Timing;
     }
 
     /// Forgets what was counted, not what is cached: for the start of a region of interest.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longma_sim::Region;
 use longma_topology::Machine;
 
-use super::{Level, Policy, Simulation, SimulationConfig, SimulationError};
+use super::{Level, Policy, Simulation, SimulationConfig, SimulationError, Warm};
 
 /// Why a run on the first host of `machine` would be refused, at whatever level; each reason once.
 pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
@@ -18,7 +18,7 @@ pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
             host: 0,
             level,
             region: Region::Whole,
-            warm_instructions: 0,
+            warm: Warm::Last(0),
             placement: Policy::default(),
             seed: 0,
             restored_at: None,

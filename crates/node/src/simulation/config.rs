@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longma_memory::BuildError;
 use longma_memory::placement::{Policy, PolicyError};
+use longma_memory::{BuildError, Detail};
 use longma_sim::{ClockError, Region, Time};
 use longma_timing::{ModelError, ModelKind};
 use longma_topology::Machine;
@@ -17,6 +17,17 @@ use crate::devices::{DevicesError, WireEnd};
 /// they fill the largest shared cache of the machines that come along (16 MiB) if one in eighty touches a new line.
 pub const WARMED_INSTRUCTIONS: u64 = 20_000_000;
 
+/// What of the run before its region of interest warms the models, which count nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warm {
+    /// The last so many instructions: kept, and run through the models when the region begins; see [`WARMED_INSTRUCTIONS`]. The
+    /// program's clock jumps by what they take longer than a cycle an instruction, which a device at work does not stand.
+    Last(u64),
+    /// All, while it runs: through caches, TLBs and memory as at level `cache`. Predictors and pipelines begin cold. No clock jumps.
+    /// Source: functional warming in SMARTS (Wunderlich et al., ISCA 2003).
+    All,
+}
+
 /// How closely time is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
@@ -26,6 +37,16 @@ pub enum Level {
     Cache,
     /// Cycles, by the core's model or the one given.
     Timing(Option<ModelKind>),
+}
+
+impl Level {
+    /// How much of memory is modelled.
+    pub(super) fn detail(self) -> Detail {
+        match self {
+            Self::Functional | Self::Cache => Detail::Counts,
+            Self::Timing(_) => Detail::Timing,
+        }
+    }
 }
 
 /// Asks for the process to be saved.
@@ -41,9 +62,8 @@ pub struct SimulationConfig {
     pub level: Level,
     /// Which part of the run counts.
     pub region: Region,
-    /// How many instructions before the region of interest run through the models uncounted, so that it does not begin with cold
-    /// caches; see [`WARMED_INSTRUCTIONS`].
-    pub warm_instructions: u64,
+    /// What of the run before the region of interest goes through the models uncounted, so that it does not begin with cold caches.
+    pub warm: Warm,
     /// Where pages are put.
     pub placement: Policy,
     /// The seed of all that is random.

@@ -35,7 +35,7 @@ use crate::{
     schedule::{Clockwork, DeviceClock, KernelWork, Place},
 };
 pub use check::refusals;
-pub use config::{Level, Save, SimulationConfig, SimulationError, WARMED_INSTRUCTIONS};
+pub use config::{Level, Save, SimulationConfig, SimulationError, WARMED_INSTRUCTIONS, Warm};
 pub use functions::FunctionTime;
 use kernel::KernelCounts;
 pub use longma_memory::{Traffic, placement::Policy};
@@ -61,6 +61,8 @@ struct ModelledCore {
     clock: Clock,
     /// How far it has come while it is passed over; the model stands still then.
     passed: Cycle,
+    /// What takes the trace through the caches meanwhile, if that is asked for.
+    warmer: Option<TimingModel>,
     /// What a system call takes at least.
     system_call_cycles: u64,
     /// What the kernel has done of itself.
@@ -112,11 +114,7 @@ impl Simulation {
         if host.cores.is_empty() {
             return Err(SimulationError::NoCore(machine.name.clone()));
         }
-        let detail = match config.level {
-            Level::Functional | Level::Cache => Detail::Counts,
-            Level::Timing(_) => Detail::Timing,
-        };
-        let mut memory = MemorySystem::new(&machine, config.host, detail, config.seed)?;
+        let mut memory = MemorySystem::new(&machine, config.host, config.level.detail(), config.seed)?;
         memory.spaces().set_policy(SpaceId(0), config.placement.clone())?;
         let kernel = Arc::new(Kernel::new(Costs::of(&machine, config.host)));
         let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires, kernel.clone())?;
@@ -140,7 +138,16 @@ impl Simulation {
         let models = config.level != Level::Functional;
         let counts = models && (config.region == Region::Whole || config.restored_at.is_some());
         let phase = if counts { Phase::Counted } else { Phase::Passed };
-        let warmed = if counts || !models { 0 } else { config.warm_instructions };
+        let warmed = match config.warm {
+            Warm::Last(instructions) if models && !counts => instructions,
+            _ => 0,
+        };
+        if models && !counts && config.warm == Warm::All {
+            memory.set_detail(Detail::Counts);
+            for (number, core) in cores.iter_mut().enumerate() {
+                core.warmer = Some(timing_model(&machine, config.host, number, Some(ModelKind::Counting))?);
+            }
+        }
         let start = config.restored_at.unwrap_or_default();
         Ok(Self {
             warming: Warming::new(warmed),
@@ -177,6 +184,12 @@ impl Simulation {
                 let traced = guest.trace().instructions();
                 core.passed = core.passed + traced + guest.take_untraced_instructions();
                 let to = core.clock.start_of(core.passed.0).unwrap_or(from);
+                if let Some(warmer) = &mut core.warmer {
+                    let mut port = self.memory.port(number);
+                    port.set_space(SpaceId(0));
+                    warmer.pass_to(Cycle(core.clock.cycle_at(from)));
+                    warmer.drain(guest.trace(), &*guest, &mut port);
+                }
                 self.warming.keep(number, from, to, guest.trace());
             }
         }
@@ -248,6 +261,8 @@ impl Simulation {
                 core.kernel = KernelCounts::default();
             }
         }
+        self.cores.iter_mut().for_each(|core| core.warmer = None);
+        self.memory.set_detail(self.config.level.detail());
         // A core that stood still while others passed over the set-up would count the difference as idle.
         for core in &mut self.cores {
             core.model.pass_to(Cycle(core.clock.cycle_at(at)));
@@ -361,32 +376,51 @@ impl Simulation {
     }
 }
 
-/// The model of core `number`.
+/// The model of core `number`, with its clock.
 fn model_core(
     machine: &Machine,
     host: usize,
     number: usize,
     kind: Option<ModelKind>,
 ) -> Result<ModelledCore, SimulationError> {
-    let host = &machine.layout().hosts[host];
-    let os = machine.hosts[host.of].os.as_ref();
-    let instance = &host.cores[number];
+    let layout = &machine.layout().hosts[host];
+    let os = machine.hosts[layout.of].os.as_ref();
+    let name = layout.cores[number].core.as_str();
+    let core = &machine.cores[name];
+    let clock =
+        Clock::new(core.clock.hz()).map_err(|error| SimulationError::Clock { core: name.into(), error })?;
+    let system_call = os.and_then(|os| os.system_call).unwrap_or(SYSTEM_CALL);
+    Ok(ModelledCore {
+        model: timing_model(machine, host, number, kind)?,
+        clock,
+        passed: Cycle(0),
+        warmer: None,
+        system_call_cycles: system_call.cycles(core.clock),
+        kernel: KernelCounts::default(),
+        next_tick: Time::ZERO,
+    })
+}
+
+/// What times core `number`, of the given kind or as the machine file says.
+fn timing_model(
+    machine: &Machine,
+    host: usize,
+    number: usize,
+    kind: Option<ModelKind>,
+) -> Result<TimingModel, SimulationError> {
+    let layout = &machine.layout().hosts[host];
+    let instance = &layout.cores[number];
     let core = &machine.cores[instance.core.as_str()];
-    let mut caches = instance.caches.iter().map(|&cache| &machine.caches[host.caches[cache].cache.as_str()]);
+    let mut caches =
+        instance.caches.iter().map(|&cache| &machine.caches[layout.caches[cache].cache.as_str()]);
     let fetch = caches.find(|c| c.level == 1 && c.kind != CacheKind::Data);
-    let clock = Clock::new(core.clock.hz())
-        .map_err(|error| SimulationError::Clock { core: instance.core.clone(), error })?;
     let defaults = FetchOptions::default();
     let fetch = fetch.map_or(defaults, |cache| FetchOptions {
         hit_cycles: cache.latency.map_or(defaults.hit_cycles, |latency| latency.cycles(core.clock)),
         line_bytes: cache.line.bytes(),
     });
-    let model = TimingModel::new(core, kind, fetch)
-        .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })?;
-    let system_call = os.and_then(|os| os.system_call).unwrap_or(SYSTEM_CALL);
-    let system_call_cycles = system_call.cycles(core.clock);
-    let kernel = KernelCounts::default();
-    Ok(ModelledCore { model, clock, passed: Cycle(0), system_call_cycles, kernel, next_tick: Time::ZERO })
+    TimingModel::new(core, kind, fetch)
+        .map_err(|error| SimulationError::Core { core: instance.core.clone(), error })
 }
 
 /// A simulation that the thread which sees the program's end can ask for its result.

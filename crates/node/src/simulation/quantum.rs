@@ -34,7 +34,8 @@ impl Simulation {
         self.threads = self.threads.max(place.thread.0 as usize + 1);
         let words = if self.threads > 1 { SHORT_QUANTUM_WORDS } else { LONG_QUANTUM_WORDS };
         // Without quanta, only a thread that nobody waits for may run.
-        guest.set_tracing(self.phase == Phase::Counted || !place.alone || !self.warming.is_off());
+        let warms = !self.warming.is_off() || self.cores[place.core].warmer.is_some();
+        guest.set_tracing(self.phase == Phase::Counted || !place.alone || warms);
         guest.set_quantum(self.words_to_event(words, place));
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(place);

@@ -3,6 +3,7 @@
 
 use super::Office;
 use crate::desk::Desk;
+use crate::lost::SECOND_AGENT;
 use crate::wire::{AgentOrders, AgentReport};
 use longma_placement::store::StoreError;
 use longma_placement::{Host, Store};
@@ -13,11 +14,20 @@ use tokio::runtime::Handle;
 pub(super) struct Local {
     desk: Arc<Desk>,
     runtime: Handle,
+    machine: String,
 }
 
 impl Local {
-    pub fn new(desk: Arc<Desk>, runtime: Handle) -> Self {
-        Self { desk, runtime }
+    pub fn new(desk: Arc<Desk>, runtime: Handle, machine: String) -> Self {
+        Self { desk, runtime, machine }
+    }
+
+    fn claim(&self, host: &str) -> Result<(), StoreError> {
+        if self.desk.claim(host, &self.machine) {
+            return Ok(());
+        }
+        self.desk.note_second_agent(host)?;
+        Err(StoreError::Taken { what: format!("agent of {host}: {SECOND_AGENT}") })
     }
 }
 
@@ -27,11 +37,13 @@ impl Office for Local {
     }
 
     fn describe(&self, host: &Host) -> Result<(), StoreError> {
-        self.desk.store.put_host(host, self.desk.overcommit_percent)
+        self.claim(&host.name)?;
+        self.desk.describe(host)
     }
 
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError> {
         let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
+        self.claim(host)?;
         self.desk.report(host, report)?;
         Ok(self.runtime.block_on(self.desk.work(host, generation, wait)))
     }

@@ -27,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Everything is looked at as often as this, also if nothing is to do: somebody may have changed a domain by hand.
 const LOOKING: Duration = Duration::from_secs(15);
 /// The host is described anew as often as this: CPUs and memory come and go.
-const DESCRIBING: Duration = Duration::from_secs(60);
+const DESCRIBING: Duration = Duration::from_secs(10);
 /// Memory of each node that the host keeps for itself: an eighth, at most so much.
 const KEPT_MIB: u64 = 2048;
 
@@ -120,7 +120,7 @@ impl Agent {
     /// One in the service's own process.
     pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
         let log = desk.log.clone();
-        let office = Box::new(Local::new(desk, runtime));
+        let office = Box::new(Local::new(desk, runtime, machine()));
         let AllInOne { description, hypervisor } = host;
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
@@ -133,6 +133,7 @@ impl Agent {
         hypervisor: Box<dyn Hypervisor>,
         log: Log,
     ) -> Self {
+        let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
         let office = Box::new(Remote::new(client, host, signalled(&log)));
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
@@ -162,7 +163,7 @@ impl Agent {
         }
     }
 
-    /// Describes the host. Where it lost what is promised on it (a CPU went offline), that is told, and the rest goes on.
+    /// Describes the host. A description that what is promised cannot be kept with is told, and the rest goes on.
     fn describe(&self, host: &Host) -> Result<(), String> {
         match self.office.describe(host) {
             Err(error @ StoreError::Conflict { .. }) => {
@@ -287,6 +288,14 @@ impl Agent {
         }
         OrderDone { number: order.number, problem }
     }
+}
+
+/// What tells this machine from a copy of it, and stays while it runs: the kernel's number of its start (random(4)). Without one, a number of
+/// this process.
+fn machine() -> String {
+    let started = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let started: String = started.chars().filter(char::is_ascii_hexdigit).collect();
+    if started.is_empty() { format!("process{}", std::process::id()) } else { started }
 }
 
 /// Becomes true at SIGTERM and SIGINT.

@@ -3,21 +3,33 @@
 
 use super::Body;
 use crate::access::{Caller, Role};
+use crate::client::MACHINE;
 use crate::desk::Desk;
+use crate::lost::SECOND_AGENT;
 use crate::refusal::Refusal;
 use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem};
 use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::HeaderMap;
 use longma_placement::store::{StoreError, Vm, VmQuery};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn own_host(caller: &Caller, host: &str) -> Result<(), Refusal> {
+/// Whether the caller is the agent of this host, and the only one: a token that was copied to another machine must not start there what
+/// runs here.
+async fn own_host(desk: &Arc<Desk>, caller: &Caller, host: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     caller.must_be(&[Role::Agent])?;
-    match caller.scope.as_deref() == Some(host) {
-        true => Ok(()),
-        false => Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into())),
+    if caller.scope.as_deref() != Some(host) {
+        return Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into()));
     }
+    let machine = headers.get(MACHINE).and_then(|m| m.to_str().ok()).unwrap_or_default();
+    let machine: String = machine.chars().take(64).collect();
+    if desk.claim(host, &machine) {
+        return Ok(());
+    }
+    let name = host.to_string();
+    desk.with(move |d| d.note_second_agent(&name)).await?;
+    Err(Refusal::new(409, "another agent", SECOND_AGENT.into()))
 }
 
 /// Takes in what an agent says; answers when there is something to do, or the time is over.
@@ -26,10 +38,11 @@ fn own_host(caller: &Caller, host: &str) -> Result<(), Refusal> {
 pub(crate) async fn report(
     State(desk): State<Arc<Desk>>,
     caller: Caller,
+    headers: HeaderMap,
     Path(host): Path<String>,
     Body(report): Body<AgentReport>,
 ) -> Result<Json<AgentOrders>, Refusal> {
-    own_host(&caller, &host)?;
+    own_host(&desk, &caller, &host, &headers).await?;
     let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
     let name = host.clone();
     desk.with(move |d| {
@@ -46,9 +59,10 @@ pub(crate) async fn report(
 pub(crate) async fn vms(
     State(desk): State<Arc<Desk>>,
     caller: Caller,
+    headers: HeaderMap,
     Path(host): Path<String>,
 ) -> Result<Json<Vec<Vm>>, Refusal> {
-    own_host(&caller, &host)?;
+    own_host(&desk, &caller, &host, &headers).await?;
     let query = VmQuery { host: Some(host), ..VmQuery::default() };
     Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
 }
@@ -59,10 +73,11 @@ pub(crate) async fn vms(
 pub(crate) async fn change(
     State(desk): State<Arc<Desk>>,
     caller: Caller,
+    headers: HeaderMap,
     Path(host): Path<String>,
     Body(change): Body<AgentChange>,
 ) -> Result<Json<Option<Vm>>, Refusal> {
-    own_host(&caller, &host)?;
+    own_host(&desk, &caller, &host, &headers).await?;
     if let AgentChange::Describe(described) = &change {
         if described.name != host {
             return Err(Refusal::new(403, "not allowed", "this token is for another host's agent".into()));
@@ -76,9 +91,7 @@ pub(crate) async fn change(
             _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),
         };
         match change {
-            AgentChange::Describe(described) => {
-                d.store.put_host(&described, d.overcommit_percent).map(|()| None)
-            }
+            AgentChange::Describe(described) => d.describe(&described).map(|()| None),
             AgentChange::Transition { vm, from, to, problem } => {
                 own(vm)?;
                 // A text of another machine: it is shown to people, and must not be a book.

@@ -35,7 +35,7 @@ pub(super) async fn views(desk: &Arc<Desk>, stored: Vec<StoredHost>) -> Result<V
             nodes: usage.map(|u| u.nodes).unwrap_or_default(),
             distances: stored.host.distances.clone(),
             foreign: h.foreign.clone(),
-            problems: h.problems.clone(),
+            problems: h.all_problems(),
         })
     };
     Ok(stored.into_iter().zip(usage).map(view).collect())

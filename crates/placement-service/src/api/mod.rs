@@ -3,6 +3,7 @@
 //! Source: RFC 9110; RFC 9457 for answers that refuse.
 
 mod agent;
+mod document;
 mod hosts;
 mod operate;
 mod page;
@@ -20,12 +21,13 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+use document::finished;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use utoipa::openapi::OpenApi;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -61,8 +63,35 @@ impl<T: DeserializeOwned> FromRequest<Arc<Desk>> for Body<T> {
     }
 }
 
-/// A value from JSON; what is wrong is told with its place.
+/// A value from JSON; what is wrong is told with its place. `2.0` is the whole number 2, as it is to JSON Schema.
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    parse_strictly(bytes).or_else(|refusal| {
+        let whole = || {
+            let mut value: Value = serde_json::from_slice(bytes).ok()?;
+            let changed = make_whole(&mut value);
+            changed.then(|| serde_json::from_value(value).ok())?
+        };
+        whole().ok_or(refusal)
+    })
+}
+
+/// Makes numbers whole that are so but for how they are written; whether there were any.
+fn make_whole(value: &mut Value) -> bool {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            // Up to here every whole number is one of these, and is itself.
+            let whole = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
+            let Some(whole) = whole else { return false };
+            *value = (whole as i64).into();
+            true
+        }
+        Value::Array(all) => all.iter_mut().fold(false, |changed, v| make_whole(v) | changed),
+        Value::Object(all) => all.values_mut().fold(false, |changed, v| make_whole(v) | changed),
+        _ => false,
+    }
+}
+
+fn parse_strictly<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let field = error.path().to_string();
@@ -73,6 +102,10 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         }
     })?;
     text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
+    // The library would take a list of a structure's fields for it.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Refusal::field("", "the body must be an object, not a list".into()));
+    }
     Ok(value)
 }
 
@@ -150,18 +183,6 @@ fn described() -> OpenApiRouter<Arc<Desk>> {
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
         .routes(routes!(agent::change))
-}
-
-fn finished(mut document: OpenApi) -> OpenApi {
-    document.info.title = "Longma placement".into();
-    document.info.version = env!("CARGO_PKG_VERSION").into();
-    document.info.description =
-        Some("Virtual machines on NUMA hosts: asked for, placed, kept so, explained.".into());
-    let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-    document.components.get_or_insert_default().add_security_scheme("token", bearer);
-    document.security =
-        Some(vec![utoipa::openapi::security::SecurityRequirement::new("token", Vec::<String>::new())]);
-    document
 }
 
 /// The OpenAPI document of the API.

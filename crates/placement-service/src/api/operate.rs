@@ -109,7 +109,7 @@ pub(crate) async fn audit(
             host: name.clone(),
             age_s: h.audited.map(|at| at.elapsed().as_secs()),
             findings: h.findings.clone(),
-            problems: h.problems.clone(),
+            problems: h.all_problems(),
             foreign: h.foreign.clone(),
         })
     };
@@ -117,7 +117,7 @@ pub(crate) async fn audit(
 }
 
 /// Counters for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
 pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Response, Refusal> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let text = desk.with(|d| d.metrics.text(&*d.store)).await?;

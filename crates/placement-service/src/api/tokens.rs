@@ -68,7 +68,7 @@ pub(crate) async fn create(
 }
 
 /// Removes a token: who has it is refused from now on.
-#[utoipa::path(delete, path = "/v1/tokens/{token}", tag = "access", params(("token" = String, Path, description = "its name")),
+#[utoipa::path(delete, path = "/v1/tokens/{name}", tag = "access", params(("name" = String, Path, description = "its name")),
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn remove(
     State(desk): State<Arc<Desk>>,

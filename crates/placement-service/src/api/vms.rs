@@ -40,6 +40,7 @@ pub(crate) struct Which {
     /// Only those with a higher number: `next` of the page before.
     after: VmId,
     /// At most so many, 1 to 1000; 100 if left out.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
@@ -129,7 +130,7 @@ pub(super) fn request_of(caller: &Caller, mut body: Value) -> Result<Request, Re
 
 /// Asks for a virtual machine. It is reserved durably when this answers, and made soon after.
 #[utoipa::path(post, path = "/v1/vms", tag = "virtual machines", request_body = Request,
-    params(("Idempotency-Key" = Option<String>, Header, description = "a second request with the same key is answered as the first")),
+    params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "a second request with the same key is answered as the first")),
     responses((status = 201, body = Vm, description = "reserved"), (status = 200, body = Vm, description = "it was reserved with this key before"),
         (status = "4XX", body = Problem)))]
 pub(crate) async fn create(

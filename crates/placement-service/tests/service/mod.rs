@@ -33,6 +33,8 @@ pub struct Wishes {
     pub alone: bool,
     /// A PostgreSQL database instead of a file.
     pub database: Option<String>,
+    /// How the host is known; without it, it is the one of every test.
+    pub description: Option<Description>,
 }
 
 /// The host of every test: eight nodes of eight cores with two threads.
@@ -48,7 +50,7 @@ pub fn service_with(wishes: Wishes) -> Service {
     let folder = tempfile::tempdir().unwrap();
     let hypervisor = FakeHypervisor::new();
     let logged = Arc::new(Mutex::new(Vec::new()));
-    let description = Description::Fixed(Box::new(host("h1")));
+    let description = wishes.description.unwrap_or_else(|| Description::Fixed(Box::new(host("h1"))));
     let own = AllInOne { description, hypervisor: Box::new(hypervisor.clone()) };
     let (log, home, alone) = (logged.clone(), folder.path().join("home"), wishes.alone);
     let options = Options {

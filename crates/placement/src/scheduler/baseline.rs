@@ -1,15 +1,16 @@
 //! First fit, best fit and spreading, over all hosts and by inventory alone: what our choice is compared with.
-//! Not for production: each decision looks at every host.
+//! Not for production.
 //! Source: OpenStack Nova's documented CPU and RAM weighers (free amounts, normalised over the hosts that fit, added up), and its NUMA fit,
 //! which takes a host's nodes in their order.
 
 use super::demand::Demand;
-use super::fit::{Fit, fit};
+use super::fit::{Fit, Rules, fit};
 use super::groups::GroupRules;
 use super::{Scheduler, Strategy, assign};
 use crate::inventory::HostState;
 use crate::placement::Placement;
 use crate::request::Request;
+use rustc_hash::FxHashMap;
 
 /// Free virtual CPUs and free MiB of ordinary pages of a host.
 fn free(host: &HostState, percent: u32) -> (f32, f32) {
@@ -21,8 +22,148 @@ fn free(host: &HostState, percent: u32) -> (f32, f32) {
     })
 }
 
+/// A set of hosts by their numbers.
+#[derive(Clone, Debug, Default)]
+struct Hosts(Vec<u64>);
+
+impl Hosts {
+    fn set(&mut self, host: usize, on: bool) {
+        let bit = 1 << (host % 64);
+        if on { self.0[host / 64] |= bit } else { self.0[host / 64] &= !bit }
+    }
+
+    /// The first one from `from` on.
+    fn next(&self, from: usize) -> Option<usize> {
+        let first = self.0.get(from / 64)? & (u64::MAX << (from % 64));
+        let rest = self.0[from / 64 + 1..].iter().copied();
+        let (words, word) = std::iter::once(first).chain(rest).enumerate().find(|(_, word)| *word != 0)?;
+        Some((from / 64 + words) * 64 + word.trailing_zeros() as usize)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        std::iter::successors(self.next(0), |last| self.next(last + 1))
+    }
+}
+
+/// What is known of the hosts for one demand.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Those that fitted when they were looked at.
+    fits: Hosts,
+    /// Those that changed since.
+    old: Hosts,
+}
+
+/// Which hosts fit each demand, kept by what changed: the choices are those of looking at every host.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fitting {
+    known: FxHashMap<Demand, Known>,
+    /// What is free on each host, as far as it is not among the old.
+    free: Vec<(f32, f32)>,
+    old: Hosts,
+}
+
+/// Demands that are kept; where there are more, all are forgotten.
+const MOST_KNOWN: usize = 2048;
+
+impl Fitting {
+    /// Notes that a host changed, or is new.
+    pub fn changed(&mut self, host: usize) {
+        let words = host / 64 + 1;
+        if words > self.old.0.len() {
+            self.old.0.resize(words, 0);
+            self.known.clear();
+        }
+        if host >= self.free.len() {
+            self.free.resize(host + 1, (0.0, 0.0));
+        }
+        self.old.set(host, true);
+        self.known.values_mut().for_each(|known| known.old.set(host, true));
+    }
+
+    fn known(&mut self, demand: &Demand) -> &mut Known {
+        if self.known.len() >= MOST_KNOWN && !self.known.contains_key(demand) {
+            self.known.clear();
+        }
+        let (words, hosts) = (self.old.0.len(), self.free.len());
+        self.known.entry(demand.clone()).or_insert_with(|| {
+            let mut old = Hosts(vec![0; words]);
+            (0..hosts).for_each(|host| old.set(host, true));
+            Known { fits: Hosts(vec![0; words]), old }
+        })
+    }
+
+    fn first(&mut self, demand: &Demand, fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let known = self.known(demand);
+        loop {
+            let (old, found) = (known.old.next(0), known.fits.next(0));
+            let at = old.into_iter().chain(found).min()?;
+            if old == Some(at) {
+                known.fits.set(at, fits(at));
+                known.old.set(at, false);
+                continue;
+            }
+            return Some(at);
+        }
+    }
+
+    /// The host with the least left, or the most; the first of those that are alike.
+    fn extreme(
+        &mut self,
+        demand: &Demand,
+        most_left: bool,
+        fits: impl Fn(usize) -> bool,
+        free: impl Fn(usize) -> (f32, f32),
+    ) -> Option<usize> {
+        while let Some(at) = self.old.next(0) {
+            self.free[at] = free(at);
+            self.old.set(at, false);
+        }
+        let known = self.known(demand);
+        while let Some(at) = known.old.next(0) {
+            known.fits.set(at, fits(at));
+            known.old.set(at, false);
+        }
+        let fits = &self.known.get(demand)?.fits;
+        let free: Vec<(usize, (f32, f32))> = fits.iter().map(|at| (at, self.free[at])).collect();
+        Some(free[extreme(free.iter().map(|f| f.1), most_left)?].0)
+    }
+}
+
+/// Place of the most or the least left, CPUs and memory each as a part of the range that there is, added up; the first of those that are alike.
+fn extreme(free: impl Iterator<Item = (f32, f32)> + Clone, most_left: bool) -> Option<usize> {
+    let most = free.clone().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
+    let least = free.clone().fold(most, |m, f| (m.0.min(f.0), m.1.min(f.1)));
+    let part = |value: f32, least: f32, most: f32| {
+        if most > least { (value - least) / (most - least) } else { 0.0 }
+    };
+    let sign = if most_left { 1.0 } else { -1.0 };
+    let weights = free.map(|f| sign * (part(f.0, least.0, most.0) + part(f.1, least.1, most.1)));
+    weights.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best }).map(|best| best.0)
+}
+
 impl Scheduler {
-    pub(super) fn find_as_others_do(&self, request: &Request, demand: &Demand) -> Option<Placement> {
+    pub(super) fn find_as_others_do(&mut self, request: &Request, demand: &Demand) -> Option<Placement> {
+        if !GroupRules::of(&self.inventory, request).is_empty() {
+            return self.scan_as_others_do(request, demand);
+        }
+        let Self { inventory, policy, fitting, .. } = self;
+        let percent = policy.overcommit_percent;
+        let rules = Rules { weights: &policy.weights, overcommit_percent: percent, first_nodes: true };
+        let fit_of = |host: usize| fit(&rules, &inventory.hosts[host], demand, u64::MAX);
+        let fits = |host: usize| fit_of(host).is_some();
+        let chosen = match policy.strategy {
+            Strategy::FirstFit => fitting.first(demand, fits),
+            other => {
+                let free = |host: usize| free(&inventory.hosts[host], percent);
+                fitting.extreme(demand, other == Strategy::Spread, fits, free)
+            }
+        }?;
+        assign::assign(&inventory.hosts[chosen], request, demand, fit_of(chosen)?.nodes())
+    }
+
+    /// The same by looking at every host: for groups, and to compare with.
+    pub(super) fn scan_as_others_do(&self, request: &Request, demand: &Demand) -> Option<Placement> {
         let rules = self.rules();
         let groups = GroupRules::of(&self.inventory, request);
         let mut fitting: Vec<(usize, Fit)> = Vec::new();
@@ -35,16 +176,8 @@ impl Scheduler {
             }
         }
         let percent = self.policy.overcommit_percent;
-        let free: Vec<_> = fitting.iter().map(|(at, _)| free(&self.inventory.hosts[*at], percent)).collect();
-        let most = free.iter().fold((1.0f32, 1.0f32), |m, f| (m.0.max(f.0), m.1.max(f.1)));
-        let least = free.iter().fold(most, |m, f| (m.0.min(f.0), m.1.min(f.1)));
-        let part = |value: f32, least: f32, most: f32| {
-            if most > least { (value - least) / (most - least) } else { 0.0 }
-        };
-        let weight = |f: &(f32, f32)| part(f.0, least.0, most.0) + part(f.1, least.1, most.1);
-        let sign = if self.policy.strategy == Strategy::BestFit { -1.0 } else { 1.0 };
-        let weights = free.iter().map(|f| sign * weight(f));
-        let best = weights.enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best })?.0;
+        let left = fitting.iter().map(|(at, _)| free(&self.inventory.hosts[*at], percent));
+        let best = extreme(left, self.policy.strategy == Strategy::Spread)?;
         let (at, found) = &fitting[best];
         assign::assign(&self.inventory.hosts[*at], request, demand, found.nodes())
     }

@@ -419,3 +419,51 @@ fn the_search_finds_nodes_on_a_host_of_sixty_four() {
     let nodes: BTreeSet<u32> = placement.cells.iter().map(|c| c.node).collect();
     assert_eq!(nodes, [3, 17, 40, 62].into());
 }
+
+/// What others' strategies choose by what is kept of the hosts, and by looking at all of them.
+fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
+    let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 3);
+    // Half of the hosts come later.
+    let (first, later) = hosts.split_at(hosts.len() / 2);
+    first.iter().for_each(|h| scheduler.put_host(h).unwrap());
+    let mut placed: Vec<Placement> = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        if at == steps.len() / 2 {
+            later.iter().for_each(|h| scheduler.put_host(h).unwrap());
+        }
+        match step {
+            Step::Place(request) => {
+                let demands = Demand::of(request);
+                let plain = demands.iter().find_map(|demand| scheduler.scan_as_others_do(request, demand));
+                let chosen = scheduler.decide(request).ok();
+                assert_eq!(chosen, plain, "{strategy:?}: {request:?}");
+                if let Some(placement) = chosen {
+                    scheduler.take(&placement).unwrap();
+                    placed.push(placement);
+                }
+            }
+            Step::Give(n) if !placed.is_empty() => {
+                scheduler.give(&placed.swap_remove(n % placed.len())).unwrap();
+            }
+            Step::Give(_) | Step::Load(..) => {}
+            Step::Status(host, up) => {
+                let status = if *up { HostStatus::Up } else { HostStatus::Draining };
+                scheduler.set_status(&hosts[host % hosts.len()].name, status);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn others_choose_by_what_is_kept_as_they_would_by_looking_at_every_host(
+        steps in prop::collection::vec(any_step(), 1..250),
+    ) {
+        let hosts: Vec<Host> = (0..70).map(|h| small(&format!("h{h}"), 1 + h % 2, 1 + h % 3)).collect();
+        for strategy in [super::Strategy::FirstFit, super::Strategy::BestFit, super::Strategy::Spread] {
+            run_as_others(&steps, &hosts, strategy);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use crate::request::Request;
 pub(super) fn put_token(db: &dyn Database, token: &Token) -> Result<()> {
     let sql = "INSERT INTO tokens (name, digest, role, scope, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
     let added = db.run(sql, values![&token.name, &token.digest, &token.role, token.scope.as_deref(), now()]);
-    added.map_err(|failure| match failure.constraint {
+    added.map_err(|failure| match failure.is_constraint() {
         true => StoreError::Taken { what: format!("token called {}", token.name) },
         false => failure.into(),
     })?;

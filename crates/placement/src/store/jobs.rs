@@ -3,13 +3,18 @@
 //! Source: the group commit of databases; DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
 
 use super::StoreError;
-use super::sql::{Database, Failure, Open};
+use super::sql::{Database, Open};
 use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Most changes of one commit: more would keep the first waiting for the last.
 const MOST: usize = 256;
+/// A transaction that others make fail is begun anew for so long, ...
+const TRYING: Duration = Duration::from_secs(3);
+/// ... the first time after this, then after twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
 /// An answer that comes when it is durable.
 #[derive(Debug)]
@@ -52,23 +57,48 @@ impl<T> Pending<T> {
     }
 }
 
-/// Sends a change's answer, unless the commit failed.
-type Deliver = Box<dyn FnOnce(Option<&StoreError>) + Send>;
-/// Runs a change inside the transaction, if there is one; whether it is to be kept.
-type Job = Box<dyn FnOnce(Result<&dyn Database, StoreError>) -> (bool, Deliver) + Send>;
+/// A change that waits for its transaction, and who waits for its answer.
+trait Job: Send {
+    /// Makes the change inside the transaction, if there is one; again if that had to be begun anew. What is an error is to be undone.
+    fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError>;
+    /// Sends the answer, or why the commit failed.
+    fn deliver(self: Box<Self>, failure: Option<&StoreError>);
+}
+
+struct Asked<T, F> {
+    change: F,
+    answer: Sender<Result<T, StoreError>>,
+    result: Option<Result<T, StoreError>>,
+}
+
+impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for Asked<T, F> {
+    fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError> {
+        let result = db.and_then(&mut self.change);
+        let error = result.as_ref().err().cloned();
+        self.result = Some(result);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn deliver(self: Box<Self>, failure: Option<&StoreError>) {
+        let result = self.result.unwrap_or(Err(StoreError::Closed));
+        // Nobody waits if the receiver is gone.
+        let _ = self.answer.send(failure.map_or(result, |f| Err(f.clone())));
+    }
+}
+
 /// A connection of the writer.
 pub(super) type Writing = Box<dyn Database + Send>;
 
 /// The connection that changes the database, and the thread that does it for those who do not wait.
 pub(super) struct Writer {
     connection: Arc<Mutex<Writing>>,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Writer {
     pub fn start(connection: Writing) -> Result<Self, StoreError> {
-        let (sender, receiver) = mpsc::channel::<Job>();
+        let (sender, receiver) = mpsc::channel::<Box<dyn Job>>();
         let connection = Arc::new(Mutex::new(connection));
         let shared = connection.clone();
         let thread = std::thread::Builder::new()
@@ -82,7 +112,7 @@ impl Writer {
     /// has to be woken comes milliseconds later.
     pub fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
@@ -94,7 +124,7 @@ impl Writer {
     /// Queues a change.
     pub fn submit<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Pending<T> {
         let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
@@ -107,18 +137,10 @@ impl Writer {
 
 /// A change as a job, and its answer.
 fn job<T: Send + 'static>(
-    change: impl FnOnce(&dyn Database) -> Result<T, StoreError> + Send + 'static,
-) -> (Job, Pending<T>) {
+    change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
+) -> (Box<dyn Job>, Pending<T>) {
     let (sender, answer) = mpsc::channel();
-    let job: Job = Box::new(move |connection| {
-        let result = connection.and_then(change);
-        let keep = result.is_ok();
-        let deliver: Deliver = Box::new(move |failure| {
-            // Nobody waits if the receiver is gone.
-            let _ = sender.send(failure.map_or(result, |f| Err(f.clone())));
-        });
-        (keep, deliver)
-    });
+    let job = Box::new(Asked { change, answer: sender, result: None });
     (job, Pending { answer, came: RefCell::new(None) })
 }
 
@@ -132,7 +154,7 @@ impl Drop for Writer {
     }
 }
 
-fn write(connection: &Mutex<Writing>, jobs: &Receiver<Job>) {
+fn write(connection: &Mutex<Writing>, jobs: &Receiver<Box<dyn Job>>) {
     while let Ok(first) = jobs.recv() {
         // A job that panicked has left nothing: its transaction was dropped.
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,38 +162,53 @@ fn write(connection: &Mutex<Writing>, jobs: &Receiver<Job>) {
     }
 }
 
-/// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers.
-fn carry_out(db: &dyn Database, first: Job, jobs: Option<&Receiver<Job>>) {
-    let mut delivers: Vec<Deliver> = Vec::new();
-    let outcome = run(db, first, jobs, &mut delivers);
-    let failure = outcome.err().map(StoreError::from);
-    for deliver in delivers {
-        deliver(failure.as_ref());
+/// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers. A transaction that fails because of others is
+/// begun anew, all of it, until that has taken too long.
+fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Receiver<Box<dyn Job>>>) {
+    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let mut batch = vec![first];
+    let failure = loop {
+        match run(db, &mut batch, jobs) {
+            Err(StoreError::Busy(_)) if begun.elapsed() + pause < TRYING => {
+                std::thread::sleep(pause);
+                pause *= 2;
+            }
+            done => break done.err(),
+        }
+    };
+    for job in batch {
+        job.deliver(failure.as_ref());
     }
+    db.settle();
 }
 
+/// One attempt. More jobs join the batch as long as there are some.
 fn run(
     db: &dyn Database,
-    first: Job,
-    jobs: Option<&Receiver<Job>>,
-    delivers: &mut Vec<Deliver>,
-) -> Result<(), Failure> {
+    batch: &mut Vec<Box<dyn Job>>,
+    jobs: Option<&Receiver<Box<dyn Job>>>,
+) -> Result<(), StoreError> {
     if let Err(failure) = db.begin() {
-        // It is not run, but it is answered.
-        delivers.push(first(Err(failure.into())).1);
-        return Ok(());
+        let failure = StoreError::from(failure);
+        // They are not made, but answered.
+        batch.iter_mut().for_each(|job| drop(job.run(Err(failure.clone()))));
+        return Err(failure);
     }
     let transaction = Open::begun(db);
-    let mut next = Some(first);
-    while let Some(job) = next {
+    let mut at = 0;
+    while at < batch.len() {
         db.run("SAVEPOINT job", &[])?;
-        let (keep, deliver) = job(Ok(db));
-        delivers.push(deliver);
-        if !keep {
-            db.run("ROLLBACK TO SAVEPOINT job", &[])?;
+        if let Err(error) = batch[at].run(Ok(db)) {
+            match error {
+                // Not this job's matter but the transaction's: some databases have undone it already.
+                StoreError::Busy(_) | StoreError::Full(_) => return Err(error),
+                _ => drop(db.run("ROLLBACK TO SAVEPOINT job", &[])?),
+            }
         }
         db.run("RELEASE SAVEPOINT job", &[])?;
-        next = jobs.filter(|_| delivers.len() < MOST).and_then(|jobs| jobs.try_recv().ok());
+        at += 1;
+        let more = jobs.filter(|_| at == batch.len() && at < MOST);
+        batch.extend(more.and_then(|jobs| jobs.try_recv().ok()));
     }
-    transaction.commit()
+    Ok(transaction.commit()?)
 }

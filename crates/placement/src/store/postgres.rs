@@ -1,8 +1,8 @@
 //! A PostgreSQL database: for several services on several machines. Those that change something take one lock after another, as on a
 //! SQLite file, so no transaction fails because of another one and events have their numbers in the order of their commits.
-//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 20.11 Client Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
+//! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
 
-use super::sql::{Database, Failure, Row, Value};
+use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
@@ -69,12 +69,18 @@ fn told(error: &dyn Error) -> String {
 impl From<postgres::Error> for Failure {
     fn from(error: postgres::Error) -> Self {
         match error.as_db_error() {
-            // Class 23: a constraint refuses.
-            Some(said) => Failure {
-                constraint: said.code().code().starts_with("23"),
-                text: format!("{} ({})", said.message(), said.code().code()),
-            },
-            None => Failure { constraint: false, text: told(&error) },
+            Some(said) => {
+                let kind = match said.code().code() {
+                    // Serialization failure, deadlock, a lock that others held for too long.
+                    "40001" | "40P01" | "55P03" => Kind::Busy,
+                    "53100" => Kind::Full,
+                    // The class of constraints that refuse.
+                    code if code.starts_with("23") => Kind::Constraint,
+                    _ => Kind::Other,
+                };
+                Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
+            }
+            None => Failure::other(told(&error)),
         }
     }
 }
@@ -112,7 +118,7 @@ fn session(config: &Config) -> std::result::Result<Session, Failure> {
 }
 
 fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, Failure> {
-    let failure = |text: String| Failure { constraint: false, text };
+    let failure = Failure::other;
     let mut roots = rustls::RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -145,7 +151,7 @@ impl Postgres {
                 Some(session) if !session.client.is_closed() => session,
                 _ if self.in_transaction.get() => {
                     let text = "the connection was lost: what was begun is undone".into();
-                    return Err(Failure { constraint: false, text });
+                    return Err(Failure::other(text));
                 }
                 lost => lost.insert(session(&self.config)?),
             };

@@ -13,18 +13,47 @@ pub(super) enum Value {
     Text(String),
 }
 
+/// What kind of failure it is: what follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A constraint of the tables refused it: what was wanted is not free.
+    Constraint,
+    /// Somebody else was in the way, and the transaction is undone: made anew it may succeed.
+    Busy,
+    /// There is no room on the disk, and the transaction is undone.
+    Full,
+    /// Anything else; whether a commit was made may not be known.
+    Other,
+}
+
 /// Why a statement failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    /// A constraint of the tables refused it: what was wanted is not free.
-    pub constraint: bool,
+    /// Its kind.
+    pub kind: Kind,
     /// What the database says.
     pub text: String,
 }
 
+impl Failure {
+    /// One that only its text tells.
+    pub fn other(text: String) -> Self {
+        Self { kind: Kind::Other, text }
+    }
+
+    /// Whether a constraint refused.
+    pub fn is_constraint(&self) -> bool {
+        self.kind == Kind::Constraint
+    }
+}
+
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
-        StoreError::Database(failure.text)
+        match failure.kind {
+            Kind::Busy => StoreError::Busy(failure.text),
+            Kind::Full => StoreError::Full(failure.text),
+            Kind::Constraint | Kind::Other => StoreError::Database(failure.text),
+        }
     }
 }
 
@@ -120,6 +149,9 @@ pub(super) trait Database {
 
     /// Begins a transaction that sees all tables at one moment.
     fn begin_view(&self) -> Result<(), Failure>;
+
+    /// Puts in order what is to be put in order now and then; called when no transaction is open and all answers are sent.
+    fn settle(&self) {}
 
     /// The answer's first row, if there is one.
     fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {

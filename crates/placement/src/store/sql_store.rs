@@ -47,7 +47,7 @@ impl SqlStore {
 
     fn change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&dyn Database) -> Result<T> + Send + 'static,
+        change: impl FnMut(&dyn Database) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.writer.change(change)
     }
@@ -207,7 +207,7 @@ impl Store for SqlStore {
         self.change(move |db| {
             let sql = "INSERT INTO alarms (host, node, kind, value, raised_at) VALUES (?1, ?2, ?3, ?4, ?5)
                 ON CONFLICT DO NOTHING";
-            Ok(db.run(sql, values![host, node, kind, value, now()])? > 0)
+            Ok(db.run(sql, values![&host, node, &kind, value, now()])? > 0)
         })
     }
 
@@ -216,7 +216,7 @@ impl Store for SqlStore {
         self.change(move |db| {
             let sql = "UPDATE alarms SET cleared_at = ?4
                 WHERE host = ?1 AND node IS NOT DISTINCT FROM ?2 AND kind = ?3 AND cleared_at IS NULL";
-            Ok(db.run(sql, values![host, node, kind, now()])? > 0)
+            Ok(db.run(sql, values![&host, node, &kind, now()])? > 0)
         })
     }
 
@@ -248,7 +248,7 @@ impl Store for SqlStore {
 
     fn remove_token(&self, name: &str) -> Result<bool> {
         let name = name.to_string();
-        self.change(move |db| Ok(db.run("DELETE FROM tokens WHERE name = ?1", values![name])? > 0))
+        self.change(move |db| Ok(db.run("DELETE FROM tokens WHERE name = ?1", values![&name])? > 0))
     }
 
     fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<()> {

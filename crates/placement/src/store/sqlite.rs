@@ -2,13 +2,15 @@
 //! Not for several machines: a network file system's locks are not to be trusted (`postgres` is for those).
 //! Source: SQLite's documentation: Write-Ahead Logging; PRAGMA synchronous; File Locking And Concurrency.
 
-use super::sql::{Database, Failure, Row, Value};
+use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, ToSql};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
@@ -27,8 +29,9 @@ impl SqlStore {
         // Only if the checkpointer does not keep up: a commit that does it keeps others waiting for tens of milliseconds.
         connection.pragma_update(None, "wal_autocheckpoint", 1 << 16)?;
         let reader = connect(path)?;
-        let checkpointer = Checkpointer::start(connect(path)?)?;
-        Self::over(Box::new(connection), Box::new(reader), Some(checkpointer))
+        let almost_done = Arc::new(AtomicBool::new(false));
+        let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
+        Self::over(Box::new(Changing { connection, almost_done }), Box::new(reader), Some(checkpointer))
     }
 }
 
@@ -51,8 +54,16 @@ impl From<rusqlite::Error> for StoreError {
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        let constraint = error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation);
-        Failure { constraint, text: error.to_string() }
+        let extended = error.sqlite_error().map(|e| e.extended_code);
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation) => Kind::Constraint,
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Kind::Busy,
+            Some(ErrorCode::DiskFull) => Kind::Full,
+            // No room for the log's index is told as this.
+            _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
+            _ => Kind::Other,
+        };
+        Failure { kind, text: error.to_string() }
     }
 }
 
@@ -75,7 +86,7 @@ fn value(read: ValueRef<'_>) -> std::result::Result<Value, Failure> {
         ValueRef::Real(number) => Value::Real(number),
         ValueRef::Text(_) => Value::Text(read.as_str().map_err(rusqlite::Error::from)?.into()),
         ValueRef::Blob(_) => {
-            return Err(Failure { constraint: false, text: "a column holds bytes, not text".into() });
+            return Err(Failure::other("a column holds bytes, not text".into()));
         }
     })
 }
@@ -122,6 +133,43 @@ impl Database for Connection {
     }
 }
 
+/// The connection that changes. The log begins anew only when all of it is in the database while nothing is being added, which under
+/// load is never so for the checkpointer: what little it leaves, this one brings between two commits.
+struct Changing {
+    connection: Connection,
+    almost_done: Arc<AtomicBool>,
+}
+
+impl Database for Changing {
+    fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
+        self.connection.run(sql, values)
+    }
+
+    fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
+        Database::rows(&self.connection, sql, values)
+    }
+
+    fn begin(&self) -> std::result::Result<(), Failure> {
+        self.connection.begin()
+    }
+
+    fn begin_view(&self) -> std::result::Result<(), Failure> {
+        self.connection.begin_view()
+    }
+
+    fn settle(&self) {
+        if self.almost_done.swap(false, Ordering::Relaxed) {
+            checkpoint(&self.connection);
+        }
+    }
+}
+
+/// Brings from the log into the database what can be brought without waiting for anybody; how many pages the log has.
+fn checkpoint(connection: &Connection) -> i64 {
+    // If it fails the log is longer until the next time.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap_or(0)
+}
+
 /// The thread that brings what was committed from the log into the database, so that no commit waits for that.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
@@ -133,12 +181,18 @@ impl Checkpointer {
     /// Every so often there is little to bring, and the disk is not kept busy for long.
     const PERIOD: Duration = Duration::from_millis(100);
 
-    fn start(connection: Connection) -> Result<Self> {
+    /// Pages of the log from which it is to begin anew: 16 MiB.
+    const LONG: i64 = 1 << 12;
+
+    fn start(connection: Connection, almost_done: Arc<AtomicBool>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel::<()>();
         let copy = move || {
             while receiver.recv_timeout(Self::PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Passive: it waits for nobody. If it fails the log is longer until the next time, or until the writer does it.
-                let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                if checkpoint(&connection) >= Self::LONG {
+                    // Once more, for what came meanwhile: then next to nothing is left for the one that changes.
+                    checkpoint(&connection);
+                    almost_done.store(true, Ordering::Relaxed);
+                }
             }
         };
         let thread = std::thread::Builder::new()
@@ -155,5 +209,95 @@ impl Drop for Checkpointer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Reservation, Store, VmQuery};
+    use crate::{Host, Policy, Request, Scheduler};
+    use longma_topology::Machine;
+
+    /// A store whose file may have so many pages more than it has.
+    fn with_room_for(path: &Path, pages: i64) -> SqlStore {
+        let writer = connect(path).unwrap();
+        let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        writer.pragma_update(None, "max_page_count", now + pages).unwrap();
+        SqlStore::over(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+    }
+
+    #[test]
+    fn the_log_stays_short_while_changes_never_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        let store = SqlStore::open_file(&path).unwrap();
+        let text = "x".repeat(100_000);
+        let longest = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..500 {
+                            let (kind, text) = ("test".to_string(), text.clone());
+                            let event =
+                                crate::store::Event { number: 0, at: 0, vm: None, host: None, kind, text };
+                            store.record(&event).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let mut longest = 0;
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                let log = std::fs::metadata(folder.path().join("placement.db-wal"));
+                longest = longest.max(log.map_or(0, |log| log.len()));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            longest
+        });
+        // 200 MB went through it.
+        assert!(longest < 150_000_000, "{longest} bytes");
+    }
+
+    #[test]
+    fn a_full_database_refuses_with_nothing_half_done_and_goes_on_when_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        SqlStore::open_file(&path).unwrap().put_host(&host, 10_000).unwrap();
+        let mut scheduler = Scheduler::new(Policy { overcommit_percent: 10_000, ..Policy::default() }, 1);
+        scheduler.put_host(&host).unwrap();
+        let mut wanted = Vec::new();
+        for v in 0..400 {
+            let request = Request::new(&format!("v{v}"), 1, 64);
+            let placement = scheduler.place(&request).unwrap();
+            wanted.push(Reservation { request, placement, key: Some(format!("k{v}")), origin: 1 });
+        }
+        let store = with_room_for(&path, 12);
+        let (mut kept, mut refused) = (Vec::new(), 0);
+        // Some alone and some together with others.
+        for some in wanted.chunks(7) {
+            let pending: Vec<_> = some.iter().map(|r| store.reserve(r.clone())).collect();
+            for (reservation, answer) in some.iter().zip(pending) {
+                match answer.wait() {
+                    Ok(reserved) => kept.push((reserved.id, reservation.request.name.clone())),
+                    Err(StoreError::Full(_)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert!(!kept.is_empty() && refused > 100, "{} kept, {refused} refused", kept.len());
+        let there = |store: &SqlStore| {
+            let vms = store.vms(&VmQuery::default()).unwrap();
+            vms.into_iter().map(|vm| (vm.id, vm.request.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(there(&store), kept, "what was answered is there and nothing else");
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
+        drop(store);
+        let store = SqlStore::open_file(&path).unwrap();
+        for reservation in wanted {
+            store.reserve(reservation).wait().unwrap();
+        }
+        assert_eq!(there(&store).len(), 400);
+        assert_eq!(store.check().unwrap(), Vec::<String>::new());
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn now() -> i64 {
 
 /// Makes a refusal by a constraint a conflict on `host`.
 fn conflict(host: &str, failure: Failure) -> StoreError {
-    match failure.constraint {
+    match failure.is_constraint() {
         true => StoreError::Conflict { host: host.into(), what: failure.text },
         false => failure.into(),
     }
@@ -231,7 +231,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let placed = serde_json::to_string(placement)?;
     let named = values![&request.tenant, &request.name, &body, host, placed, now()];
-    let made = db.row(sql, named).map_err(|failure| match failure.constraint {
+    let made = db.row(sql, named).map_err(|failure| match failure.is_constraint() {
         true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
         false => failure.into(),
     })?;

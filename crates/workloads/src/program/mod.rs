@@ -98,6 +98,12 @@ impl Program {
                 "count only the program's region of interest",
             ),
             parameter(
+                "warm",
+                Kind::Text,
+                Some("".into()),
+                "with `roi`: the last so many million instructions before the region warm the models, or `all` the caches; the 20 of `longma run` if empty",
+            ),
+            parameter(
                 "core",
                 Kind::Text,
                 Some("".into()),
@@ -204,7 +210,7 @@ impl Program {
         if point.parameter("roi") == Some(&Setting::Flag(true)) {
             command.arg("--roi");
         }
-        for name in ["core", "numa", "cpu", "seed"] {
+        for name in ["warm", "core", "numa", "cpu", "seed"] {
             let value = point.parameter(name).map(ToString::to_string).unwrap_or_default();
             if !value.is_empty() {
                 command.arg(format!("--{name}")).arg(value);

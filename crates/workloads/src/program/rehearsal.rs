@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Setting up takes moments; a busy host may need longer.
 const AT_MOST: Duration = Duration::from_secs(120);
 /// What only a simulated run looks at.
-const OF_SIMULATION: [&str; 6] = ["roi", "core", "numa", "cpu", "seed", "wire"];
+const OF_SIMULATION: [&str; 7] = ["roi", "warm", "core", "numa", "cpu", "seed", "wire"];
 /// What the set-up does not depend on: what is the program's own, and what is only looked at afterwards.
 const OF_PROGRAM: [&str; 4] = ["argument", "arguments", "prints", "status"];
 const PT_INTERP: u32 = 3;

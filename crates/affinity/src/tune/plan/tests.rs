@@ -1,31 +1,9 @@
 use super::super::model::{Link, Queue, Thread};
 use super::*;
+use crate::fake::topology;
 use longma_topology::CpuPlace;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-
-/// Sockets, last caches in each, cores to each of them, threads to a core; numbered as Linux does on most servers: first threads first.
-fn topology(sockets: u32, caches: u32, cores: u32, threads: u32) -> Vec<CpuPlace> {
-    let all = sockets * caches * cores;
-    let of_core = |core: u32| (0..threads).map(move |thread| core + thread * all);
-    let mut places: Vec<CpuPlace> = (0..all)
-        .flat_map(|core| {
-            let first = core / cores * cores;
-            let mut shared: Vec<u32> = (first..first + cores).flat_map(of_core).collect();
-            shared.sort_unstable();
-            let socket = core / (cores * caches);
-            of_core(core).map(move |cpu| CpuPlace {
-                cpu,
-                core: of_core(core).collect(),
-                last_cache: Some(shared.clone()),
-                socket,
-                node: socket,
-            })
-        })
-        .collect();
-    places.sort_by_key(|place| place.cpu);
-    places
-}
 
 /// A model and where its parts are, drawn at random.
 fn drawn(most: usize) -> impl Strategy<Value = (Model, Placing)> {

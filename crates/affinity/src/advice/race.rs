@@ -1,0 +1,140 @@
+//! Which pairs are measured to find the best one: a few of each kind once, more of the kinds that lead, and the best ones often.
+//! Not the measurement, nor the choice in the end. Nothing here looks at a host.
+//! Source: successive halving (Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013), with pairs that lie
+//! alike as one arm at first.
+
+use super::Candidate;
+use crate::analysis::Analysis;
+use crate::places::Pair;
+use std::collections::BTreeSet;
+
+/// Pairs of each kind in the first round: two, so that a kind is not judged by one busy CPU.
+const OF_EACH_KIND: usize = 2;
+/// A kind leads whose best pair has so much of the best of all: runs vary, and one run says little.
+const LEADS: f64 = 0.8;
+/// Runs of a pair after the second round.
+const SPREAD_REPEATS: u32 = 2;
+/// Pairs in the last round.
+const FINALISTS: usize = 4;
+
+/// Runs to be made: these pairs, until each has so many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+    /// Runs that each is to have, those of earlier rounds among them.
+    pub repeats: u32,
+}
+
+/// The rounds of one measurement.
+#[derive(Clone, Debug)]
+pub struct Race<'a> {
+    ranking: &'a [Candidate],
+    most: usize,
+    repeats: u32,
+    done: u32,
+}
+
+impl<'a> Race<'a> {
+    /// Of the candidates in the order of topology, at most `most` in the second round, and in the last one until each has `repeats` runs.
+    pub fn new(ranking: &'a [Candidate], most: usize, repeats: u32) -> Self {
+        Self { ranking, most, repeats, done: 0 }
+    }
+
+    /// Runs of all rounds together, at most.
+    pub fn most_runs(&self) -> usize {
+        let kinds: Vec<_> = self.kinds();
+        let (repeats, spread) = (self.repeats as usize, SPREAD_REPEATS.min(self.repeats) as usize);
+        let last = FINALISTS.min(self.most) * repeats.saturating_sub(spread);
+        kinds.len() * OF_EACH_KIND + self.most * spread + last
+    }
+
+    /// The next round after what `analysis` says of the ones before; none after the last.
+    pub fn next(&mut self, analysis: &Analysis) -> Option<Round> {
+        self.done += 1;
+        match self.done {
+            1 => Some(Round { pairs: self.heats(), repeats: 1 }),
+            2 => Some(Round { pairs: self.spread(analysis), repeats: SPREAD_REPEATS.min(self.repeats) }),
+            3 => Some(Round { pairs: finalists(analysis, FINALISTS.min(self.most)), repeats: self.repeats }),
+            _ => None,
+        }
+    }
+
+    /// The kinds of pairs, those first that topology ranks first.
+    fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for kind in self.ranking.iter().map(kind) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
+    }
+
+    fn heats(&self) -> Vec<Pair> {
+        self.kinds().into_iter().flat_map(|kind| self.apart(&[kind], &[], OF_EACH_KIND)).collect()
+    }
+
+    /// The best of the first round, and more pairs of the kinds that lead.
+    fn spread(&self, analysis: &Analysis) -> Vec<Pair> {
+        let best = analysis.best().map_or(0.0, |best| best.median_gbps);
+        let leads = |of: &Kind| {
+            let pairs = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);
+            pairs.filter_map(|pair| rate(analysis, pair)).any(|gbps| gbps >= LEADS * best)
+        };
+        let leading: Vec<Kind> = self.kinds().into_iter().filter(leads).collect();
+        let known: Vec<Pair> = analysis.pairs.iter().map(|result| result.pair).collect();
+        let mut pairs = finalists(analysis, self.most / 2);
+        let more = self.apart(&leading, &known, self.most - pairs.len());
+        pairs.extend(more);
+        pairs
+    }
+
+    /// Pairs of these kinds in turn, on CPUs that none before has as far as there are such.
+    fn apart(&self, kinds: &[Kind], known: &[Pair], most: usize) -> Vec<Pair> {
+        let mut chosen: Vec<Pair> = Vec::new();
+        let mut used: BTreeSet<(bool, u32)> = BTreeSet::new();
+        let ends = |pair: Pair| [(true, pair.flow), (false, pair.application)];
+        known.iter().for_each(|pair| used.extend(ends(*pair)));
+        let mut turn = 0;
+        let mut exhausted = 0;
+        while chosen.len() < most && exhausted < kinds.len() {
+            let of = &kinds[turn % kinds.len()];
+            let open = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);
+            let open = open.filter(|pair| !known.contains(pair) && !chosen.contains(pair));
+            // The first of equals: what topology ranks first.
+            let next = open.min_by_key(|pair| ends(*pair).iter().filter(|end| used.contains(end)).count());
+            match next {
+                Some(pair) => {
+                    used.extend(ends(pair));
+                    chosen.push(pair);
+                    exhausted = 0;
+                }
+                None => exhausted += 1,
+            }
+            turn += 1;
+        }
+        chosen
+    }
+}
+
+/// Pairs of a kind lie alike: their class, and whether the flow and the application are near the NIC.
+type Kind = (crate::places::Class, Option<bool>, Option<bool>);
+
+fn kind(candidate: &Candidate) -> Kind {
+    (candidate.class, candidate.is_near, candidate.is_application_near)
+}
+
+fn rate(analysis: &Analysis, pair: Pair) -> Option<f64> {
+    analysis.pairs.iter().find(|result| result.pair == pair).map(|result| result.median_gbps)
+}
+
+/// The pairs with the highest medians.
+fn finalists(analysis: &Analysis, most: usize) -> Vec<Pair> {
+    let mut all: Vec<_> = analysis.pairs.iter().collect();
+    all.sort_by(|one, other| other.median_gbps.total_cmp(&one.median_gbps));
+    all.into_iter().take(most).map(|result| result.pair).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What a sweep varies besides the pair: offloads, rings, delays and packet sizes of the interface, and how packets are handed on.
+//! Not how a setting is written or put back: those are `setting` and `journal`.
+//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy polling).
+
+use crate::interface::Nic;
+use crate::setting::Setting;
+use crate::{ethtool::DriverFact, setting::Interface};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that is varied, by the name that it has on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Knob {
+    /// Generic receive offload: 0 or 1.
+    Gro,
+    /// Large receive offload in the NIC: 0 or 1.
+    Lro,
+    /// TCP segmentation in the NIC: 0 or 1.
+    Tso,
+    /// Generic segmentation offload: 0 or 1.
+    Gso,
+    /// Descriptors of a receive ring.
+    RxRing,
+    /// Microseconds that a receive interrupt may be held back.
+    RxUsecs,
+    /// Bytes of a packet.
+    Mtu,
+    /// Whether the interface's queues are seen to by threads instead of softirq: 0 or 1.
+    Threaded,
+    /// Microseconds that a program's read or poll looks for packets itself, for the whole host.
+    BusyPoll,
+    /// Entries of the host's flow table (RFS); each receive queue gets its part of them. For the whole host.
+    Rfs,
+    /// The CPUs that send through each transmit queue (XPS), as a mask.
+    Xps,
+}
+
+/// A value of everything that is varied.
+pub type Variant = BTreeMap<Knob, u64>;
+
+/// One knob and the values that it takes, the usual one first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variation {
+    /// What is varied.
+    pub knob: Knob,
+    /// Its values.
+    pub values: Vec<u64>,
+}
+
+/// A text that names no variation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no NAME=VALUE,VALUE... with whole numbers; names: {}", names())]
+pub struct VariationError {
+    text: String,
+}
+
+fn names() -> String {
+    Knob::ALL.map(|knob| knob.to_string()).join(", ")
+}
+
+impl Knob {
+    /// Every knob.
+    pub const ALL: [Knob; 11] = [
+        Self::Gro,
+        Self::Lro,
+        Self::Tso,
+        Self::Gso,
+        Self::RxRing,
+        Self::RxUsecs,
+        Self::Mtu,
+        Self::Threaded,
+        Self::BusyPoll,
+        Self::Rfs,
+        Self::Xps,
+    ];
+
+    /// Its name, unit included where it has one.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Gro => "gro",
+            Self::Lro => "lro",
+            Self::Tso => "tso",
+            Self::Gso => "gso",
+            Self::RxRing => "rx-ring",
+            Self::RxUsecs => "rx-usecs",
+            Self::Mtu => "mtu",
+            Self::Threaded => "threaded",
+            Self::BusyPoll => "busy-poll",
+            Self::Rfs => "rfs",
+            Self::Xps => "xps",
+        }
+    }
+
+    /// Whether it is the whole host's and not the interface's.
+    pub fn is_of_host(self) -> bool {
+        matches!(self, Self::BusyPoll | Self::Rfs)
+    }
+
+    /// The settings that give it `value` on `nic`, each with its text.
+    pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
+        let interface = || -> Interface { nic.name.clone() };
+        let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
+        match self {
+            Self::Gro => driver(DriverFact::Gro),
+            Self::Lro => driver(DriverFact::Lro),
+            Self::Tso => driver(DriverFact::Tso),
+            Self::Gso => driver(DriverFact::Gso),
+            Self::RxRing => driver(DriverFact::RxRing),
+            Self::RxUsecs => driver(DriverFact::RxUsecs),
+            Self::Mtu => vec![(Setting::Mtu(interface()), value.to_string())],
+            Self::Threaded => vec![(Setting::Threaded(interface()), value.to_string())],
+            Self::BusyPoll => {
+                [Setting::BusyRead, Setting::BusyPoll].map(|setting| (setting, value.to_string())).into()
+            }
+            Self::Rfs => {
+                let part = (value / nic.rx_queues.len().max(1) as u64).to_string();
+                let queue = |queue: &u32| {
+                    (Setting::QueueFlows { interface: interface(), queue: *queue }, part.clone())
+                };
+                let host = [(Setting::HostFlows, value.to_string())];
+                host.into_iter().chain(nic.rx_queues.iter().map(queue)).collect()
+            }
+            Self::Xps => {
+                let queue = |queue: &u32| {
+                    (Setting::Xps { interface: interface(), queue: *queue }, format!("{value:x}"))
+                };
+                nic.tx_queues.iter().map(queue).collect()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for Variation {
+    type Err = VariationError;
+
+    fn from_str(text: &str) -> Result<Self, VariationError> {
+        let wrong = || VariationError { text: text.into() };
+        let (name, values) = text.split_once('=').ok_or_else(wrong)?;
+        let knob = Knob::ALL.into_iter().find(|knob| knob.word() == name).ok_or_else(wrong)?;
+        let mut values: Vec<u64> = values
+            .split(',')
+            .map(|value| value.trim().parse())
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong())?;
+        let mut seen = std::collections::BTreeSet::new();
+        values.retain(|value| seen.insert(*value));
+        Ok(Self { knob, values })
+    }
+}
+
+/// Every combination, that of the first values first; one without any knob if nothing is varied.
+pub fn variants(variations: &[Variation]) -> Vec<Variant> {
+    variations.iter().fold(vec![Variant::new()], |variants, variation| {
+        let with = |variant: &Variant, value: u64| {
+            let mut variant = variant.clone();
+            variant.insert(variation.knob, value);
+            variant
+        };
+        let all = variants
+            .iter()
+            .flat_map(|variant| variation.values.iter().map(move |value| with(variant, *value)));
+        all.collect()
+    })
+}
+
+/// A variant for people: `gro=0 mtu=1500`.
+pub fn words(variant: &Variant) -> String {
+    variant.iter().map(|(knob, value)| format!("{knob}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+    use crate::interface;
+
+    #[test]
+    fn every_combination_is_there_once_and_the_usual_one_first() {
+        let variations: Vec<Variation> =
+            ["gro=1,0", "mtu=9000,1500,1500"].iter().map(|text| text.parse().unwrap()).collect();
+        let all: Vec<String> = variants(&variations).iter().map(words).collect();
+        assert_eq!(all, ["gro=1 mtu=9000", "gro=1 mtu=1500", "gro=0 mtu=9000", "gro=0 mtu=1500"]);
+        assert_eq!(variants(&[]), vec![Variant::new()]);
+        for wrong in ["gro", "gro=", "gro=x", "nothing=1", "gro=-1", "=1"] {
+            let error = wrong.parse::<Variation>().unwrap_err().to_string();
+            assert!(error.contains("rx-ring, rx-usecs"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_knob_writes_its_own_settings_and_a_flow_table_is_shared_by_the_queues() {
+        let host = FakeHost::with(&[
+            ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
+            ("sys/class/net/eth1/queues/rx-1/rps_cpus", "0"),
+            ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
+        ]);
+        let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
+        let written = |knob: Knob, value| -> Vec<String> {
+            let settings = knob.settings(&nic, value);
+            settings.into_iter().map(|(setting, value)| format!("{setting} {value}")).collect()
+        };
+        let queue = "/sys/class/net/eth1/queues";
+        assert_eq!(
+            written(Knob::Rfs, 4096),
+            [
+                "/proc/sys/net/core/rps_sock_flow_entries 4096".to_string(),
+                format!("{queue}/rx-0/rps_flow_cnt 2048"),
+                format!("{queue}/rx-1/rps_flow_cnt 2048")
+            ]
+        );
+        assert_eq!(written(Knob::Xps, 10), [format!("{queue}/tx-0/xps_cpus a")]);
+        assert_eq!(written(Knob::Threaded, 1), ["/sys/class/net/eth1/threaded 1"]);
+        assert_eq!(written(Knob::BusyPoll, 50).len(), 2);
+        let json = serde_json::to_string(&Variant::from([(Knob::RxRing, 512)])).unwrap();
+        assert_eq!(json, r#"{"rx-ring":512}"#);
+    }
+}

@@ -1,0 +1,261 @@
+//! The map of CPUs, queues, flows and applications, renewed until q or Ctrl-C; the terminal is then as it was.
+//! Not what is seen: that is `longma-affinity`'s `watch`.
+
+use super::super::{INTERRUPTED, Outcome, interruption, width};
+use crate::machine::table;
+use longma_affinity::host::{Host, Tree};
+use longma_affinity::interface::Nic;
+use longma_affinity::watch::{Flow, Observation, Watch};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Flows that are listed.
+const MOST_FLOWS: usize = 12;
+/// Letters of a bar.
+const BAR: usize = 20;
+/// How long nobody looks whether a key was pressed.
+const NAP: Duration = Duration::from_millis(100);
+
+/// A terminal with a screen of its own, without a cursor, and keys that are not shown; dropped, it is as it was.
+struct Screen {
+    before: Option<Termios>,
+}
+
+impl Screen {
+    fn begin() -> io::Result<Self> {
+        let stdin = io::stdin();
+        let before = if stdin.is_terminal() { Some(termios::tcgetattr(&stdin)?) } else { None };
+        let screen = Self { before };
+        if let Some(before) = &screen.before {
+            let mut keys = before.clone();
+            // Ctrl-C stays a signal.
+            keys.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
+            termios::tcsetattr(&stdin, SetArg::TCSADRAIN, &keys)?;
+        }
+        put("\x1b[?1049h\x1b[?25l")?;
+        Ok(screen)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Whoever closes the terminal has it no more.
+        let _ = put("\x1b[?25h\x1b[?1049l");
+        if let Some(before) = &self.before {
+            let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, before);
+        }
+    }
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What ends the picture.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Key,
+    Signal,
+}
+
+/// Renews the picture every `pause` until it is ended.
+pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
+    let stop = interruption()?;
+    let mut watch = Watch::new(vec![nic.name.clone()]);
+    watch.look(host);
+    let screen = Screen::begin()?;
+    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", nic.name))?;
+    let end = loop {
+        if let Some(end) = wait(pause, &stop)? {
+            break end;
+        }
+        let seen = watch.look(host);
+        let rows = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
+        put(&framed(&picture(nic, &totals(host, nic), &seen), rows))?;
+    };
+    drop(screen);
+    Ok(if end == End::Key { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+/// Waits for the next picture, or for q, Escape or the input's end, or a signal.
+fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
+    let until = Instant::now() + pause;
+    let stdin = io::stdin();
+    while Instant::now() < until {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Some(End::Signal));
+        }
+        let left = until.saturating_duration_since(Instant::now()).min(NAP);
+        let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut ready, timeout) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut keys = [0; 64];
+        let count = stdin.lock().read(&mut keys)?;
+        if count == 0 || keys[..count].iter().any(|key| matches!(key, b'q' | b'Q' | 0x1b)) {
+            return Ok(Some(End::Key));
+        }
+    }
+    Ok(stop.load(Ordering::Relaxed).then_some(End::Signal))
+}
+
+/// The lines that fit, each over what stood there before.
+fn framed(text: &str, rows: usize) -> String {
+    let columns = width();
+    let lines = text.lines().take(rows.saturating_sub(1));
+    let cut = |line: &str| line.chars().take(columns).collect::<String>();
+    let body: String = lines.map(|line| format!("{}\x1b[K\r\n", cut(line))).collect();
+    format!("\x1b[H{body}\x1b[J")
+}
+
+/// Bytes that the interface has received and sent since it exists.
+fn totals(host: &Tree, nic: &Nic) -> [Option<u64>; 2] {
+    ["rx", "tx"].map(|way| {
+        host.read(&format!("sys/class/net/{}/statistics/{way}_bytes", nic.name)).ok()?.parse().ok()
+    })
+}
+
+/// CPUs with their load and what is on them, and the flows.
+fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
+    let gigabytes =
+        |bytes: Option<u64>| bytes.map_or("?".into(), |bytes| format!("{:.2}", bytes as f64 * 1e-9));
+    let mut text = format!(
+        "{} ({}), node {}: {} GB in, {} GB out; {} connections; q ends it\n\n",
+        nic.name,
+        nic.driver.as_deref().unwrap_or("virtual"),
+        nic.node.map_or("?".into(), |node| node.to_string()),
+        gigabytes(totals[0]),
+        gigabytes(totals[1]),
+        seen.connections
+    );
+    let head = ["CPU", "SOCKET", "BUSY", "", "SOFTIRQ", "QUEUES", "APPLICATIONS"].map(String::from).to_vec();
+    let row = |place: &longma_topology::CpuPlace| {
+        let shares = seen.cpus.get(&place.cpu).copied().unwrap_or_default();
+        let queues: Vec<&str> = seen
+            .queues
+            .iter()
+            .filter(|queue| queue.cpu == Some(place.cpu))
+            .map(|queue| queue.name.as_str())
+            .collect();
+        let threads: Vec<String> = seen
+            .threads
+            .iter()
+            .filter(|thread| thread.cpu == place.cpu)
+            .map(|thread| format!("{} ({})", thread.name, thread.thread))
+            .collect();
+        vec![
+            place.cpu.to_string(),
+            place.socket.to_string(),
+            bar(shares.busy()),
+            format!("{:>3.0} %", shares.busy() * 100.0),
+            format!("{:>3.0} %", shares.softirq * 100.0),
+            if queues.is_empty() { "-".into() } else { queues.join(", ") },
+            if threads.is_empty() { "-".into() } else { threads.join(", ") },
+        ]
+    };
+    text += &table(&std::iter::once(head).chain(seen.places.iter().map(row)).collect::<Vec<_>>());
+    text += "\n";
+    let head = ["FLOW", "Gb/s IN", "OUT", "APPLICATION", "ON CPU", "MAY RUN ON"].map(String::from).to_vec();
+    let row = |flow: &Flow| {
+        let gbps = |bytes: Option<f64>| bytes.map_or("?".into(), |bytes| format!("{:.3}", bytes * 8e-9));
+        let thread = flow.thread.map(|index| &seen.threads[index]);
+        let of = |what: &dyn Fn(&longma_affinity::watch::Thread) -> String| thread.map_or("?".into(), what);
+        vec![
+            format!("{} <- {}", flow.local, flow.remote),
+            gbps(flow.received),
+            gbps(flow.sent),
+            of(&|thread| thread.name.clone()),
+            of(&|thread| thread.cpu.to_string()),
+            of(&|thread| thread.bound.to_string()),
+        ]
+    };
+    text +=
+        &table(&std::iter::once(head).chain(seen.flows.iter().take(MOST_FLOWS).map(row)).collect::<Vec<_>>());
+    for missing in &seen.missing {
+        text += &format!("{missing}\n");
+    }
+    text
+}
+
+fn bar(part: f64) -> String {
+    let full = (part.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    "█".repeat(full) + &"░".repeat(BAR - full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::counters::CpuShares;
+    use longma_affinity::fake::topology;
+    use longma_affinity::setting::Setting;
+    use longma_affinity::watch::{Queue, Thread};
+
+    #[test]
+    fn the_map_has_what_is_on_each_cpu_and_fits_the_terminal() {
+        let name: longma_affinity::setting::Interface = "eth0".parse().unwrap();
+        let nic = Nic {
+            name: name.clone(),
+            driver: Some("mlx4".into()),
+            node: Some(0),
+            speed_mbps: None,
+            mtu: None,
+            state: "up".into(),
+            rx_queues: vec![0],
+            tx_queues: vec![0],
+            irqs: vec![],
+        };
+        let shares = CpuShares { softirq: 0.5, idle: 0.5, ..Default::default() };
+        let seen = Observation {
+            places: topology(1, 1, 2, 1),
+            cpus: [(0, shares)].into(),
+            queues: vec![Queue {
+                interface: name.clone(),
+                node: Some(0),
+                setting: Setting::Irq(40),
+                name: "irq 40".into(),
+                cpu: Some(0),
+                interrupts: Some(1.0),
+                load: 0.5,
+                taken: None,
+            }],
+            flows: vec![Flow {
+                local: "10.0.0.1:80".parse().unwrap(),
+                remote: "10.0.0.2:4000".parse().unwrap(),
+                interface: name,
+                received: Some(1.25e9),
+                sent: None,
+                thread: Some(0),
+            }],
+            threads: vec![Thread {
+                process: 7,
+                thread: 8,
+                started: 1,
+                name: "reader".into(),
+                cpu: 1,
+                load: 0.2,
+                bound: "1".parse().unwrap(),
+                open: "0-1".parse().unwrap(),
+            }],
+            ..Default::default()
+        };
+        let text = picture(&nic, &[Some(2_500_000_000), None], &seen);
+        let line =
+            |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("{text}"));
+        assert!(line("irq 40").contains("██████████░░░░░░░░░░") && line("irq 40").contains("50 %"));
+        assert!(line("reader (8)").starts_with("1 ") && line("2.50 GB in").contains("? GB out"));
+        assert!(line("10.0.0.1:80 <- 10.0.0.2:4000").contains("10.000"));
+        let frame = framed(&text, 6);
+        assert_eq!(frame.matches("\r\n").count(), 5);
+        assert!(frame.starts_with("\x1b[H") && frame.ends_with("\x1b[J"));
+    }
+}

@@ -1,0 +1,77 @@
+//! The OpenAPI document: what the routes say of themselves, and what holds for all of them.
+//! Not the routes.
+//! Source: the OpenAPI Specification 3.1; RFC 9457 for the type of answers that refuse.
+
+use utoipa::openapi::schema::{KnownFormat, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema};
+
+/// The type of a body that is a problem.
+const PROBLEM: &str = "application/problem+json";
+
+/// The document with its title, its tokens and the answers that every operation may give.
+pub(super) fn finished(mut document: OpenApi) -> OpenApi {
+    document.info.title = "Longma placement".into();
+    document.info.version = env!("CARGO_PKG_VERSION").into();
+    document.info.description =
+        Some("Virtual machines on NUMA hosts: asked for, placed, kept so, explained.".into());
+    let components = document.components.get_or_insert_default();
+    let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    components.add_security_scheme("token", bearer);
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    components.schemas.values_mut().for_each(bounded);
+    for path in document.paths.paths.values_mut() {
+        let operations = [&mut path.get, &mut path.post, &mut path.put, &mut path.delete];
+        for operation in operations.into_iter().flatten() {
+            for parameter in operation.parameters.iter_mut().flatten() {
+                parameter.schema.iter_mut().for_each(bounded);
+            }
+            let refused = |says: &str| RefOr::T(problem(says));
+            let answers = &mut operation.responses.responses;
+            answers.insert("4XX".into(), refused("refused: the body says why"));
+            answers.insert(
+                "5XX".into(),
+                refused("not possible now: the body says why, and whether to try again"),
+            );
+        }
+    }
+    document
+}
+
+fn problem(says: &str) -> Response {
+    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    ResponseBuilder::new().description(says).content(PROBLEM, body).build()
+}
+
+/// Gives whole numbers without a sign the bounds that they have: their formats are the signed ones'.
+fn bounded(schema: &mut RefOr<Schema>) {
+    let RefOr::T(schema) = schema else { return };
+    match schema {
+        Schema::Object(object) => {
+            let whole = match &object.schema_type {
+                SchemaType::Type(kind) => *kind == Type::Integer,
+                SchemaType::Array(kinds) => kinds.contains(&Type::Integer),
+                SchemaType::AnyValue => false,
+            };
+            let most: Option<usize> = match object.format {
+                Some(SchemaFormat::KnownFormat(KnownFormat::Int32)) => Some(u32::MAX as usize),
+                Some(SchemaFormat::KnownFormat(KnownFormat::Int64)) => Some(u64::MAX as usize),
+                _ => None,
+            };
+            if let Some(most) = most.filter(|_| whole && object.minimum.is_some()) {
+                object.format = None;
+                object.maximum.get_or_insert(most.into());
+            }
+            object.properties.values_mut().for_each(bounded);
+        }
+        Schema::Array(array) => {
+            if let utoipa::openapi::schema::ArrayItems::RefOrSchema(items) = &mut array.items {
+                bounded(items);
+            }
+        }
+        Schema::OneOf(one) => one.items.iter_mut().for_each(bounded),
+        Schema::AllOf(all) => all.items.iter_mut().for_each(bounded),
+        Schema::AnyOf(any) => any.items.iter_mut().for_each(bounded),
+        _ => {}
+    }
+}

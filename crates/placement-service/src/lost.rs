@@ -1,0 +1,154 @@
+//! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
+//! Not how its description keeps what is promised: `longma_placement::lost`.
+
+use crate::desk::{Desk, Lost, SILENCE};
+use longma_placement::Host;
+use longma_placement::lost::{Kept, keeping};
+use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Descriptions that are tried while others reserve on the host.
+const ATTEMPTS: u32 = 8;
+/// A move off a CPU that is gone is tried as often as this.
+const MENDING: Duration = Duration::from_secs(10);
+/// The alarm.
+const ALARM: &str = "host-lost";
+/// The alarm of two machines whose agents say that they are one host's.
+const SECOND: &str = "second-agent";
+/// What the second one is told.
+pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this host: give each host a token and a name of its own; \
+    if that machine is gone, this one is heard after 30 s of its silence";
+
+impl Desk {
+    /// Describes a host as its agent found it. What is gone and promised stays in the description until it is given back, an alarm says so,
+    /// and virtual machines whose own CPUs are gone are moved.
+    pub fn describe(&self, found: &Host) -> Result<(), StoreError> {
+        let mut last = Ok(());
+        for _ in 0..ATTEMPTS {
+            last = self.store.put_host(found, self.overcommit_percent);
+            match &last {
+                Err(StoreError::Conflict { .. }) => {}
+                Err(_) => return last,
+                Ok(()) => return self.note_lost(found, None),
+            }
+            // A host that is not there yet, or a description that is wrong in itself.
+            let Ok(stored) = self.store.host(&found.name) else { return last };
+            let kept = self.keep(found, &stored.host)?;
+            if kept.lost.is_empty() {
+                return last;
+            }
+            let same = kept.host == stored.host;
+            let put = if same { Ok(()) } else { self.store.put_host(&kept.host, self.overcommit_percent) };
+            match put {
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+                Ok(()) => return self.note_lost(found, Some(kept)),
+            }
+        }
+        last
+    }
+
+    fn keep(&self, found: &Host, known: &Host) -> Result<Kept, StoreError> {
+        let vms = self.store.vms(&VmQuery { host: Some(found.name.clone()), ..VmQuery::default() })?;
+        let places: Vec<_> =
+            vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect();
+        Ok(keeping(found, known, &places, self.overcommit_percent))
+    }
+
+    fn note_lost(&self, found: &Host, kept: Option<Kept>) -> Result<(), StoreError> {
+        let said: Vec<String> = kept.as_ref().map(|k| k.lost.clone()).unwrap_or_default();
+        let name = &found.name;
+        let before = self.host(name, |h| {
+            let before = h.lost.take();
+            h.lost = kept.map(|kept| Lost {
+                found: Arc::new(found.clone()),
+                own_cpus: kept.own_cpus,
+                said: kept.lost,
+                moved: before.as_ref().and_then(|b| b.moved),
+            });
+            before.map(|b| b.said).unwrap_or_default()
+        });
+        if said.is_empty() {
+            // Also one that an earlier service raised.
+            return self.store.clear_alarm(name, None, ALARM).map(drop);
+        }
+        self.store.raise_alarm(name, None, ALARM, said.len() as f64)?;
+        if said != before {
+            let text = said.join("; ");
+            (self.log)(&format!("{name}: {text}"));
+            let (host, kind) = (Some(name.clone()), "lost".to_string());
+            self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a machine's agent may speak for a host: it does, or nobody else has for a while.
+    pub fn claim(&self, host: &str, machine: &str) -> bool {
+        self.host(host, |h| {
+            let others = h.holder.as_ref().is_some_and(|(who, at)| who != machine && at.elapsed() < SILENCE);
+            if !others {
+                h.holder = Some((machine.into(), Instant::now()));
+            }
+            !others
+        })
+    }
+
+    /// Notes that another machine's agent was refused.
+    pub fn note_second_agent(&self, host: &str) -> Result<(), StoreError> {
+        let first = self.host(host, |h| h.refused.replace(Instant::now()).is_none());
+        if first {
+            (self.log)(&format!("{host}: {SECOND_AGENT}"));
+            self.store.raise_alarm(host, None, SECOND, 1.0)?;
+        }
+        Ok(())
+    }
+
+    /// Clears its alarm when it has not come again for a while.
+    pub fn forget_second_agent(&self, host: &str) -> Result<(), StoreError> {
+        let over = self.host(host, |h| h.refused.take_if(|at| at.elapsed() > SILENCE).is_some());
+        if over { self.store.clear_alarm(host, None, SECOND).map(drop) } else { Ok(()) }
+    }
+
+    /// Looks whether what is gone is still promised, and orders the move of one whose own CPU it is.
+    pub(crate) fn mend(&self, name: &str) -> Result<(), StoreError> {
+        let Some(lost) = self.host(name, |h| h.lost.clone()) else { return Ok(()) };
+        let stored = self.store.host(name)?.host;
+        let kept = self.keep(&lost.found, &stored)?;
+        if kept.host != stored || kept.lost != lost.said {
+            return self.describe(&lost.found);
+        }
+        if lost.own_cpus.is_empty() || lost.moved.is_some_and(|at| at.elapsed() < MENDING) {
+            return Ok(());
+        }
+        self.host(name, |h| {
+            if let Some(lost) = &mut h.lost {
+                lost.moved = Some(Instant::now());
+            }
+        });
+        let vms = self.store.vms(&VmQuery { host: Some(name.into()), ..VmQuery::default() })?;
+        let hit = |vm: &Vm| {
+            let own = vm.placement.as_ref().map(|p| p.tally().exclusive).unwrap_or_default();
+            vm.state == VmState::Running && own.iter().any(|(_, cpu)| lost.own_cpus.contains(*cpu))
+        };
+        for vm in vms.into_iter().filter(hit) {
+            let own: Vec<u32> = vm.placement.iter().flat_map(|p| &p.cells).map(|c| c.node).collect();
+            let all: Vec<u32> = lost.found.nodes.iter().map(|n| n.id).collect();
+            let (host, request, id) = (name.to_string(), vm.request, vm.id);
+            let (send, decided) = std::sync::mpsc::channel();
+            self.decider.tell(move |allocator| {
+                let scheduler = allocator.scheduler();
+                // Beside its memory if that can be.
+                let near = scheduler.decide_on(&request, &host, &own);
+                let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all)));
+            });
+            // If the scheduler is too busy, or there is no room yet, a later report asks again.
+            if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {
+                (self.log)(&format!("{name}: virtual machine {id} is to move off a CPU that is gone"));
+                drop(self.order(name, id, target));
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! What seldom happens to a service: CPUs go offline under virtual machines and come back, two machines say that they are one host.
+//! Not clocks that jump and disks that fill up: those need the command (`tests/placement_odd.py`).
+
+mod service;
+
+use longma_placement::CpuSet;
+use longma_placement::store::{Alarm, Vm, VmState};
+use longma_placement_service::agent::{Agent, Description};
+use longma_placement_service::wire::{Alarms, HostView};
+use serde_json::{Value, json};
+use service::*;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn put(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // Whoever reads meanwhile reads the old or the new.
+    let beside = path.with_extension("new");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(beside, path).unwrap();
+}
+
+fn set_online(root: &Path, cpus: &CpuSet) {
+    put(root, "sys/devices/system/cpu/online", &cpus.to_string());
+}
+
+/// What Linux shows of a machine of two nodes with four CPUs each.
+fn tree(root: &Path) {
+    for (node, cpus) in [(0, "0-3"), (1, "4-7")] {
+        let folder = format!("sys/devices/system/node/node{node}");
+        put(root, &format!("{folder}/cpulist"), cpus);
+        put(root, &format!("{folder}/distance"), if node == 0 { "10 20" } else { "20 10" });
+        let memory = format!("Node {node} MemTotal: 16777216 kB\nNode {node} MemFree: 16777216 kB\n");
+        put(root, &format!("{folder}/meminfo"), &memory);
+    }
+    put(root, "proc/stat", "cpu 1 2 3 4\n");
+    set_online(root, &(0..8).collect());
+}
+
+fn standing(service: &Service, kind: &str) -> Option<Alarm> {
+    service.admin.get::<Alarms>("/v1/alarms").unwrap().items.into_iter().find(|alarm| alarm.kind == kind)
+}
+
+fn own_cpus(service: &Service, name: &str) -> Vec<u32> {
+    let vm: Vm = service.admin.get(&format!("/v1/vms/{name}")).unwrap();
+    vm.placement.unwrap().cells.iter().flat_map(|c| c.cpus.clone()).collect()
+}
+
+fn on_a_tree() -> (tempfile::TempDir, Service) {
+    let folder = tempfile::tempdir().unwrap();
+    tree(folder.path());
+    let root = folder.path().to_path_buf();
+    let description = Some(Description::Read { root, name: "h1".into(), reserved: CpuSet::new() });
+    (folder, service_with(Wishes { description, ..Wishes::default() }))
+}
+
+#[test]
+fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
+    let (folder, service) = on_a_tree();
+    let body =
+        json!({ "name": "db", "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive", "memory": "strict" });
+    service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
+    until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
+    let before = own_cpus(&service, "db");
+    let node = service.admin.get::<Vm>("/v1/vms/db").unwrap().placement.unwrap().cells[0].node;
+    let gone = before[0];
+    set_online(folder.path(), &(0..8).filter(|cpu| *cpu != gone).collect());
+    until("it left the CPU", || !own_cpus(&service, "db").contains(&gone));
+    let now: Vm = service.admin.get("/v1/vms/db").unwrap();
+    assert_eq!(now.placement.unwrap().cells[0].node, node, "beside its memory, where there was room");
+    let pins = service.hypervisor.domains()["longma-1"].pins.clone();
+    let pinned: Vec<u32> = pins.vcpus.iter().flat_map(|p| p.iter().collect::<Vec<_>>()).collect();
+    assert_eq!(pinned, own_cpus(&service, "db"));
+    until("the alarm is cleared", || standing(&service, "host-lost").is_none());
+    let events: Value = service.admin.get("/v1/alarms?all=true").unwrap();
+    assert!(events.to_string().contains("host-lost"), "it was raised: {events}");
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert_eq!(view.nodes.iter().map(|n| n.cpus).sum::<u32>(), 7);
+    // All that is left can be had, but for the last CPU, which is the host's and the emulators'.
+    let large =
+        |vcpus| json!({ "name": format!("n{vcpus}"), "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive" });
+    assert!(service.admin.post::<Vm>("/v1/vms", None, &large(3)).is_ok());
+    assert!(service.admin.post::<Vm>("/v1/vms", None, &large(2)).is_err());
+    let audit: Value = service.admin.get("/v1/audit").unwrap();
+    assert_eq!(audit["database"], json!([]));
+}
+
+#[test]
+fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
+    let (folder, service) = on_a_tree();
+    let body = |name, vcpus| json!({ "name": name, "vcpus": vcpus, "memory_mib": 64, "cpu": "exclusive", "virtual_nodes": 1 });
+    for (name, vcpus) in [("a", 4), ("b", 3)] {
+        service.admin.post::<Vm>("/v1/vms", None, &body(name, vcpus)).unwrap();
+    }
+    until("they run", || {
+        ["a", "b"]
+            .iter()
+            .all(|n| service.admin.get::<Vm>(&format!("/v1/vms/{n}")).unwrap().state == VmState::Running)
+    });
+    let before = own_cpus(&service, "a");
+    set_online(folder.path(), &(0..8).filter(|cpu| *cpu != before[1]).collect());
+    until("an alarm is raised", || standing(&service, "host-lost").is_some());
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    let said = format!("CPU {} of node", before[1]);
+    assert!(view.problems.iter().any(|p| p.starts_with(&said)), "{:?}", view.problems);
+    assert!(
+        service.admin.post::<Vm>("/v1/vms", None, &body("c", 1)).is_err(),
+        "nobody is given the last CPU"
+    );
+    assert_eq!(own_cpus(&service, "a"), before, "it stays: there is nowhere else");
+    set_online(folder.path(), &(0..8).collect());
+    until("it is cleared", || standing(&service, "host-lost").is_none());
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert!(view.problems.is_empty(), "{:?}", view.problems);
+}
+
+#[test]
+fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let token = service.token("g", "agent", Some("far"));
+    let (first, second) =
+        (longma_placement::fake::FakeHypervisor::new(), longma_placement::fake::FakeHypervisor::new());
+    let start = |hypervisor: &longma_placement::fake::FakeHypervisor, machine: &str| {
+        let client = service.client_of(&token).of_machine(machine);
+        let description = Description::Fixed(Box::new(host("far")));
+        let agent =
+            Agent::remote(client, "far", description, Box::new(hypervisor.clone()), Arc::new(|_: &str| {}));
+        std::thread::spawn(move || agent.run());
+    };
+    start(&first, "one");
+    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    let body = json!({ "name": "a", "vcpus": 2, "memory_mib": 1024 });
+    service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
+    until("it runs", || service.admin.get::<Vm>("/v1/vms/a").unwrap().state == VmState::Running);
+    start(&second, "two");
+    until("an alarm is raised", || standing(&service, "second-agent").is_some());
+    // It keeps trying, and starts nothing of what runs on the first.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(second.domains().is_empty(), "the same disk twice");
+    assert!(first.domains()["longma-1"].running);
+    service.admin.delete::<Vm>("/v1/vms/a").unwrap();
+    until("the first goes on", || first.domains().is_empty());
+}

@@ -1,0 +1,194 @@
+//! A host that has lost something which is promised on it: a CPU went offline, memory was taken away, a device was pulled.
+//! Its description keeps what is promised until that is given back, and nothing else of what is gone: so the rest of the host goes on.
+//! Not what is done about it: whoever serves moves the virtual machines.
+//! Source: Linux Documentation/core-api/cpu_hotplug.rst: threads bound to a CPU that goes offline run elsewhere.
+
+use crate::cpus::CpuSet;
+use crate::host::{Host, Node, Pool};
+use crate::placement::{Placement, Tally};
+
+/// A host as it was found, with what is promised on it and gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// The description that every promise fits.
+    pub host: Host,
+    /// What is promised and gone, each a sentence; empty if nothing is.
+    pub lost: Vec<String>,
+    /// CPUs that are some virtual machine's own, or must stay idle for it, and gone.
+    pub own_cpus: CpuSet,
+}
+
+/// The host `found`, known as `known` until now, with what of the `places` on it is gone. `overcommit_percent` virtual CPUs share a hundred CPUs.
+pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_percent: u32) -> Kept {
+    let tally = sum(places.iter().filter(|p| p.host == found.name));
+    let mut kept = Kept { host: found.clone(), lost: Vec::new(), own_cpus: CpuSet::new() };
+    kept.keep_nodes(known, &tally);
+    kept.keep_own_cpus(known, &tally);
+    kept.keep_shared_cpus(known, &tally, overcommit_percent);
+    kept.keep_memory(&tally);
+    kept.keep_devices(known, &tally);
+    kept
+}
+
+fn sum<'a>(places: impl Iterator<Item = &'a Placement>) -> Tally {
+    let mut all = Tally::default();
+    for one in places.map(Placement::tally) {
+        all.exclusive.extend(one.exclusive);
+        one.shared.into_iter().for_each(|(node, n)| *all.shared.entry(node).or_default() += n);
+        one.memory.into_iter().for_each(|(pool, mib)| *all.memory.entry(pool).or_default() += mib);
+        one.devices.into_iter().for_each(|(name, n)| *all.devices.entry(name).or_default() += n);
+    }
+    all
+}
+
+fn all_cpus(host: &Host) -> CpuSet {
+    host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect()
+}
+
+/// Adds a CPU to the core that it was in, or as a core of its own.
+fn add_cpu(node: &mut Node, known: &Host, cpu: u32) {
+    let core = known.nodes.iter().flat_map(|n| &n.cores).find(|core| core.contains(cpu));
+    let siblings = core.and_then(|core| node.cores.iter_mut().find(|here| here.intersects(core)));
+    match siblings {
+        Some(core) => drop(core.insert(cpu)),
+        None => node.cores.push([cpu].into_iter().collect()),
+    }
+}
+
+impl Kept {
+    fn node(&mut self, id: u32) -> Option<&mut Node> {
+        self.host.nodes.iter_mut().find(|n| n.id == id)
+    }
+
+    /// Nodes that are gone come back empty.
+    fn keep_nodes(&mut self, known: &Host, tally: &Tally) {
+        let used = tally.exclusive.iter().map(|e| e.0).chain(tally.shared.keys().copied());
+        let used: Vec<u32> = used.chain(tally.memory.keys().map(|pool| pool.0)).collect();
+        let gone = |n: &&Node| used.contains(&n.id) && !self.host.nodes.iter().any(|here| here.id == n.id);
+        let gone: Vec<&Node> = known.nodes.iter().filter(gone).collect();
+        if gone.is_empty() {
+            return;
+        }
+        for node in gone {
+            self.lost.push(format!("node {} is gone with all that is promised there", node.id));
+            let memory = node.memory.iter().map(|p| Pool { mib: 0, ..*p }).collect();
+            self.host.nodes.push(Node { id: node.id, cores: Vec::new(), memory });
+        }
+        let before: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
+        self.host.nodes.sort_by_key(|n| n.id);
+        let old = std::mem::take(&mut self.host.distances);
+        let place = |host: &Host, id: u32| host.nodes.iter().position(|n| n.id == id);
+        let distance = |from: u32, to: u32| {
+            let found = before.iter().position(|id| *id == from).zip(before.iter().position(|id| *id == to));
+            let now = found.and_then(|(a, b)| old.get(a)?.get(b).copied());
+            let then = || {
+                let (a, b) = place(known, from).zip(place(known, to))?;
+                known.distances.get(a)?.get(b).copied()
+            };
+            // As Linux takes nodes to be of which nothing is known.
+            now.or_else(then).unwrap_or(if from == to { 10 } else { 20 })
+        };
+        let ids: Vec<u32> = self.host.nodes.iter().map(|n| n.id).collect();
+        self.host.distances = ids.iter().map(|a| ids.iter().map(|b| distance(*a, *b)).collect()).collect();
+    }
+
+    fn keep_own_cpus(&mut self, known: &Host, tally: &Tally) {
+        for (id, cpu) in &tally.exclusive {
+            let here = all_cpus(&self.host).contains(*cpu);
+            if here && !self.host.reserved.contains(*cpu) {
+                continue;
+            }
+            self.own_cpus.insert(*cpu);
+            self.lost.push(match here {
+                true => format!("CPU {cpu} of node {id} is a virtual machine's own and now the host's"),
+                false => format!("CPU {cpu} of node {id} is a virtual machine's own and gone"),
+            });
+            self.host.reserved = self.host.reserved.difference(&[*cpu].into_iter().collect());
+            if let Some(node) = self.node(*id).filter(|_| !here) {
+                add_cpu(node, known, *cpu);
+            }
+        }
+    }
+
+    /// As many CPUs that are gone as virtual CPUs need to stay within the ratio, so that no more are let in; and one for the host itself.
+    fn keep_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
+        let own: CpuSet = tally.exclusive.iter().map(|e| e.1).collect();
+        for (id, shared) in &tally.shared {
+            let free = |host: &Host| {
+                let cpus = host.nodes.iter().find(|n| n.id == *id).map(Node::cpus).unwrap_or_default();
+                cpus.difference(&host.reserved).difference(&own).len() as u32
+            };
+            let there = free(&self.host);
+            while *shared > free(&self.host).saturating_mul(percent) / 100 {
+                if !self.take_back(known, Some(*id)) {
+                    break;
+                }
+            }
+            if free(&self.host) > there {
+                self.lost.push(format!(
+                    "node {id} has {there} CPUs left for {shared} virtual CPUs, above the ratio of {percent} %"
+                ));
+            }
+        }
+        if !tally.exclusive.is_empty() && all_cpus(&self.host).difference(&own).is_empty() {
+            self.take_back(known, None);
+            self.lost.push("no CPU is left for the host itself and for emulators".into());
+        }
+    }
+
+    /// Adds one of the CPUs that are gone, of a node or of any; false if there is none.
+    fn take_back(&mut self, known: &Host, node: Option<u32>) -> bool {
+        let here = all_cpus(&self.host);
+        let gone = |n: &Node| {
+            n.cpus().difference(&here).difference(&known.reserved).iter().next().map(|cpu| (n.id, cpu))
+        };
+        let of = known.nodes.iter().filter(|n| node.is_none_or(|id| id == n.id));
+        let found = of.filter(|n| self.host.nodes.iter().any(|here| here.id == n.id)).find_map(gone);
+        let Some((id, cpu)) = found else { return false };
+        if let Some(node) = self.node(id) {
+            add_cpu(node, known, cpu);
+        }
+        true
+    }
+
+    fn keep_memory(&mut self, tally: &Tally) {
+        for ((id, page_kib), mib) in &tally.memory {
+            let Some(node) = self.node(*id) else { continue };
+            let (there, lost) = match node.memory.iter_mut().find(|p| p.page_kib == *page_kib) {
+                Some(pool) => {
+                    let there = pool.mib;
+                    pool.mib = there.max(*mib);
+                    (there, there < *mib)
+                }
+                None => {
+                    node.memory.push(Pool { page_kib: *page_kib, mib: *mib });
+                    (0, true)
+                }
+            };
+            if lost {
+                self.lost.push(format!(
+                    "node {id} has {there} MiB in pages of {page_kib} KiB left, of which {mib} MiB are promised"
+                ));
+            }
+        }
+    }
+
+    fn keep_devices(&mut self, known: &Host, tally: &Tally) {
+        for (name, slots) in &tally.devices {
+            let there = self.host.devices.iter_mut().find(|d| d.name == *name);
+            let before = there.as_ref().map_or(0, |d| d.slots);
+            if before >= *slots {
+                continue;
+            }
+            match (there, known.devices.iter().find(|d| d.name == *name)) {
+                (Some(device), _) => device.slots = *slots,
+                (None, Some(device)) => {
+                    let node = device.node.filter(|id| self.host.nodes.iter().any(|n| n.id == *id));
+                    self.host.devices.push(crate::host::Device { slots: *slots, node, ..device.clone() });
+                }
+                (None, None) => continue,
+            }
+            self.lost.push(format!("device {name} has {before} slots left, of which {slots} are promised"));
+        }
+    }
+}
