@@ -104,11 +104,3 @@ fn a_run_with_contention_repeats_and_loses_nothing() {
     assert_eq!(first.0, expected("contention"));
     assert_eq!(run(4, 300), first);
 }
-
-#[test]
-fn what_a_store_to_a_shared_line_costs_does_not_hang_on_their_number() {
-    let costs = [950, 990, 999, 1000, 1001].map(|operations| run(4, operations).1["store together"]);
-    let (least, most) =
-        (costs.iter().copied().fold(f64::MAX, f64::min), costs.iter().copied().fold(0.0, f64::max));
-    assert!(most < 2.0 * least, "{costs:?} ns");
-}

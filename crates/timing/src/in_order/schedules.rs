@@ -45,6 +45,8 @@ pub(super) struct Access {
     /// Its instruction, bytes into the block.
     pub offset: u16,
     pub bytes: u8,
+    /// Bits of its address in a trace that are no part of where it accesses.
+    pub unit_mask: u8,
     /// When it needs an entry of its queue.
     pub queues: u32,
     /// When it issues; of a store, when its data is there.

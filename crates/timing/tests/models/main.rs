@@ -2,7 +2,6 @@
 //! Not a comparison with a real chip.
 //! Source: the sums are in the tests.
 
-mod attack;
 mod counting;
 mod dataflow;
 mod in_order;

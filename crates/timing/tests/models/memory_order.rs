@@ -3,7 +3,11 @@
 
 use longma_loongarch::Op;
 use longma_sim::{Statistics, Value};
-use longma_timing::{Cause, ModelKind::OutOfOrder, TimingModel};
+use longma_timing::{
+    Cause,
+    ModelKind::{self, Counting, InOrder, OutOfOrder},
+    TimingModel,
+};
 
 use crate::program::*;
 
@@ -99,5 +103,50 @@ fn a_store_whose_data_alone_is_late_is_waited_for_without_a_guess() {
     let ideal = cycles("ideal");
     for loads in ["conservative", "blind", "counters", "store-sets"] {
         assert_eq!(cycles(loads), ideal, "{loads}");
+    }
+}
+
+/// Cycles of a division that is stored at `at`, and a byte from `from` on that is loaded and goes into the next one.
+fn through_memory(store: Op, at: u64, from: u64, kind: ModelKind) -> u64 {
+    let mut program = Program::default();
+    let block = program.block(&[
+        op(Op::DivD, 5, 6, 7),
+        op(store, 5, 12, 0),
+        op(Op::LdB, 6, 12, 0),
+        op(Op::AddD, 6, 6, 6),
+    ]);
+    (0..ROUNDS).for_each(|_| program.run(block, &[at, from]));
+    program.cycles(&mut model(kind, &[]), &mut FixedData::new(4))
+}
+
+#[test]
+fn a_load_waits_for_a_store_of_one_side_of_the_number_that_it_reads_and_for_none_beside_it() {
+    for kind in [InOrder, OutOfOrder] {
+        let cycles = |store, at, from| through_memory(store, PLACE + at, PLACE + from, kind);
+        let (same, beside) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
+        // Bytes 0 to 6, and 2 to 7.
+        for (store, at) in [(Op::StlD, 6), (Op::StrD, 2)] {
+            assert!(cycles(store, at, 3).abs_diff(same) < 32, "{kind:?}, {store:?}");
+            assert_eq!(cycles(store, at, 8), beside, "{kind:?}, {store:?}");
+        }
+    }
+}
+
+#[test]
+fn a_store_of_one_side_of_a_number_asks_for_one_line() {
+    for kind in [Counting, InOrder, OutOfOrder] {
+        for (store, at) in [(Op::StlD, 63), (Op::StrD, 57), (Op::StlW, 63), (Op::StrW, 61)] {
+            let mut program = Program::default();
+            let block = program.block(&[op(store, 5, 12, 0)]);
+            // Often enough for it to be timed from memory.
+            (0..ROUNDS).for_each(|_| program.run(block, &[PLACE + at]));
+            let mut port = FixedData::new(4);
+            program.cycles(&mut model(kind, &[]), &mut port);
+            let inside = |&(address, bytes, _): &(u64, u32, u64)| {
+                address / 64 == (address + u64::from(bytes) - 1) / 64
+            };
+            assert_eq!(port.accesses.len() as u64, ROUNDS);
+            assert!(port.accesses.iter().all(inside), "{kind:?}, {store:?}");
+        }
     }
 }
