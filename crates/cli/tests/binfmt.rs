@@ -71,6 +71,21 @@ fn a_program_that_a_signal_kills_and_one_through_a_link_are_as_on_linux() {
 }
 
 #[test]
+fn who_runs_what_is_said_where_two_do_or_none_does() {
+    let script = r#"
+        $longma binfmt register aarch64 >/dev/null
+        $longma binfmt print aarch64 | sed 's/longma-aarch64/other/' >/proc/sys/fs/binfmt_misc/register
+        $longma binfmt list | grep aarch64
+        echo 0 >/proc/sys/fs/binfmt_misc/status
+        $longma binfmt list | grep -c 'follows none of these rules'
+        $longma binfmt register aarch64 | grep -c 'follows none of these rules'"#;
+    let Some(output) = inside(script) else { return };
+    let said = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
+    let both = "aarch64      LONGMA (longma-aarch64); LONGMA (other); what was registered last runs them";
+    assert_eq!(said, format!("{both}\n1\n1\n"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn rules_can_be_printed_for_the_start_of_a_system() {
     let said =
         BINFMT.success(&["print", "aarch64", "--fixed", "--interpreter", env!("CARGO_BIN_EXE_longma")]);
@@ -87,6 +102,11 @@ fn what_would_harm_the_host_or_cannot_work_is_refused() {
         (&["register", "x86_64"], "this host's own architecture"),
         (&["print", "--interpreter", "/nowhere/longma"], "there is no file /nowhere/longma"),
         (&["print", "--interpreter", "/dev/null"], "there is no file /dev/null"),
+        (&["print", "--interpreter", "/etc/passwd"], "/etc/passwd cannot be executed"),
+        (
+            &["print", "--interpreter", concat!(env!("CARGO_MANIFEST_DIR"), "/../../test")],
+            "is no program but a script",
+        ),
     ] {
         let said = BINFMT.failure(words);
         assert!(said.contains(wanted), "{words:?}: {said}");

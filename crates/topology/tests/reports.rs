@@ -207,6 +207,24 @@ fn a_predictor_or_a_table_that_nobody_has_is_refused() {
 }
 
 #[test]
+fn a_predictor_of_memory_order_has_a_table_and_a_source() {
+    let loads = "loads = \"ideal\" ";
+    told(
+        LA,
+        loads,
+        "loads = \"psychic\"",
+        ["\"psychic\" is not a way to order loads behind stores", "\"psychic\"", "store-sets"],
+    );
+    told(LA, loads, "table_entries = 0\nloads = \"counters\"", ["`table_entries` is 0", "0", "at least 1"]);
+    told(
+        LA,
+        loads,
+        "table_entries = 4000000\nloads = \"counters\"",
+        ["`table_entries` is 4000000", "4000000", "at most"],
+    );
+}
+
+#[test]
 fn an_inclusive_cache_is_as_large_as_each_cache_it_holds() {
     let larger = ["is larger than `l3` of 16 MiB, which holds all that it holds", "\"64 MiB\"", "inclusive"];
     told(LA, "size = \"256 KiB\"", "size = \"64 MiB\"", larger);

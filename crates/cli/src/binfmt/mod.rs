@@ -59,6 +59,8 @@ struct How {
     fixed: bool,
 }
 
+const ALL_OFF: &str = "the kernel follows none of these rules now: `echo 1 >/proc/sys/fs/binfmt_misc/status`, as root, has it do so";
+
 /// What does not work, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
@@ -70,8 +72,17 @@ enum Problem {
     Own(Architecture),
     #[error("{0}; give another with --interpreter")]
     Interpreter(String),
-    #[error("cannot {what} `{name}` in {RULES}: {error}; {help}")]
-    Refused { what: &'static str, name: String, error: io::Error, help: &'static str },
+    #[error("cannot {what} `{name}` in {RULES}: {error}; {}", help(error))]
+    Refused { what: &'static str, name: String, error: io::Error },
+}
+
+/// What to do about an error of the kernel's.
+fn help(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "it takes root, in the namespace that mounted them",
+        io::ErrorKind::ReadOnlyFilesystem => "they are mounted for reading only",
+        _ => "`longma binfmt list` says what is registered now",
+    }
 }
 
 /// Carries out `longma binfmt`.
@@ -100,9 +111,7 @@ fn rules_of(architectures: &[Architecture], how: &How) -> Result<Vec<Rule>, Prob
     };
     let interpreter = interpreter
         .map_err(|error| Problem::Interpreter(format!("cannot find this command itself: {error}")))?;
-    if !interpreter.is_file() {
-        return Err(Problem::Interpreter(format!("there is no file {}", interpreter.display())));
-    }
+    rules::check_interpreter(&interpreter).map_err(Problem::Interpreter)?;
     let asked = if architectures.is_empty() { Architecture::ALL } else { architectures };
     let foreign = asked.iter().filter(|it| !it.is_host());
     foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
@@ -116,16 +125,14 @@ fn mounted() -> Result<(), Problem> {
 fn register(rules: &[Rule]) -> Result<(), Problem> {
     mounted()?;
     for rule in rules {
-        let refused = |what, error| Problem::Refused {
-            what,
-            name: rule.name(),
-            error,
-            help: "it takes root, in the namespace that mounted them",
-        };
+        let refused = |what, error| Problem::Refused { what, name: rule.name(), error };
         // One of an earlier longma may name another path.
         remove(&rule.name()).map_err(|error| refused("replace", error))?;
         tell("register", &rule.to_string()).map_err(|error| refused("register", error))?;
         println!("{}: programs are run by {}", rule.architecture, rule.interpreter.display());
+    }
+    if is_off() {
+        println!("{ALL_OFF}");
     }
     Ok(())
 }
@@ -134,8 +141,7 @@ fn unregister(architectures: &[Architecture]) -> Result<(), Problem> {
     mounted()?;
     for architecture in if architectures.is_empty() { Architecture::ALL } else { architectures } {
         let name = architecture.rule_name();
-        let help = "it takes root, in the namespace that mounted them";
-        if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error, help })? {
+        if remove(&name).map_err(|error| Problem::Refused { what: "remove", name, error })? {
             println!("{architecture}: not run by longma any more");
         }
     }
@@ -159,18 +165,24 @@ fn tell(name: &str, what: &str) -> io::Result<()> {
 fn list() -> Result<(), Problem> {
     mounted()?;
     let known = known();
+    if is_off() {
+        println!("{ALL_OFF}");
+    }
     for architecture in Architecture::ALL {
         let of_it = known.iter().filter(|(_, status)| rules::is_for(status, *architecture));
         let told: Vec<String> = of_it.map(|(name, status)| told(name, status)).collect();
         let nobody =
             if architecture.is_host() { "this host's own" } else { "nothing: `longma binfmt register`" };
-        println!(
-            "{:<12} {}",
-            architecture.to_string(),
-            if told.is_empty() { nobody.into() } else { told.join("; ") }
-        );
+        let newest = if told.len() > 1 { "; what was registered last runs them" } else { "" };
+        let told = if told.is_empty() { nobody.into() } else { told.join("; ") };
+        println!("{:<12} {told}{newest}", architecture.to_string());
     }
     Ok(())
+}
+
+/// Whether the kernel follows none of its rules.
+fn is_off() -> bool {
+    fs::read_to_string(Path::new(RULES).join("status")).is_ok_and(|status| status.starts_with("disabled"))
 }
 
 /// The rules that there are, with what the kernel says of each.

@@ -4,6 +4,9 @@
 //! MIPS and x86-64 in Linux include/uapi/linux/elf-em.h.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -98,6 +101,28 @@ impl Rule {
     /// Its name.
     pub fn name(&self) -> String {
         self.architecture.rule_name()
+    }
+}
+
+/// Fails unless `path` is a program of this host's that can be executed: the kernel takes any file, and then runs nothing. A script would
+/// not be told that the kernel calls it.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn check_interpreter(path: &Path) -> Result<(), String> {
+    let told = |what: &str| Err(format!("{} {what}", path.display()));
+    let about = match path.metadata() {
+        Ok(about) if about.is_file() => about,
+        _ => return Err(format!("there is no file {}", path.display())),
+    };
+    if about.permissions().mode() & 0o111 == 0 {
+        return told("cannot be executed");
+    }
+    let mut begin = [0; 4];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut begin)) {
+        Ok(()) if begin == *b"\x7fELF" => Ok(()),
+        Ok(()) => told("is no program but a script or the like"),
+        Err(error) => told(&format!("cannot be read: {error}")),
     }
 }
 

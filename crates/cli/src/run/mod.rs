@@ -149,7 +149,7 @@ pub struct Arguments {
     sandboxed: bool,
 
     /// Where to look for the dynamic linker and the libraries of a program if they are not at their own paths.
-    #[arg(short = 'L', long, value_name = "DIR")]
+    #[arg(short = 'L', long, value_name = "DIR", env = "LONGMA_LIBRARY_ROOT")]
     library_root: Option<PathBuf>,
 
     /// Set a variable in the program's environment, which is otherwise this command's. May be repeated.

@@ -55,6 +55,15 @@ fn check_core(core: &Core, problems: &mut Problems) {
     }
     if let Some(order) = &core.memory_order {
         at_most(&order.marks, MOST_ENTRIES, &[("table_entries", order.table_entries)], problems);
+        if order.marks.sound(&["table_entries"]) && order.table_entries == Some(0) {
+            let message = "`table_entries` is 0: such a table remembers nothing".to_string();
+            problems.error(
+                order.marks.key("table_entries"),
+                message,
+                "here",
+                "give at least 1, or leave it out".into(),
+            );
+        }
     }
     core.units.iter().for_each(|u| at_most(&u.marks, MOST_PARALLEL, &[("count", Some(u.count))], problems));
     for tlb in &core.tlbs {

@@ -200,7 +200,7 @@ part! {
     pub struct MemoryOrder = "memory order" {
         /// When a load may pass older stores whose addresses are not known yet.
         loads: LoadOrder,
-        /// Entries of the predictor's table.
+        /// Entries of the predictor's table, for `counters` and `store-sets`: 1 to 1048576, 1024 if left out.
         table_entries: Option<u32>,
         /// Where the numbers come from.
         source: Cited,

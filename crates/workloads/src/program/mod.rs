@@ -69,7 +69,7 @@ impl Program {
                 "program",
                 Kind::Text,
                 None,
-                "the program's file, from `folder`; behind blanks, its first arguments",
+                "the program's file, from `folder`; behind blanks, its first arguments, in which nothing can be quoted",
             ),
             parameter(
                 "folder",
@@ -249,6 +249,9 @@ impl Workload for Program {
     }
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
+        if point.text("program").trim().is_empty() {
+            return Err(Failure::refused("`program` names no program"));
+        }
         let path = program(point);
         let digest = self.digest(&path).map_err(|error| {
             Failure::refused(format!("cannot read the program {}: {error}", path.display()))
