@@ -65,13 +65,22 @@ pub(crate) struct HostDesk {
     pub refused: Option<Instant>,
     /// What is promised there and gone.
     pub lost: Option<Lost>,
+    /// As its agent found it, where what is promised cannot be kept in that; why not; and when it was tried last.
+    pub undescribed: Option<(Arc<Host>, String, Instant)>,
     switcher: Switcher,
 }
 
 impl HostDesk {
+    /// Its status is looked at with the next report.
+    pub fn note_soon(&mut self) {
+        self.noted = None;
+    }
+
     /// What its agent could not do, and what is gone under what is promised.
     pub fn all_problems(&self) -> Vec<String> {
-        self.problems.iter().chain(self.lost.iter().flat_map(|lost| &lost.said)).cloned().collect()
+        let lost = self.lost.iter().flat_map(|lost| &lost.said);
+        let undescribed = self.undescribed.iter().map(|(_, why, _)| why);
+        self.problems.iter().chain(lost).chain(undescribed).cloned().collect()
     }
 
     fn new() -> Self {
@@ -88,6 +97,7 @@ impl HostDesk {
             holder: None,
             refused: None,
             lost: None,
+            undescribed: None,
             switcher: Switcher::new(SwitchPolicy::default()),
         }
     }
@@ -302,8 +312,9 @@ impl Desk {
         }
         if note {
             let _held = locked(&self.statuses);
+            let is_described = self.host(host, |h| h.undescribed.is_none());
             let status = match self.store.host(host)?.status {
-                HostStatus::Down => HostStatus::Up,
+                HostStatus::Down if is_described => HostStatus::Up,
                 status => status,
             };
             self.store.set_host_status(host, status, true)?;
@@ -371,6 +382,15 @@ impl Desk {
         self.store.set_host_status(host, status, false)
     }
 
+    /// A host that takes virtual machines takes no more, until its agent lets it.
+    pub(crate) fn set_down(&self, host: &str) -> Result<(), StoreError> {
+        let _held = locked(&self.statuses);
+        if self.store.host(host)?.status == HostStatus::Up {
+            self.store.set_host_status(host, HostStatus::Down, false)?;
+        }
+        Ok(())
+    }
+
     /// Hosts whose agents are silent take no more virtual machines, and an alarm says so.
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
         for stored in self.store.hosts()? {
@@ -386,10 +406,7 @@ impl Desk {
             if heard.elapsed() < SILENCE {
                 continue;
             }
-            let _held = locked(&self.statuses);
-            if self.store.host(name)?.status == HostStatus::Up {
-                self.store.set_host_status(name, HostStatus::Down, false)?;
-            }
+            self.set_down(name)?;
             self.store.raise_alarm(name, None, "agent-silent", heard.elapsed().as_secs_f64())?;
             self.host(name, |h| h.noted = None);
         }

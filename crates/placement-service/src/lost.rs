@@ -1,9 +1,10 @@
 //! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
 //! Not how its description keeps what is promised: `longma_placement::lost`.
 
-use crate::desk::{Desk, Lost, SILENCE};
+use crate::desk::{Desk, HostDesk, Lost, SILENCE};
 use longma_placement::Host;
-use longma_placement::lost::{Kept, keeping};
+use longma_placement::Placement;
+use longma_placement::lost::{Kept, keeping, renumbered};
 use longma_placement::store::{Event, StoreError, Vm, VmQuery, VmState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ const ATTEMPTS: u32 = 8;
 const MENDING: Duration = Duration::from_secs(10);
 /// The alarm.
 const ALARM: &str = "host-lost";
+/// The alarm of a host that is not as it is described.
+const UNDESCRIBED: &str = "host-undescribed";
 /// The alarm of two machines whose agents say that they are one host's.
 const SECOND: &str = "second-agent";
 /// What the second one is told.
@@ -22,8 +25,45 @@ pub(crate) const SECOND_AGENT: &str = "another machine's agent speaks for this h
 
 impl Desk {
     /// Describes a host as its agent found it. What is gone and promised stays in the description until it is given back, an alarm says so,
-    /// and virtual machines whose own CPUs are gone are moved.
+    /// and virtual machines whose own CPUs are gone are moved. Where no description keeps what is promised, the host takes nothing more, and
+    /// an alarm says that.
     pub fn describe(&self, found: &Host) -> Result<(), StoreError> {
+        let described = self.describe_keeping(found);
+        match &described {
+            Err(StoreError::Conflict { what, .. }) if self.store.host(&found.name).is_ok() => {
+                self.note_undescribed(found, what)?;
+            }
+            Ok(()) if self.host(&found.name, |h| h.undescribed.take().is_some()) => {
+                // The next report lets it take virtual machines again.
+                self.host(&found.name, HostDesk::note_soon);
+                self.store.clear_alarm(&found.name, None, UNDESCRIBED)?;
+            }
+            _ => {}
+        }
+        described
+    }
+
+    fn note_undescribed(&self, found: &Host, what: &str) -> Result<(), StoreError> {
+        let name = &found.name;
+        let why = format!("it cannot be described as it is now, and takes nothing more: {what}");
+        let noted = Some((Arc::new(found.clone()), why.clone(), Instant::now()));
+        let before = self.host(name, |h| std::mem::replace(&mut h.undescribed, noted));
+        self.set_down(name)?;
+        self.store.raise_alarm(name, None, UNDESCRIBED, 1.0)?;
+        if before.is_none_or(|(_, said, _)| said != why) {
+            (self.log)(&format!("{name}: {why}"));
+            let (host, kind) = (Some(name.clone()), "undescribed".to_string());
+            self.store.record(&Event { number: 0, at: 0, vm: None, host, kind, text: why })?;
+        }
+        Ok(())
+    }
+
+    fn describe_keeping(&self, found: &Host) -> Result<(), StoreError> {
+        if self.store.host(&found.name).is_ok()
+            && let Some(what) = renumbered(found, &self.places(found)?)
+        {
+            return Err(StoreError::Conflict { host: found.name.clone(), what });
+        }
         let mut last = Ok(());
         for _ in 0..ATTEMPTS {
             last = self.store.put_host(found, self.overcommit_percent);
@@ -49,11 +89,14 @@ impl Desk {
         last
     }
 
+    /// Everything that is promised on a host.
+    fn places(&self, host: &Host) -> Result<Vec<Placement>, StoreError> {
+        let vms = self.store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+        Ok(vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect())
+    }
+
     fn keep(&self, found: &Host, known: &Host) -> Result<Kept, StoreError> {
-        let vms = self.store.vms(&VmQuery { host: Some(found.name.clone()), ..VmQuery::default() })?;
-        let places: Vec<_> =
-            vms.into_iter().flat_map(|vm| vm.placement.into_iter().chain(vm.target)).collect();
-        Ok(keeping(found, known, &places, self.overcommit_percent))
+        Ok(keeping(found, known, &self.places(found)?, self.overcommit_percent))
     }
 
     fn note_lost(&self, found: &Host, kept: Option<Kept>) -> Result<(), StoreError> {
@@ -112,6 +155,16 @@ impl Desk {
 
     /// Looks whether what is gone is still promised, and orders the move of one whose own CPU it is.
     pub(crate) fn mend(&self, name: &str) -> Result<(), StoreError> {
+        let undescribed = self.host(name, |h| h.undescribed.clone());
+        if let Some((found, _, tried)) = undescribed
+            && tried.elapsed() > MENDING
+        {
+            // What was in the way may have been given back.
+            return match self.describe(&found) {
+                Err(StoreError::Conflict { .. }) => Ok(()),
+                described => described,
+            };
+        }
         let Some(lost) = self.host(name, |h| h.lost.clone()) else { return Ok(()) };
         let stored = self.store.host(name)?.host;
         let kept = self.keep(&lost.found, &stored)?;

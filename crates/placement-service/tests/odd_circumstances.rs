@@ -57,6 +57,30 @@ fn on_a_tree() -> (tempfile::TempDir, Service) {
 }
 
 #[test]
+fn a_host_whose_cpus_got_other_numbers_takes_nothing_more_until_what_was_promised_is_given_back() {
+    let (folder, service) = on_a_tree();
+    let body = |name: &str| json!({ "name": name, "vcpus": 2, "memory_mib": 1024, "cpu": "exclusive" });
+    service.admin.post::<Vm>("/v1/vms", None, &body("db")).unwrap();
+    until("it runs", || service.admin.get::<Vm>("/v1/vms/db").unwrap().state == VmState::Running);
+    // Its CPUs are the other node's now.
+    for (node, cpus) in [(0, "4-7"), (1, "0-3")] {
+        put(folder.path(), &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
+    }
+    until("an alarm says so", || standing(&service, "host-undescribed").is_some());
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert!(view.problems[0].contains("is a virtual machine's own on node"), "{:?}", view.problems);
+    let refused = service.admin.post::<Vm>("/v1/vms", None, &body("other")).unwrap_err();
+    assert!(refused.to_string().contains("no room") || refused.to_string().contains("409"), "{refused}");
+    service.admin.delete::<Value>("/v1/vms/db").unwrap();
+    until("it is described anew", || standing(&service, "host-undescribed").is_none());
+    until("it takes virtual machines", || service.admin.post::<Vm>("/v1/vms", None, &body("other")).is_ok());
+    let cpus = own_cpus(&service, "other");
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert_eq!(view.nodes.iter().map(|n| n.cpus).sum::<u32>(), 8);
+    assert_eq!(cpus.len(), 2);
+}
+
+#[test]
 fn a_virtual_machine_leaves_a_cpu_that_goes_offline_and_nobody_else_gets_it() {
     let (folder, service) = on_a_tree();
     let body =

@@ -30,6 +30,17 @@ pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_perc
     kept
 }
 
+/// What is promised on a host and now lies elsewhere on it, in a sentence: its CPUs have other numbers than they had. No description keeps
+/// such promises; `None` if there are none.
+pub fn renumbered(found: &Host, places: &[Placement]) -> Option<String> {
+    let tally = sum(places.iter().filter(|p| p.host == found.name));
+    let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
+    tally.exclusive.iter().find_map(|(id, cpu)| {
+        let now = elsewhere(*id, *cpu)?.id;
+        Some(format!("CPU {cpu} is a virtual machine's own on node {id} and is on node {now} now"))
+    })
+}
+
 fn sum<'a>(places: impl Iterator<Item = &'a Placement>) -> Tally {
     let mut all = Tally::default();
     for one in places.map(Placement::tally) {
