@@ -5,6 +5,7 @@
 //! One line of JSON each: a header, then for every change the setting, what it was, and what it becomes. A last line without its end was
 //! being written when the writer died, so its change was not made.
 
+use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::setting::Setting;
 use crate::threads;
@@ -305,8 +306,16 @@ impl<'a> Journal<'a> {
     fn put_back(&mut self) -> Result<Restored, JournalError> {
         let mut restored = Restored::default();
         let mut left = Vec::new();
-        for change in std::mem::take(&mut self.changes).into_iter().rev() {
-            let fate = change.put_back(self.host);
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.reverse();
+        // While what they want is still there.
+        changes.sort_by_key(|change| !matches!(change.setting, Setting::Threaded(_)));
+        for at in 0..changes.len() {
+            let mut fate = changes[at].put_back(self.host);
+            let change = changes[at].clone();
+            if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change.setting) {
+                fate = change.put_back(self.host);
+            }
             restored.0.push((change.setting.clone(), fate.clone()));
             if matches!(fate, Fate::Failed { .. }) {
                 left.push(change);
@@ -319,6 +328,19 @@ impl<'a> Journal<'a> {
         left.reverse();
         self.changes = left;
         Ok(restored)
+    }
+
+    /// Turns GRO on for a setting that wants it, if GRO is among the changes and so is put back later: an interface that has no queues of NAPI
+    /// without it, as veth, refuses to give its threads up then. True if it is on now.
+    fn gro_on(&self, changes: &mut [Change], wants: &Setting) -> bool {
+        let Setting::Threaded(interface) = wants else { return false };
+        let gro = Setting::Driver { interface: interface.clone(), fact: DriverFact::Gro };
+        let Some(change) = changes.iter_mut().find(|change| change.setting == gro) else { return false };
+        let is_on = change.setting.write(self.host, "1").is_ok();
+        if is_on {
+            change.ours.push("1".into());
+        }
+        is_on
     }
 
     fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {

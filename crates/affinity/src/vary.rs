@@ -94,6 +94,11 @@ impl Knob {
         }
     }
 
+    /// Whether it is on or off, and takes 0 and 1 only.
+    fn is_switch(self) -> bool {
+        matches!(self, Self::Gro | Self::Lro | Self::Tso | Self::Gso | Self::Threaded)
+    }
+
     /// Whether it is the whole host's and not the interface's.
     pub fn is_of_host(self) -> bool {
         matches!(self, Self::BusyPoll | Self::Rfs)
@@ -151,6 +156,9 @@ impl FromStr for Variation {
             .map(|value| value.trim().parse())
             .collect::<Result<_, _>>()
             .map_err(|_| wrong())?;
+        if knob.is_switch() && values.iter().any(|value| *value > 1) {
+            return Err(VariationError { text: format!("{text}, which takes 0 and 1,") });
+        }
         let mut seen = std::collections::BTreeSet::new();
         values.retain(|value| seen.insert(*value));
         Ok(Self { knob, values })
@@ -190,7 +198,7 @@ mod tests {
         let all: Vec<String> = variants(&variations).iter().map(words).collect();
         assert_eq!(all, ["gro=1 mtu=9000", "gro=1 mtu=1500", "gro=0 mtu=9000", "gro=0 mtu=1500"]);
         assert_eq!(variants(&[]), vec![Variant::new()]);
-        for wrong in ["gro", "gro=", "gro=x", "nothing=1", "gro=-1", "=1"] {
+        for wrong in ["gro", "gro=", "gro=x", "gro=2", "threaded=1,2", "nothing=1", "gro=-1", "=1"] {
             let error = wrong.parse::<Variation>().unwrap_err().to_string();
             assert!(error.contains("rx-ring, rx-usecs"), "{error}");
         }

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// A core or a link that is busy for so much of the time is full.
 const FULL: f64 = 0.9;
 
+/// The machine file of the published host.
+const PUBLISHED: &str = "sandybridge-2x6";
+
 /// Sweeps, and prints what came out.
 pub fn run(sweep: &Sweep, format: Format, stop: &AtomicBool) -> Outcome {
     let machine = Machine::open(sweep.machine)?;
@@ -24,7 +27,8 @@ pub fn run(sweep: &Sweep, format: Format, stop: &AtomicBool) -> Outcome {
     let nic = nic(&machine)?;
     let pairs = match &sweep.pairs[..] {
         [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
-        chosen => chosen.to_vec(),
+        // One that is named twice is one pair.
+        chosen => chosen.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect(),
     };
     let began = Instant::now();
     let bar = io::stderr().is_terminal();
@@ -109,6 +113,9 @@ fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], measured: &[Measured], to
     text += &sides(nic, places, measured);
     text += "\nWhat limits them, by the cores' CPI stacks\n";
     text += &limits(nic, measured);
+    if sweep.machine != PUBLISHED {
+        return text;
+    }
     text + "\nPublished for this host (Hanford et al. 2014), not fitted: one core for both costs most, different sockets come next, and different\n\
         cores of one socket are best, near line rate.\n"
 }
