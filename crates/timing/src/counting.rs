@@ -65,7 +65,7 @@ impl Counting {
                 line = line.wrapping_add(self.line_bytes);
             }
             for (access, &address) in block.accesses.iter().zip(record.addresses) {
-                let address = access.place(address);
+                let address = access.unit.begin(address);
                 let at = Cycle(self.cycle + u64::from(access.instruction));
                 let pc = start.wrapping_add(4 * u64::from(access.instruction));
                 let source = match access.kind {

@@ -189,7 +189,7 @@ pub(crate) fn execute(
         back.wait_for_fetch();
         for (operation, number) in block.operations[index..end].iter().zip(index..) {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
-            let address = operation.place(address);
+            let address = operation.unit.begin(address);
             resolved = back.step(operation, Place { pc, address }, counts, port);
             if back.log().is_open() {
                 log(back, block, number, resolved);

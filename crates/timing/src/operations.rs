@@ -35,6 +35,30 @@ pub(crate) enum Kind {
     Serialize,
 }
 
+/// Where an access is that has some address in a trace. What loads or stores one side of an unaligned number, up to its address or from it
+/// on, stays inside the aligned number that this lies in, and is taken to access all of it: so a load waits for it, even one of bytes on its
+/// other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AccessedUnit {
+    /// Bits of the address that count for nothing.
+    mask: u8,
+}
+
+impl AccessedUnit {
+    fn of(op: Op) -> Self {
+        let row = op.row();
+        let is_of_one_side =
+            row.extension == Extension::Lbt && matches!(row.class, Class::Load | Class::Store);
+        Self { mask: if is_of_one_side { bytes_of(op).saturating_sub(1) } else { 0 } }
+    }
+
+    /// Where the access begins.
+    #[inline]
+    pub fn begin(self, address: u64) -> u64 {
+        address & !u64::from(self.mask)
+    }
+}
+
 /// A micro-operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MicroOperation {
@@ -53,8 +77,7 @@ pub(crate) struct MicroOperation {
     pub destination: u8,
     /// Bytes accessed.
     pub bytes: u8,
-    /// Bits of the address that are no part of where it accesses: see [`unit_mask`].
-    pub unit_mask: u8,
+    pub unit: AccessedUnit,
     /// The issue queue: 0 integer, 1 floating point, 2 memory.
     pub queue: u8,
     /// The register file whose rename register it takes: 0 integer, 1 floating point, 2 none.
@@ -62,12 +85,6 @@ pub(crate) struct MicroOperation {
 }
 
 impl MicroOperation {
-    /// Where the access is that has `address` in a trace.
-    #[inline]
-    pub fn place(&self, address: u64) -> u64 {
-        address & !u64::from(self.unit_mask)
-    }
-
     /// True if it loads or stores and needs a translation, of which a prefetch only makes use.
     #[inline]
     pub fn is_access(&self) -> bool {
@@ -111,17 +128,8 @@ pub(crate) struct Access {
     /// Which instruction of the block.
     pub instruction: u16,
     pub bytes: u8,
-    /// As [`MicroOperation::unit_mask`].
-    pub unit_mask: u8,
+    pub unit: AccessedUnit,
     pub kind: Kind,
-}
-
-impl Access {
-    /// Where the access is that has `address` in a trace.
-    #[inline]
-    pub fn place(&self, address: u64) -> u64 {
-        address & !u64::from(self.unit_mask)
-    }
 }
 
 /// A block ready for a timing model.
@@ -154,7 +162,7 @@ pub(crate) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
         |(index, (_, operation))| Access {
             instruction: index as u16,
             bytes: operation.bytes,
-            unit_mask: operation.unit_mask,
+            unit: operation.unit,
             kind: operation.kind,
         },
     );
@@ -199,7 +207,7 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
         address_sources: address_sources(instruction, registers.sources),
         destination: registers.destination,
         bytes: bytes_of(op),
-        unit_mask: unit_mask(op),
+        unit: AccessedUnit::of(op),
         queue,
         file,
     }
@@ -292,15 +300,6 @@ fn bytes_of(op: Op) -> u8 {
     });
     // A prefetch names a line; its address is what counts.
     bytes.max().unwrap_or(u8::from(has_address(op)))
-}
-
-/// Bits of the address that are no part of where `op` accesses. What loads or stores one side of an unaligned number, up to its address or
-/// from it on, stays inside the aligned number that this lies in, and is taken to access all of it: so a load waits for it, even one of bytes
-/// on its other side.
-fn unit_mask(op: Op) -> u8 {
-    let row = op.row();
-    let is_of_one_side = row.extension == Extension::Lbt && matches!(row.class, Class::Load | Class::Store);
-    if is_of_one_side { bytes_of(op).saturating_sub(1) } else { 0 }
 }
 
 /// How wide the vectors of an instruction are, bits; 0 if it has none.

@@ -142,6 +142,12 @@ impl OutOfOrder {
         self.last_issue
     }
 
+    /// For how many cycles an access keeps its unit.
+    #[inline]
+    fn access_interval(&self, operation: &MicroOperation, address: u64) -> u32 {
+        u32::from(operation.interval_cycles) + u32::from(self.accesses.crosses(address, operation.bytes))
+    }
+
     /// Issues an access: when it issues with a translation.
     #[inline(always)]
     fn issue_access(
@@ -151,8 +157,7 @@ impl OutOfOrder {
         place: Place,
         port: &mut impl MemoryPort,
     ) -> u64 {
-        let crosses = self.accesses.crosses(place.address, operation.bytes);
-        let interval = u32::from(operation.interval_cycles) + u32::from(crosses);
+        let interval = self.access_interval(operation, place.address);
         let issue = self.issue_for(ready, operation, interval);
         match port.refill(Side::Data, place.address, operation.bytes.into()) {
             0 => issue,
@@ -173,10 +178,15 @@ impl OutOfOrder {
     ) -> u64 {
         let taken = (issue + TRAP_CYCLES).max(self.retired.cycle());
         self.front.trap(pc, taken, ISSUE_CYCLES, cycles);
+        self.issue_refetched(operation, interval)
+    }
+
+    /// Issues an access that was thrown away and is fetched again: when it issues.
+    fn issue_refetched(&mut self, operation: &MicroOperation, interval_cycles: u32) -> u64 {
         self.wait_for_fetch();
         self.dispatched = 1;
         self.calendar.pass_to(self.dispatch);
-        self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval)
+        self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval_cycles)
     }
 
     /// Issues a load whose operands are ready at `ready` on a core whose loads can be wrong about older stores: when it issues with the
@@ -198,12 +208,7 @@ impl OutOfOrder {
             self.order.collided(place.pc, store.pc);
             self.passed_stores += 1;
             self.front.fetch_again(place.pc, store.known);
-            self.wait_for_fetch();
-            self.dispatched = 1;
-            self.calendar.pass_to(self.dispatch);
-            let again = self.accesses.crosses(place.address, operation.bytes);
-            let interval = u32::from(operation.interval_cycles) + u32::from(again);
-            issue = self.issue_for(self.dispatch + ISSUE_CYCLES, operation, interval);
+            issue = self.issue_refetched(operation, self.access_interval(operation, place.address));
         }
         self.order.done(place.pc, passes);
         issue

@@ -260,7 +260,7 @@ impl InOrder {
         let mut addresses = record.addresses.iter();
         let mut place = |access: &Access| Place {
             pc: start.wrapping_add(access.offset.into()),
-            address: addresses.next().copied().unwrap_or(0) & !u64::from(access.unit_mask),
+            address: access.unit.begin(addresses.next().copied().unwrap_or(0)),
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
@@ -421,8 +421,8 @@ impl InOrder {
                 let since = |cycle: u64| u32::try_from(cycle.checked_sub(base)?).ok();
                 let at = if access.kind == Kind::Load { noted.at } else { noted.value.ready };
                 let (queues, at) = (since(noted.queues)?, since(at)?);
-                let (bytes, unit_mask) = (access.bytes, access.unit_mask);
-                let asked = Access { offset: 4 * access.instruction, bytes, unit_mask, queues, at };
+                let (bytes, unit) = (access.bytes, access.unit);
+                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at };
                 events.push(match access.kind {
                     Kind::Load => Event::Load { access: asked, data: Data::of(&noted.value, base)? },
                     _ => Event::Store { access: asked },

@@ -8,7 +8,7 @@ use super::{
     Value,
     shapes::{ShapeNumber, Shapes},
 };
-use crate::{front_end::Fetching, stack::Cause};
+use crate::{front_end::Fetching, operations::AccessedUnit, stack::Cause};
 use longma_trace::BlockNumber;
 
 /// The most schedules that are kept: some ten megabytes.
@@ -45,8 +45,7 @@ pub(super) struct Access {
     /// Its instruction, bytes into the block.
     pub offset: u16,
     pub bytes: u8,
-    /// Bits of its address in a trace that are no part of where it accesses.
-    pub unit_mask: u8,
+    pub unit: AccessedUnit,
     /// When it needs an entry of its queue.
     pub queues: u32,
     /// When it issues; of a store, when its data is there.
