@@ -206,9 +206,12 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
         return eprintln!("left out: it needs script(1)");
     }
     for (key, status) in [(&b"q"[..], "ended 0"), (b"\x03", "ended 130")] {
-        let inner = format!("stty -g; {longma} affinity show --interface lo; echo ended $?; stty -g");
+        // Ctrl-C reaches the shell too, and dash would end by it: a trap lets it go on.
+        let inner =
+            format!("trap : INT; stty -g; {longma} affinity show --interface lo; echo ended $?; stty -g");
         let mut command = Command::new("timeout");
         command.args(["60", "script", "--quiet", "--return", "--command", &inner, "/dev/null"]);
+        command.env("SHELL", "/bin/sh");
         command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_secs(4));
