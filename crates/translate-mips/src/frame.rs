@@ -1,7 +1,6 @@
 //! The frame of a signal handler as MIPS n64 has it, laid below the one that the process has made.
 //! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
-//! Source: Linux arch/mips/kernel/signal.c (struct rt_sigframe), arch/mips/include/uapi/asm/{sigcontext,ucontext}.h;
-//! arch/loongarch/include/uapi/asm/sigcontext.h.
+//! Source: Linux arch/mips/kernel/signal.c (struct rt_sigframe), arch/mips/include/uapi/asm/{sigcontext,ucontext}.h.
 
 use longma_loongarch::State;
 
@@ -10,13 +9,7 @@ use super::registers::{HIGH, LOW, STACK_POINTER, general};
 use super::service::{control, set_control};
 use super::system::information_to_mips;
 use longma_translate::front_end::Structures;
-
-// The frame of LoongArch: siginfo, then ucontext with its mask, program counter and registers.
-const OUTER_MASK: usize = 168;
-const OUTER_STACK: usize = 144;
-const OUTER_PC: usize = 304;
-const OUTER_REGISTERS: usize = 312;
-const OUTER_BYTES: usize = 576;
+use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // The frame of MIPS.
 const INFO: usize = 24;
@@ -33,45 +26,33 @@ const BYTES: usize = 832;
 /// Behind the frame: where the other one is.
 const LINK: usize = BYTES - 16;
 
-fn put(frame: &mut [u8], at: usize, value: u64) {
-    frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(frame: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
-}
-
 /// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays MIPS's frame below it. `back`
 /// is the code that handlers return to. False if the stack cannot take it.
 pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
-    let outer_at = state.r(STACK_POINTER);
-    let mut outer = [0; OUTER_BYTES];
-    if !memory.read(outer_at, &mut outer) {
-        return false;
-    }
-    let address = outer_at.wrapping_sub(BYTES as u64) & !15;
+    let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
+    let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = numbers::signal_to_mips(state.r(4));
     let mut frame = [0; BYTES];
-    let mut info: [u8; 128] = std::array::from_fn(|byte| outer[byte]);
+    let mut info = process.info();
     information_to_mips(&mut info);
     frame[INFO..INFO + 128].copy_from_slice(&info);
-    for (at, from) in [(0, 0), (8, 16), (16, 8)] {
-        put(&mut frame, CONTEXT_STACK + at, get(&outer, OUTER_STACK + from));
+    let [base, flags, bytes] = process.stack();
+    for (number, value) in [base, bytes, flags].into_iter().enumerate() {
+        put_word(&mut frame, CONTEXT_STACK + 8 * number, value);
     }
     for number in 1..32u8 {
-        let register = usize::from(general(number));
-        let value = if register == 0 { 0 } else { get(&outer, OUTER_REGISTERS + 8 * register) };
-        put(&mut frame, REGISTERS + 8 * usize::from(number), value);
+        let value = if general(number) == 0 { 0 } else { process.register(general(number)) };
+        put_word(&mut frame, REGISTERS + 8 * usize::from(number), value);
     }
     for (number, vector) in state.v.iter().enumerate() {
-        put(&mut frame, FLOATS + 8 * number, vector.0[0]);
+        put_word(&mut frame, FLOATS + 8 * number, vector.0[0]);
     }
-    put(&mut frame, HIGH_WORD, state.lbt.scratch[usize::from(HIGH)]);
-    put(&mut frame, LOW_WORD, state.lbt.scratch[usize::from(LOW)]);
-    put(&mut frame, PC, get(&outer, OUTER_PC));
-    put(&mut frame, CONTROL, u64::from(control(state)) | 1 << 32);
-    put(&mut frame, MASK, numbers::set_to_mips(get(&outer, OUTER_MASK)));
-    put(&mut frame, LINK, outer_at);
+    put_word(&mut frame, HIGH_WORD, state.lbt.scratch[usize::from(HIGH)]);
+    put_word(&mut frame, LOW_WORD, state.lbt.scratch[usize::from(LOW)]);
+    put_word(&mut frame, PC, process.pc());
+    put_word(&mut frame, CONTROL, u64::from(control(state)) | 1 << 32);
+    put_word(&mut frame, MASK, numbers::set_to_mips(process.mask()));
+    put_word(&mut frame, LINK, process.address());
     if !memory.write(address, &frame) {
         return false;
     }
@@ -92,22 +73,14 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     if !memory.read(address, &mut frame) {
         return None;
     }
-    let outer_at = get(&frame, LINK);
-    let mut outer = [0; OUTER_BYTES];
-    if !memory.read(outer_at, &mut outer) {
-        return None;
-    }
+    let mut process = ProcessFrame::read(word(&frame, LINK), memory)?;
     for number in (1..32u8).filter(|number| general(*number) != 0) {
-        put(
-            &mut outer,
-            OUTER_REGISTERS + 8 * usize::from(general(number)),
-            get(&frame, REGISTERS + 8 * usize::from(number)),
-        );
+        process.set_register(general(number), word(&frame, REGISTERS + 8 * usize::from(number)));
     }
-    put(&mut outer, OUTER_PC, get(&frame, PC));
-    put(&mut outer, OUTER_MASK, numbers::set_from_mips(get(&frame, MASK)));
-    state.set_r(STACK_POINTER, outer_at);
-    memory.write(outer_at, &outer).then_some(address)
+    process.set_pc(word(&frame, PC));
+    process.set_mask(numbers::set_from_mips(word(&frame, MASK)));
+    state.set_r(STACK_POINTER, process.address());
+    process.write(memory).then_some(address)
 }
 
 /// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
@@ -115,10 +88,10 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
     let mut frame = [0; BYTES];
     if memory.read(at, &mut frame) {
         for (number, vector) in state.v.iter_mut().enumerate() {
-            vector.0[0] = get(&frame, FLOATS + 8 * number);
+            vector.0[0] = word(&frame, FLOATS + 8 * number);
         }
-        state.lbt.scratch[usize::from(HIGH)] = get(&frame, HIGH_WORD);
-        state.lbt.scratch[usize::from(LOW)] = get(&frame, LOW_WORD);
-        set_control(state, get(&frame, CONTROL) as u32 & !(0x1f << 12));
+        state.lbt.scratch[usize::from(HIGH)] = word(&frame, HIGH_WORD);
+        state.lbt.scratch[usize::from(LOW)] = word(&frame, LOW_WORD);
+        set_control(state, word(&frame, CONTROL) as u32 & !(0x1f << 12));
     }
 }

@@ -6,3 +6,4 @@ pub mod assembler;
 pub mod calls;
 pub mod engine;
 pub mod front_end;
+pub mod process_frame;

@@ -1,23 +1,13 @@
 //! The frame of a signal handler as AArch64 has it, laid below the one that the process has made.
 //! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
-//! Source: Linux arch/arm64/kernel/signal.c (struct rt_sigframe, setup_rt_frame), arch/arm64/include/uapi/asm/{sigcontext,ucontext}.h;
-//! arch/loongarch/include/uapi/asm/sigcontext.h.
+//! Source: Linux arch/arm64/kernel/signal.c (struct rt_sigframe, setup_rt_frame), arch/arm64/include/uapi/asm/{sigcontext,ucontext}.h.
 
 use longma_loongarch::State;
 
 use super::{control, set_control, set_status, status};
 use crate::registers::*;
 use longma_translate::front_end::Structures;
-
-// The frame of LoongArch: siginfo, then ucontext with its mask, program counter, registers and flags.
-const OUTER_STACK: usize = 144;
-const OUTER_MASK: usize = 168;
-const OUTER_PC: usize = 304;
-const OUTER_REGISTERS: usize = 312;
-const OUTER_FLAGS: usize = 568;
-const OUTER_BYTES: usize = 576;
-/// SC_ADDRERR_WR.
-const WROTE: u32 = 1 << 31;
+use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // The frame of AArch64: siginfo, ucontext with its machine's part at a multiple of 16, the records behind.
 const CONTEXT: usize = 128;
@@ -46,16 +36,8 @@ const RECORD: usize = RECORDS + RECORDS_BYTES;
 const LINK: usize = RECORD + 16;
 const BYTES: usize = LINK + 16;
 
-fn put(frame: &mut [u8], at: usize, value: u64) {
-    frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
 fn put_half(frame: &mut [u8], at: usize, value: u32) {
     frame[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(frame: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
 }
 
 fn get_half(frame: &[u8], at: usize) -> u32 {
@@ -65,41 +47,37 @@ fn get_half(frame: &[u8], at: usize) -> u32 {
 /// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays AArch64's frame below it. `back`
 /// is the code that handlers return to. False if the stack cannot take it.
 pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
-    let outer_at = state.r(STACK_POINTER);
-    let mut outer = [0; OUTER_BYTES];
-    if !memory.read(outer_at, &mut outer) {
-        return false;
-    }
-    let address = outer_at.wrapping_sub(BYTES as u64) & !15;
+    let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
+    let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = state.r(4);
     let mut frame = [0; BYTES];
-    frame[..128].copy_from_slice(&outer[..128]);
-    frame[CONTEXT_STACK..CONTEXT_STACK + 24].copy_from_slice(&outer[OUTER_STACK..OUTER_STACK + 24]);
-    put(&mut frame, MASK, get(&outer, OUTER_MASK));
-    let own = |register: u8| get(&outer, OUTER_REGISTERS + 8 * usize::from(register));
+    frame[..128].copy_from_slice(&process.info());
+    for (number, value) in process.stack().into_iter().enumerate() {
+        put_word(&mut frame, CONTEXT_STACK + 8 * number, value);
+    }
+    put_word(&mut frame, MASK, process.mask());
     for number in 0..31u8 {
         let value = match place(number) {
-            Place::Register(register) => own(register),
+            Place::Register(register) => process.register(register),
             _ => read(state, number, memory),
         };
-        put(&mut frame, REGISTERS + 8 * usize::from(number), value);
+        put_word(&mut frame, REGISTERS + 8 * usize::from(number), value);
     }
-    put(&mut frame, STACK, own(STACK_POINTER));
-    put(&mut frame, PC, get(&outer, OUTER_PC));
-    put(&mut frame, STATUS, flags(state));
+    put_word(&mut frame, STACK, process.register(STACK_POINTER));
+    put_word(&mut frame, PC, process.pc());
+    put_word(&mut frame, STATUS, flags(state));
     put_floats(&mut frame, state);
     // Signals of faults tell where.
     if matches!(signal, 4 | 5 | 7 | 8 | 11) {
-        put(&mut frame, FAULT, get(&outer, 16));
+        put_word(&mut frame, FAULT, process.fault_address());
     }
     if matches!(signal, 7 | 11) {
-        let wrote = get_half(&outer, OUTER_FLAGS) & WROTE != 0;
         put_half(&mut frame, SYNDROME, SYNDROME_MAGIC);
         put_half(&mut frame, SYNDROME + 4, 16);
-        put(&mut frame, SYNDROME + 8, DATA_ABORT | if wrote { ABORT_WROTE } else { 0 });
+        put_word(&mut frame, SYNDROME + 8, DATA_ABORT | if process.is_write() { ABORT_WROTE } else { 0 });
     }
     frame.copy_within(REGISTERS + 8 * 29..REGISTERS + 8 * 31, RECORD);
-    put(&mut frame, LINK, outer_at);
+    put_word(&mut frame, LINK, process.address());
     if !memory.write(address, &frame) {
         return false;
     }
@@ -120,8 +98,8 @@ fn put_floats(frame: &mut [u8], state: &State) {
     put_half(frame, FLOATS + 8, status(state));
     put_half(frame, FLOATS + 12, control(state));
     for (number, vector) in state.v.iter().enumerate() {
-        put(frame, VECTORS + 16 * number, vector.0[0]);
-        put(frame, VECTORS + 16 * number + 8, vector.0[1]);
+        put_word(frame, VECTORS + 16 * number, vector.0[0]);
+        put_word(frame, VECTORS + 16 * number + 8, vector.0[1]);
     }
 }
 
@@ -129,25 +107,20 @@ fn put_floats(frame: &mut [u8], state: &State) {
 pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     let address = state.r(STACK_POINTER);
     let mut frame = [0; BYTES];
-    let mut outer = [0; OUTER_BYTES];
     if !memory.read(address, &mut frame) {
         return None;
     }
-    let outer_at = get(&frame, LINK);
-    if !memory.read(outer_at, &mut outer) {
-        return None;
-    }
+    let mut process = ProcessFrame::read(word(&frame, LINK), memory)?;
     for number in 0..31u8 {
         if let Place::Register(register) = place(number) {
-            let value = get(&frame, REGISTERS + 8 * usize::from(number));
-            put(&mut outer, OUTER_REGISTERS + 8 * usize::from(register), value);
+            process.set_register(register, word(&frame, REGISTERS + 8 * usize::from(number)));
         }
     }
-    put(&mut outer, OUTER_REGISTERS + 8 * usize::from(STACK_POINTER), get(&frame, STACK));
-    put(&mut outer, OUTER_PC, get(&frame, PC));
-    put(&mut outer, OUTER_MASK, get(&frame, MASK));
-    state.set_r(STACK_POINTER, outer_at);
-    memory.write(outer_at, &outer).then_some(address)
+    process.set_register(STACK_POINTER, word(&frame, STACK));
+    process.set_pc(word(&frame, PC));
+    process.set_mask(word(&frame, MASK));
+    state.set_r(STACK_POINTER, process.address());
+    process.write(memory).then_some(address)
 }
 
 /// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
@@ -157,13 +130,13 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
         return;
     }
     for number in (0..31).filter(|number| !matches!(place(*number), Place::Register(_))) {
-        write(state, number, get(&frame, REGISTERS + 8 * usize::from(number)), memory);
+        write(state, number, word(&frame, REGISTERS + 8 * usize::from(number)), memory);
     }
-    set_flags(state, get(&frame, STATUS));
+    set_flags(state, word(&frame, STATUS));
     if get_half(&frame, FLOATS) == FLOATS_MAGIC {
         for (number, vector) in state.v.iter_mut().enumerate() {
-            vector.0[0] = get(&frame, VECTORS + 16 * number);
-            vector.0[1] = get(&frame, VECTORS + 16 * number + 8);
+            vector.0[0] = word(&frame, VECTORS + 16 * number);
+            vector.0[1] = word(&frame, VECTORS + 16 * number + 8);
         }
         set_status(state, get_half(&frame, FLOATS + 8));
         set_control(state, get_half(&frame, FLOATS + 12));

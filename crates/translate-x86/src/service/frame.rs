@@ -1,7 +1,7 @@
 //! The frame of a signal handler as x86-64 has it, laid below the one that the process has made.
 //! Not the delivery. What the process knows of the thread stays in its own frame, which is used to come back.
 //! Source: Linux arch/x86/include/asm/sigframe.h, arch/x86/include/uapi/asm/{sigcontext,ucontext}.h, arch/x86/kernel/signal_64.c;
-//! arch/loongarch/include/uapi/asm/sigcontext.h; Intel SDM, volume 2 (FXSAVE).
+//! Intel SDM, volume 2 (FXSAVE).
 
 use longma_loongarch::State;
 
@@ -9,16 +9,7 @@ use super::x87;
 use super::{control, set_control};
 use crate::registers::*;
 use longma_translate::front_end::Structures;
-
-// The frame of LoongArch: siginfo, then ucontext with its mask, program counter, registers and flags.
-const OUTER_STACK: usize = 144;
-const OUTER_MASK: usize = 168;
-const OUTER_PC: usize = 304;
-const OUTER_REGISTERS: usize = 312;
-const OUTER_FLAGS: usize = 568;
-const OUTER_BYTES: usize = 576;
-/// SC_ADDRERR_WR.
-const WROTE: u32 = 1 << 31;
+use longma_translate::process_frame::{ProcessFrame, put_word, word};
 
 // The frame of x86-64: the return address, ucontext, siginfo.
 const CONTEXT: usize = 8;
@@ -50,14 +41,6 @@ const PAGE_FAULT: u64 = 14;
 const TRAP_BRKPT: u32 = 1;
 const SI_KERNEL: u32 = 0x80;
 
-fn put(frame: &mut [u8], at: usize, value: u64) {
-    frame[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn get(frame: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
-}
-
 /// The exception that a signal with such an `si_code` comes from.
 fn trap_number(signal: u64, code: u32) -> u64 {
     match (signal, code) {
@@ -73,37 +56,32 @@ fn trap_number(signal: u64, code: u32) -> u64 {
 /// The thread is at the first instruction of a handler, with the process's frame at its stack pointer: lays x86's frame below it. `back`
 /// is the code that handlers return to. False if the stack cannot take it.
 pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
-    let outer_at = state.r(STACK_POINTER);
-    let mut outer = [0; OUTER_BYTES];
-    if !memory.read(outer_at, &mut outer) {
-        return false;
-    }
-    let floats_at = outer_at.wrapping_sub(FLOAT_BYTES as u64) & !63;
+    let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
+    let floats_at = process.address().wrapping_sub(FLOAT_BYTES as u64) & !63;
     let address = (floats_at.wrapping_sub(BYTES as u64 + 8) & !15).wrapping_sub(8);
     let signal = state.r(4);
     let mut frame = [0; BYTES];
-    put(&mut frame, 0, back);
-    for (at, word) in [(0, 0), (8, 8), (16, 16)] {
-        put(&mut frame, CONTEXT_STACK + at, get(&outer, OUTER_STACK + word));
+    put_word(&mut frame, 0, back);
+    for (number, value) in process.stack().into_iter().enumerate() {
+        put_word(&mut frame, CONTEXT_STACK + 8 * number, value);
     }
-    let x: [u64; 32] = std::array::from_fn(|number| get(&outer, OUTER_REGISTERS + 8 * number));
+    let x: [u64; 32] = std::array::from_fn(|number| process.register(number as u8));
     for (at, number) in ORDER.into_iter().enumerate() {
-        put(&mut frame, REGISTERS + 8 * at, x[usize::from(GENERAL[number])]);
+        put_word(&mut frame, REGISTERS + 8 * at, x[usize::from(GENERAL[number])]);
     }
-    put(&mut frame, RIP, get(&outer, OUTER_PC));
-    put(&mut frame, RFLAGS, flags(&x, state.lbt.scratch[usize::from(DIRECTION)]));
-    put(&mut frame, SEGMENTS, SELECTORS);
-    let trap = trap_number(signal, (get(&outer, 8) & 0xffff_ffff) as u32);
-    put(&mut frame, TRAP, trap);
+    put_word(&mut frame, RIP, process.pc());
+    put_word(&mut frame, RFLAGS, flags(&x, state.lbt.scratch[usize::from(DIRECTION)]));
+    put_word(&mut frame, SEGMENTS, SELECTORS);
+    let trap = trap_number(signal, process.code());
+    put_word(&mut frame, TRAP, trap);
     if trap == PAGE_FAULT {
-        let wrote = get(&outer, OUTER_FLAGS) as u32 & WROTE != 0;
-        put(&mut frame, ERROR, if wrote { 6 } else { 4 });
-        put(&mut frame, CR2, get(&outer, 16));
+        put_word(&mut frame, ERROR, if process.is_write() { 6 } else { 4 });
+        put_word(&mut frame, CR2, process.fault_address());
     }
-    put(&mut frame, FLOATS, floats_at);
-    put(&mut frame, MASK, get(&outer, OUTER_MASK));
-    frame[INFO..INFO + 128].copy_from_slice(&outer[..128]);
-    put(&mut frame, LINK, outer_at);
+    put_word(&mut frame, FLOATS, floats_at);
+    put_word(&mut frame, MASK, process.mask());
+    frame[INFO..INFO + 128].copy_from_slice(&process.info());
+    put_word(&mut frame, LINK, process.address());
     if !memory.write(address, &frame) || !memory.write(floats_at, &save_floats(state)) {
         return false;
     }
@@ -125,26 +103,22 @@ pub fn leave(state: &mut State, memory: &dyn Structures) -> Option<u64> {
     // `ret` has taken the return address.
     let address = state.r(STACK_POINTER).wrapping_sub(8);
     let mut frame = [0; BYTES];
-    let mut outer = [0; OUTER_BYTES];
     if !memory.read(address, &mut frame) {
         return None;
     }
-    let outer_at = get(&frame, LINK);
-    if !memory.read(outer_at, &mut outer) {
-        return None;
-    }
-    let mut x: [u64; 32] = std::array::from_fn(|number| get(&outer, OUTER_REGISTERS + 8 * number));
+    let mut process = ProcessFrame::read(word(&frame, LINK), memory)?;
+    let mut x: [u64; 32] = std::array::from_fn(|number| process.register(number as u8));
     for (at, number) in ORDER.into_iter().enumerate() {
-        x[usize::from(GENERAL[number])] = get(&frame, REGISTERS + 8 * at);
+        x[usize::from(GENERAL[number])] = word(&frame, REGISTERS + 8 * at);
     }
-    let _ = set_flags(&mut x, get(&frame, RFLAGS));
-    for (number, value) in x.into_iter().enumerate().skip(1) {
-        put(&mut outer, OUTER_REGISTERS + 8 * number, value);
+    let _ = set_flags(&mut x, word(&frame, RFLAGS));
+    for (number, value) in (0..).zip(x).skip(1) {
+        process.set_register(number, value);
     }
-    put(&mut outer, OUTER_PC, get(&frame, RIP));
-    put(&mut outer, OUTER_MASK, get(&frame, MASK));
-    state.set_r(STACK_POINTER, outer_at);
-    memory.write(outer_at, &outer).then_some(address)
+    process.set_pc(word(&frame, RIP));
+    process.set_mask(word(&frame, MASK));
+    state.set_r(STACK_POINTER, process.address());
+    process.write(memory).then_some(address)
 }
 
 /// What the process's own frame does not bring back of the handler's changes: call it when that has been done.
@@ -153,9 +127,9 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
     if !memory.read(at, &mut frame) {
         return;
     }
-    state.lbt.scratch[usize::from(DIRECTION)] = get(&frame, RFLAGS) >> 10 & 1;
+    state.lbt.scratch[usize::from(DIRECTION)] = word(&frame, RFLAGS) >> 10 & 1;
     let mut floats = [0; FLOAT_BYTES];
-    if get(&frame, FLOATS) != 0 && memory.read(get(&frame, FLOATS), &mut floats) {
+    if word(&frame, FLOATS) != 0 && memory.read(word(&frame, FLOATS), &mut floats) {
         restore_floats(state, &floats);
     }
 }
@@ -172,13 +146,13 @@ pub(super) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
     for number in 0..8u8 {
         let (mantissa, exponent) = x87::bits(state, number);
         let at = 32 + 16 * usize::from(number);
-        put(&mut out, at, mantissa);
+        put_word(&mut out, at, mantissa);
         out[at + 8..at + 10].copy_from_slice(&exponent.to_le_bytes());
     }
     for number in 0..16usize {
         let vector = state.v[16 + number].0;
-        put(&mut out, 160 + 16 * number, vector[0]);
-        put(&mut out, 168 + 16 * number, vector[1]);
+        put_word(&mut out, 160 + 16 * number, vector[0]);
+        put_word(&mut out, 168 + 16 * number, vector[1]);
     }
     out
 }
@@ -187,15 +161,15 @@ pub(super) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
 pub(super) fn restore_floats(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     let half = |at: usize| u16::from_le_bytes([from[at], from[at + 1]]);
     x87::set_words(state, x87::Words { control: half(0), status: half(2), empty: !from[4] });
-    set_control(state, get(from, 24) as u32);
+    set_control(state, word(from, 24) as u32);
     for number in 0..8u8 {
         let at = 32 + 16 * usize::from(number);
-        x87::set_bits(state, number, (get(from, at), half(at + 8)));
+        x87::set_bits(state, number, (word(from, at), half(at + 8)));
     }
     for number in 0..16usize {
         let vector = &mut state.v[16 + number].0;
-        vector[0] = get(from, 160 + 16 * number);
-        vector[1] = get(from, 168 + 16 * number);
+        vector[0] = word(from, 160 + 16 * number);
+        vector[1] = word(from, 168 + 16 * number);
     }
     state.v[usize::from(ZERO_VECTOR)].0 = [0; 4];
 }
