@@ -42,7 +42,7 @@ class WithStandIns(unittest.TestCase):
         return ["--emulator", str(path)]
 
     def run_it(self, command, *more):
-        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=120)
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=600)
 
 
 class Benchmark(WithStandIns):
