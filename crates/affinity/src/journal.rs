@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 /// A longer file is no journal of ours, bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// How a journal begins.
+const BEGINNING: &str = "{\"affinity_journal\"";
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
@@ -439,6 +442,11 @@ fn read(path: &Path, file: &mut File) -> Result<(Option<Header>, Vec<Change>), J
     let all = file.rewind().and_then(|()| file.take(MAX_BYTES).read_to_string(&mut text));
     all.map_err(|error| file_error(path, error))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    // A line without its end is a header that was being written, or no journal: what is not ours is not emptied.
+    let begins_as_ours = |text: &str| text.starts_with(BEGINNING) || BEGINNING.starts_with(text);
+    if whole.is_empty() && !begins_as_ours(&text) {
+        return Err(JournalError::Damaged { path: path.into(), line: 1 });
+    }
     let damaged = |index: usize| JournalError::Damaged { path: path.into(), line: index + 1 };
     let (mut header, mut changes) = (None, Vec::<Change>::new());
     for (index, line) in whole.lines().enumerate() {

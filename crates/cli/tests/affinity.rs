@@ -288,6 +288,9 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
     signal(&killed, libc::SIGKILL);
     killed.wait().unwrap();
     assert_ne!(state(), before);
+    // The same command is told of what was left changed, and not that the MTU differs from its file's.
+    let refused = sweep("20", &[]).wait_with_output().unwrap();
+    assert!(text(&refused.stderr).contains("longma affinity restore"), "{}", text(&refused.stderr));
     assert!(network.longma(&["restore"]).output().unwrap().status.success());
     assert_eq!(state(), before);
     let whole = sweep("1", &["--format", "json"]).wait_with_output().unwrap();

@@ -101,6 +101,24 @@ fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
 }
 
 #[test]
+fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
+    let (host, (_folder, path)) = (host(), folder());
+    for foreign in ["\0\0\0\0\0\0", "notes of somebody's", "\n", "{\"affinity_sweep\":1"] {
+        std::fs::write(&path, foreign).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(
+            matches!(Journal::begin(&path, &host), Err(JournalError::Damaged { line: 1, .. })),
+            "{foreign:?}"
+        );
+        assert!(
+            matches!(Journal::recover(&path, &host), Err(JournalError::Damaged { line: 1, .. })),
+            "{foreign:?}"
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), foreign.as_bytes());
+    }
+}
+
+#[test]
 fn a_damaged_middle_is_an_error_and_changes_nothing() {
     let (mut text, files) = states().pop().unwrap();
     let (again, (_folder, path)) = (host(), folder());

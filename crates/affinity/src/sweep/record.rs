@@ -4,7 +4,7 @@
 use crate::counters::{HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
-use crate::places::{Class, Pair};
+use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
 use longma_topology::CpuPlace;
@@ -148,6 +148,24 @@ impl Header {
     }
 }
 
+impl Sample {
+    /// What of a run cannot be of the sweep that `header` begins.
+    fn check(&self, header: &Header) -> Result<(), String> {
+        let pair = self.pair;
+        match classify(&header.places, pair) {
+            None => return Err(format!("the pair {pair} names a CPU that the first line does not")),
+            Some(class) if class != self.class => {
+                return Err(format!("the pair {pair} is {class} by the first line, and not {}", self.class));
+            }
+            Some(_) => {}
+        }
+        match &self.rate {
+            Some(rate) if !(rate.gbps >= 0.0) => Err(format!("{} Gb/s is no rate", rate.gbps)),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Results {
     /// Reads the file of a sweep.
     ///
@@ -248,9 +266,10 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
             false => Err(damaged(0, "it has no line of its own".into())),
         };
     };
-    let header = serde_json::from_str(first).map_err(|error| damaged(0, error.to_string()))?;
+    let header: Header = serde_json::from_str(first).map_err(|error| damaged(0, error.to_string()))?;
     let sample = |(line, text): (usize, &str)| {
-        serde_json::from_str(text).map_err(|error| damaged(line, error.to_string()))
+        let sample: Sample = serde_json::from_str(text).map_err(|error| damaged(line, error.to_string()))?;
+        sample.check(&header).map(|()| sample).map_err(|why| damaged(line, why))
     };
     let samples = lines.map(sample).collect::<Result<_, _>>()?;
     Ok((Some(Results { header, samples }), whole as u64))

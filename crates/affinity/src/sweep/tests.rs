@@ -211,3 +211,22 @@ fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuse
     let error = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap_err().to_string();
     assert!(error.contains("/sys/class/net/eth0/mtu cannot be made `1400`"), "{error}");
 }
+
+#[test]
+fn a_run_that_cannot_be_of_its_sweep_is_named() {
+    let bench = Bench::new();
+    bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
+    let text = std::fs::read_to_string(bench.file()).unwrap();
+    let cpu = Results::read(&bench.file()).unwrap().samples[0].pair.flow;
+    for (from, to, why) in [
+        (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
+        ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
+        ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "no rate"),
+    ] {
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert!(rest.contains(&from), "{rest}");
+        std::fs::write(bench.file(), format!("{first}\n{}", rest.replace(&from, &to))).unwrap();
+        let error = Results::read(&bench.file()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

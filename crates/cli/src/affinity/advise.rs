@@ -2,7 +2,7 @@
 //! Not the choice: that is `longma-affinity`'s `advice`.
 
 use super::check::wrapped;
-use super::sweep::{Ground, What, measure};
+use super::sweep::{Ground, What, measure, processor};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use crate::machine::{print, print_json};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
@@ -48,6 +48,8 @@ pub struct Arguments {
 struct Advice {
     /// Whether it was measured in a laboratory.
     is_of_lab: bool,
+    /// The machine that was measured, if it is not this one.
+    elsewhere: Option<String>,
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
@@ -68,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let commands = commands(&advice.steering, pair);
     if arguments.format == Format::Json {
         return print_json(&json!({
-            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands, "elsewhere": advice.elsewhere,
             "topology": advice.ranking.iter().take(arguments.candidates as usize).collect::<Vec<_>>(),
         }));
     }
@@ -138,6 +140,13 @@ fn applied(header: &Header) -> Option<(Nic, Steering)> {
     Some((nic, steering))
 }
 
+/// The measured machine in a few words, if its CPUs are not this one's.
+fn elsewhere(header: &Header) -> Option<String> {
+    let here = Tree::live();
+    let is_here = header.places == here.places() && header.processor == processor(&here);
+    (!is_here).then(|| format!("{}, {} CPUs", header.processor, header.places.len()))
+}
+
 fn of_results(results: &Results) -> Advice {
     // Of a sweep that varied settings, those with the fastest pair.
     let results = &fastest(results);
@@ -147,6 +156,7 @@ fn of_results(results: &Results) -> Advice {
     let (nic, steering) = applied(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
     Advice {
         is_of_lab: header.nic.name.name() == lab::RECEIVER,
+        elsewhere: elsewhere(header),
         nic,
         steering,
         measured: measured(&Analysis::of(results), &ranking),
@@ -165,6 +175,7 @@ fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
     Ok(Advice {
         is_of_lab: false,
+        elsewhere: None,
         ranking: candidates(&places, &nic, &cpus),
         nic,
         steering,
@@ -209,6 +220,9 @@ fn text(advice: &Advice, commands: &Commands) -> String {
         }
         if advice.is_of_lab {
             let _ = write!(next, "The lab is gone; the commands are for {name}, where it was not measured.");
+        }
+        if let Some(machine) = &advice.elsewhere {
+            let _ = write!(next, " It was another machine ({machine}): the CPUs below are its own.");
         }
     } else if let Some(first) = advice.ranking.first() {
         let near = match first.is_near {

@@ -158,6 +158,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
     let pairs = which.pairs(&ground)?;
     let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
+    // What a killed sweep left changed is said before what it makes differ from the file's other runs.
+    drop(Journal::begin(&arguments.journal.path(), &ground.host)?);
     let mut results = ResultFile::open(&arguments.output, &ground.header)?;
     let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)?;
     drop((results, ground));
@@ -332,7 +334,8 @@ fn address(place: &str) -> Result<(String, u16), String> {
     }
 }
 
-fn processor(host: &dyn Host) -> String {
+/// The processor's name, as /proc/cpuinfo has it.
+pub fn processor(host: &dyn Host) -> String {
     let info = host.read("proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|line| line.to_ascii_lowercase().starts_with("model name"));
     line.and_then(|line| line.split(':').nth(1)).map_or("unknown".into(), |name| name.trim().into())
