@@ -90,7 +90,7 @@ class House:
         self.service.wait()
 
     def says(self, *words):
-        return run(self.longma, "placement", *words, "--state", self.folder / "state")
+        return run(self.longma, "placement", *words, "--state", self.folder / "state", timeout=300)
 
     def json(self, *words):
         return json.loads(self.says(*words, "--json"))
