@@ -90,7 +90,7 @@ class House:
         self.service.wait()
 
     def says(self, *words):
-        return run(self.longma, "placement", *words, "--state", self.folder / "state")
+        return run(self.longma, "placement", *words, "--state", self.folder / "state", timeout=300)
 
     def json(self, *words):
         return json.loads(self.says(*words, "--json"))
@@ -115,7 +115,7 @@ class House:
 
 def groups():
     """Control groups of Longma's virtual machines."""
-    return {str(path) for path in pathlib.Path("/sys/fs/cgroup").glob("*/machine/*longma*")}
+    return {str(path) for pattern in ("*/machine/*longma*", "machine*/*longma*") for path in pathlib.Path("/sys/fs/cgroup").glob(pattern)}
 
 
 def pids():
@@ -286,8 +286,8 @@ def missing():
     return ""
 
 
-def inside(longma):
-    """All of it, in the namespace."""
+def inside(longma, steps, title):
+    """All of it, where nobody else's libvirt is: each step, and a count of them."""
     for name in FOLDERS:
         os.makedirs(name, exist_ok=True)
         run("mount", "-t", "tmpfs", "libvirt-test", name)
@@ -299,7 +299,7 @@ def inside(longma):
         try:
             house = House(longma, folder)
             house.start()
-            for step in STEPS:
+            for step in steps:
                 begin, name = time.monotonic(), step.__name__.replace("_", " ")
                 try:
                     step(house)
@@ -319,7 +319,7 @@ def inside(longma):
                     path = folder / log
                     print(f"--- {log}\n" + (path.read_text()[-3000:] if path.exists() else ""))
             run("umount", "/etc/libvirt/qemu.conf", check=False)
-    print(f"libvirt: {good} passed, {bad} failed")
+    print(f"{title}: {good} passed, {bad} failed")
     return 1 if bad else 0
 
 
@@ -329,7 +329,7 @@ def main():
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        sys.exit(inside(options.longma))
+        sys.exit(inside(options.longma, STEPS, "libvirt"))
     if why := missing():
         print(f"left out: libvirt: {why}")
         return

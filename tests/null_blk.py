@@ -10,8 +10,6 @@ software emulation and reports what each said. Source: the kernel's documentatio
 import argparse
 import gzip
 import json
-import lzma
-import os
 import pathlib
 import re
 import shutil
@@ -19,10 +17,9 @@ import subprocess
 import sys
 import time
 
-from debian_package import Failure, private_apt, run, unpack
+from debian_package import Failure, run
+from guest import ROOT, Archive, boot, kernel, libraries, module
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-RELEASE = "bookworm"
 MODULES = ("configfs", "null_blk")
 
 # The devices: null_blk's attributes, sizes in MiB. The memory behind one grows as it is written.
@@ -77,28 +74,6 @@ rmdir /sys/kernel/config/nullb/nullb0
 """
 
 
-def kernel(folder):
-    """Debian's kernel, unpacked into `folder`: its image and the folder of its modules."""
-    options = private_apt(RELEASE)
-    depends = run(["apt-cache", *options, "depends", "linux-image-amd64"])
-    found = re.search(r"Depends: (linux-image-\S+)", depends)
-    if not found:
-        raise Failure("null_blk: Debian's archive names no kernel: apt-cache depends linux-image-amd64")
-    package = found.group(1)
-    unpack([package], folder, RELEASE)
-    version = package.removeprefix("linux-image-")
-    return folder / "boot" / f"vmlinuz-{version}", next(folder.glob(f"**/lib/modules/{version}"))
-
-
-def module(folder, name):
-    """A module's bytes, uncompressed."""
-    found = next(folder.glob(f"**/{name}.ko*"), None)
-    if found is None:
-        raise Failure(f"null_blk: the kernel in {folder} has no module {name}")
-    content = found.read_bytes()
-    return lzma.decompress(content) if found.suffix == ".xz" else content
-
-
 def test_binaries():
     """Builds the crate's tests; their paths by name."""
     wanted = [part for test in TESTS for part in ("--test", test)]
@@ -109,44 +84,6 @@ def test_binaries():
     messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
     programs = (m for m in messages if m.get("executable") and m["profile"]["test"])
     return {m["target"]["name"]: pathlib.Path(m["executable"]) for m in programs}
-
-
-def libraries(program):
-    """The shared libraries that a program is linked with, the dynamic linker among them."""
-    found = re.findall(r"(/\S+) \(0x", run(["ldd", program]))
-    return [pathlib.Path(path) for path in found]
-
-
-class Archive:
-    """An initramfs in the making: the kernel's "new ASCII" cpio format."""
-
-    def __init__(self):
-        self.parts = []
-        self.folders = set()
-
-    def _entry(self, name, mode, content):
-        name = name.encode() + b"\0"
-        fields = (len(self.parts), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name), 0)
-        head = b"070701" + b"".join(b"%08X" % field for field in fields)
-        padded = head + name + b"\0" * (-(len(head) + len(name)) % 4)
-        self.parts.append(padded + content + b"\0" * (-len(content) % 4))
-
-    def folder(self, name):
-        """Adds a folder and those above it."""
-        for above in [*reversed(pathlib.PurePosixPath(name).parents), pathlib.PurePosixPath(name)]:
-            if str(above) not in (".", "/") and str(above) not in self.folders:
-                self.folders.add(str(above))
-                self._entry(str(above).lstrip("/"), 0o040755, b"")
-
-    def file(self, name, content, mode=0o755):
-        """Adds a file."""
-        self.folder(str(pathlib.PurePosixPath(name).parent))
-        self._entry(name.lstrip("/"), 0o100000 | mode, content)
-
-    def bytes(self):
-        """The whole archive."""
-        self._entry("TRAILER!!!", 0, b"")
-        return b"".join(self.parts)
 
 
 def stripped(program):
@@ -174,39 +111,6 @@ def initramfs(modules, programs, steps, busybox):
     for name, path in sorted(needed.items()):
         archive.file(name, path.read_bytes())
     return gzip.compress(archive.bytes(), 1)
-
-
-def boot(image, initrd, timeout_s, memory_mib, echo):
-    """Boots the guest and returns what it printed."""
-    command = [
-        "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", str(memory_mib),
-        "-kernel", image, "-initrd", initrd, "-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on",
-        "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio",
-    ]
-    guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        return listen(guest.stdout, timeout_s, echo)
-    finally:
-        guest.kill()
-        guest.wait()
-
-
-def listen(stream, timeout_s, echo):
-    """The lines that a guest says, to the end of them: its last words may still be on their way when it has ended itself."""
-    lines, end, rest = [], time.monotonic() + timeout_s, b""
-    os.set_blocking(stream.fileno(), False)
-    while (chunk := stream.read()) != b"":
-        if time.monotonic() > end:
-            raise Failure(f"null_blk: the guest was not done after {timeout_s} s; it said last:\n" + "\n".join(lines[-20:]))
-        if chunk is None:
-            time.sleep(0.05)
-            continue
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            lines.append(line.decode(errors="replace").rstrip("\r"))
-            if echo:
-                print(lines[-1], flush=True)
-    return lines
 
 
 def tables(lines):
@@ -249,7 +153,7 @@ def main():
                 raise Failure(f"null_blk: {tool} is missing: install Debian's package {package}")
         folder = ROOT / "target" / "null_blk"
         folder.mkdir(parents=True, exist_ok=True)
-        image, modules = kernel(folder / "kernel")
+        image, modules = kernel()
         binaries = test_binaries()
         programs, steps, names = {}, [], []
 

@@ -1,6 +1,8 @@
 //! Placement measured: decisions a second, and durable answers a second.
 //! Not a test: the crate's tests say whether it is right; how good it is, the experiment `placement-churn` says.
 
+mod cluster;
+mod load;
 mod speed;
 
 use clap::{Parser, Subcommand};
@@ -49,6 +51,41 @@ enum What {
         #[arg(long, conflicts_with = "folder")]
         database: Option<String>,
     },
+    /// Several schedulers on one PostgreSQL database at once: decisions and durable answers a second, latencies, conflicts, memory.
+    Cluster {
+        /// URL of an empty PostgreSQL database.
+        #[arg(long)]
+        database: String,
+        /// Number of hosts.
+        #[arg(long, default_value_t = 100_000)]
+        hosts: usize,
+        /// Number of schedulers, each a process.
+        #[arg(long, default_value_t = 2)]
+        schedulers: usize,
+        /// Seconds for each of the two parts.
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+        /// Requests under way at once of each scheduler in the first part.
+        #[arg(long, default_value_t = 64)]
+        window: usize,
+        /// Answers a second of each scheduler of which the second part's load is 70 % [default: as many as the first part had].
+        #[arg(long)]
+        rate: Option<f64>,
+    },
+    /// One of its schedulers.
+    #[command(hide = true)]
+    Scheduler {
+        #[arg(long)]
+        database: String,
+        #[arg(long)]
+        seconds: f64,
+        #[arg(long)]
+        window: usize,
+        #[arg(long)]
+        rate: Option<f64>,
+        #[arg(long)]
+        name: String,
+    },
 }
 
 fn main() -> std::io::Result<()> {
@@ -63,6 +100,13 @@ fn main() -> std::io::Result<()> {
             let temporary = tempfile::tempdir()?;
             let folder = folder.as_deref().unwrap_or(temporary.path());
             println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder, database.as_deref()));
+        }
+        What::Cluster { database, hosts, schedulers, seconds, window, rate } => {
+            let wishes = cluster::Wishes { database, hosts, schedulers, seconds, window, rate, seed };
+            println!("{}", cluster::cluster(&wishes)?);
+        }
+        What::Scheduler { database, seconds, window, rate, name } => {
+            cluster::scheduler(&database, seconds, window, rate, seed, &name);
         }
     }
     Ok(())

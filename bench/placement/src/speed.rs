@@ -1,28 +1,13 @@
 //! Decisions a second in memory and durable, with their latencies.
 //! Not how good they are: that is the experiment `placement-churn`.
 
+use crate::load::{Load, Paced, memory_mib, percentile};
 use longma_placement::fleet::{self, Chance};
 use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};
 use longma_topology::Machine;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Resident memory of this process now and at most, MiB.
-fn memory_mib() -> (u64, u64) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find(|l| l.starts_with(name))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    (field("VmRSS").unwrap_or(0) / 1024, field("VmHWM").unwrap_or(0) / 1024)
-}
-
-fn percentile(sorted: &[Duration], part: f64) -> f64 {
-    let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
-    sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
-}
 
 /// How long the disk takes to make a page durable, with nothing else under way by us: no answer comes sooner.
 fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
@@ -44,7 +29,8 @@ fn bare_syncs(folder: &std::path::Path) -> Vec<Duration> {
     taken
 }
 
-fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
+/// `count` hosts.
+pub fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
     let machine = Machine::open("hygon-8node").expect("a built-in machine");
     fleet::hosts(&machine, count).expect("it states its memory")
 }
@@ -105,7 +91,6 @@ pub fn durable(
     folder: &std::path::Path,
     database: Option<&str>,
 ) -> Value {
-    let mut random = Chance::new(seed);
     let opened = match database {
         Some(url) => SqlStore::connect(url),
         None => SqlStore::open_file(&folder.join("placement.db")),
@@ -116,65 +101,12 @@ pub fn durable(
         store.put_host(&host, percent).expect("a good host");
     }
     let syncs = bare_syncs(folder);
-    let mut allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
-    let mut number = 0u64;
-    let mut next = move |allocator: &mut Allocator| {
-        number += 1;
-        let request = fleet::request(&mut random, &format!("v{number}"));
-        allocator.begin(&request, Some(&format!("k{number}")))
-    };
-    // Every kind of request once, so that its ranking is there: a server does that when it starts.
-    let warm: Vec<_> = (0..500).filter_map(|_| next(&mut allocator).ok()).collect();
-    warm.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
-    let mut waiting = VecDeque::new();
-    let start = Instant::now();
-    let mut done = 0u64;
-    while start.elapsed().as_secs_f64() < seconds {
-        while waiting.len() < window {
-            match next(&mut allocator) {
-                Ok(begun) => waiting.push_back(begun),
-                Err(_) => break,
-            }
-        }
-        let Some(begun) = waiting.pop_front() else { break };
-        allocator.finish(begun).expect("it is durable");
-        done += 1;
-    }
-    let fastest = done as f64 / start.elapsed().as_secs_f64();
+    let allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
+    let mut load = Load::new(allocator, seed, "v", false);
+    load.warm();
+    let fastest = load.fastest(window, seconds);
     let rate = rate.unwrap_or(fastest);
-    waiting.into_iter().for_each(|b| drop(allocator.finish(b).expect("it is durable")));
-    let pace = Duration::from_secs_f64(1.0 / (rate * 0.7));
-    let mut latencies = Vec::new();
-    // Of each answer: how late it was begun, how long it was decided, how long it took to be durable and seen.
-    let mut stages: [Vec<Duration>; 3] = Default::default();
-    let mut under_way: VecDeque<(Instant, Instant, _)> = VecDeque::new();
-    let start = Instant::now();
-    let mut due = start;
-    while start.elapsed().as_secs_f64() < seconds {
-        if Instant::now() >= due {
-            let began = Instant::now();
-            if let Ok(begun) = next(&mut allocator) {
-                let decided = Instant::now();
-                stages[0].push(began - due);
-                stages[1].push(decided - began);
-                under_way.push_back((due, decided, begun));
-            }
-            due += pace;
-        }
-        while under_way.front().is_some_and(|(_, _, b)| b.is_answered()) {
-            if let Some((at, decided, begun)) = under_way.pop_front() {
-                allocator.finish(begun).expect("it is durable");
-                latencies.push(at.elapsed());
-                stages[2].push(decided.elapsed());
-            }
-        }
-        if Instant::now() < due {
-            // Two cores are few: who waits must not take the time of those who work.
-            std::thread::sleep(Duration::from_micros(50).min(due.saturating_duration_since(Instant::now())));
-        }
-    }
-    latencies.sort_unstable();
-    stages.iter_mut().for_each(|stage| stage.sort_unstable());
+    let Paced { latencies, stages } = load.paced(rate * 0.7, seconds);
     let parts =
         |sorted: &[Duration]| json!([0.5, 0.99, 0.999, 1.0].map(|part| percentile(sorted, part).round()));
     let check = store.check().expect("the database reads");

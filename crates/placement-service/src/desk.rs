@@ -24,7 +24,7 @@ use tokio::sync::{oneshot, watch};
 /// After so long without a word of its agent a host takes no more virtual machines.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// How often it is written down that an agent was heard of.
-const NOTING: Duration = Duration::from_secs(10);
+pub(crate) const NOTING: Duration = Duration::from_secs(10);
 /// Longest time that an agent's report waits for something to do.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Tokens that were added by another process are looked for as often as this, however often unknown ones are tried.
@@ -45,6 +45,16 @@ pub(crate) struct Lost {
     pub moved: Option<Instant>,
 }
 
+/// The machine whose agent speaks for a host.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub machine: String,
+    /// When it was heard last.
+    pub heard: Instant,
+    /// When the store last said that it is this one.
+    pub asked: Instant,
+}
+
 /// What is known of a host beside the store.
 #[derive(Debug)]
 pub(crate) struct HostDesk {
@@ -54,13 +64,13 @@ pub(crate) struct HostDesk {
     noted: Option<Instant>,
     /// What the store said last of when it was heard of, and when that was new: it may report to another service. Seconds of other
     /// machines' clocks are only compared with each other.
-    elsewhere: Option<(i64, Instant)>,
+    pub elsewhere: Option<(i64, Instant)>,
     pub findings: Vec<Finding>,
     pub audited: Option<Instant>,
     pub problems: Vec<String>,
     pub foreign: Vec<String>,
-    /// The machine whose agent speaks for the host, and when it did last.
-    pub holder: Option<(String, Instant)>,
+    /// Whose agent speaks for the host here.
+    pub holder: Option<Holder>,
     /// When another machine's agent was refused last.
     pub refused: Option<Instant>,
     /// What is promised there and gone.
@@ -71,6 +81,14 @@ pub(crate) struct HostDesk {
 }
 
 impl HostDesk {
+    /// Since when the store says this of when its agent was heard of.
+    pub fn seen(&mut self, seen_at: i64) -> Instant {
+        match self.elsewhere {
+            Some((known, at)) if known == seen_at => at,
+            _ => self.elsewhere.insert((seen_at, Instant::now())).1,
+        }
+    }
+
     /// Its status is looked at with the next report.
     pub fn note_soon(&mut self) {
         self.noted = None;
@@ -117,6 +135,8 @@ pub(crate) struct Desk {
     /// Tenants' images lie in a folder of the tenant's name in this one.
     pub images: PathBuf,
     pub overcommit_percent: u32,
+    /// Whether other services may have the same database.
+    pub shared: bool,
     /// True from the moment that the service is to end.
     pub stopping: watch::Sender<bool>,
     /// Number of the last event of the store.
@@ -143,6 +163,7 @@ impl Desk {
         log: Log,
         images: PathBuf,
         overcommit_percent: u32,
+        shared: bool,
     ) -> Result<Self, StoreError> {
         let mut monitors = [("cpu", Monitor::new(CPU)), ("memory", Monitor::new(MEMORY))];
         for alarm in store.alarms(true, 0)? {
@@ -159,6 +180,7 @@ impl Desk {
             metrics: Metrics::new(),
             images,
             overcommit_percent,
+            shared,
             stopping: watch::Sender::new(false),
             last_event: watch::Sender::new(last),
             began: Instant::now(),
@@ -282,22 +304,40 @@ impl Desk {
         })
     }
 
-    /// Takes in what an agent says.
-    pub fn report(&self, host: &str, report: AgentReport) -> Result<(), StoreError> {
-        let problems = report.problems.len();
-        let (note, had) = self.host(host, |h| {
-            let had = h.problems.len();
+    /// An agent was heard of; now and then the store is told.
+    pub fn note_heard(&self, host: &str) -> Result<(), StoreError> {
+        let due = self.host(host, |h| {
             let now = Instant::now();
             h.heard = Some(now);
-            if let Some(findings) = report.findings {
-                (h.findings, h.audited) = (findings, Some(now));
-            }
-            (h.problems, h.foreign) = (report.problems, report.foreign);
             let due = h.noted.is_none_or(|at| at.elapsed() > NOTING);
             if due {
                 h.noted = Some(now);
             }
-            (due, had)
+            due
+        });
+        if !due {
+            return Ok(());
+        }
+        let _held = locked(&self.statuses);
+        let is_described = self.host(host, |h| h.undescribed.is_none());
+        let status = match self.store.host(host)?.status {
+            HostStatus::Down if is_described => HostStatus::Up,
+            status => status,
+        };
+        self.store.set_host_status(host, status, true)?;
+        self.store.clear_alarm(host, None, "agent-silent").map(drop)
+    }
+
+    /// Takes in what an agent says.
+    pub fn report(&self, host: &str, report: AgentReport) -> Result<(), StoreError> {
+        let problems = report.problems.len();
+        let had = self.host(host, |h| {
+            let had = h.problems.len();
+            if let Some(findings) = report.findings {
+                (h.findings, h.audited) = (findings, Some(Instant::now()));
+            }
+            (h.problems, h.foreign) = (report.problems, report.foreign);
+            had
         });
         match (had, problems) {
             (0, 1..) => drop(self.store.raise_alarm(host, None, "agent-problem", problems as f64)?),
@@ -310,16 +350,7 @@ impl Desk {
                 let _ = waiting.send(done);
             }
         }
-        if note {
-            let _held = locked(&self.statuses);
-            let is_described = self.host(host, |h| h.undescribed.is_none());
-            let status = match self.store.host(host)?.status {
-                HostStatus::Down if is_described => HostStatus::Up,
-                status => status,
-            };
-            self.store.set_host_status(host, status, true)?;
-            self.store.clear_alarm(host, None, "agent-silent")?;
-        }
+        self.note_heard(host)?;
         if !report.load.is_empty() {
             self.take_load(host, report.load)?;
         }
@@ -393,16 +424,10 @@ impl Desk {
 
     /// Hosts whose agents are silent take no more virtual machines, and an alarm says so.
     pub fn look_for_silence(&self) -> Result<(), StoreError> {
-        for stored in self.store.hosts()? {
-            let name = &stored.host.name;
+        for (name, seen_at) in &self.store.seen()? {
             self.forget_second_agent(name)?;
-            let (heard, elsewhere) = self.host(name, |h| {
-                if h.elsewhere.is_none_or(|known| known.0 != stored.seen_at) {
-                    h.elsewhere = Some((stored.seen_at, Instant::now()));
-                }
-                (h.heard, h.elsewhere.map(|known| known.1))
-            });
-            let heard = heard.max(elsewhere).unwrap_or(self.began);
+            let (heard, elsewhere) = self.host(name, |h| (h.heard, h.seen(*seen_at)));
+            let heard = heard.map_or(elsewhere, |heard| heard.max(elsewhere));
             if heard.elapsed() < SILENCE {
                 continue;
             }

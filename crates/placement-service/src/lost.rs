@@ -1,7 +1,7 @@
 //! What is done about a host that has lost something which is promised on it, and about two agents that say they are the same host's.
 //! Not how its description keeps what is promised: `longma_placement::lost`.
 
-use crate::desk::{Desk, HostDesk, Lost, SILENCE};
+use crate::desk::{Desk, Holder, HostDesk, Lost, NOTING, SILENCE};
 use longma_placement::Host;
 use longma_placement::Placement;
 use longma_placement::lost::{Kept, keeping, renumbered};
@@ -126,15 +126,36 @@ impl Desk {
         Ok(())
     }
 
-    /// Whether a machine's agent may speak for a host: it does, or nobody else has for a while.
-    pub fn claim(&self, host: &str, machine: &str) -> bool {
-        self.host(host, |h| {
-            let others = h.holder.as_ref().is_some_and(|(who, at)| who != machine && at.elapsed() < SILENCE);
-            if !others {
-                h.holder = Some((machine.into(), Instant::now()));
+    /// Whether a machine's agent may speak for a host: it does, or nobody else has for a while. Services of one database agree, since one that has
+    /// not asked the store for some seconds asks it again.
+    pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
+        let now = Instant::now();
+        let is_holder = self.host(host, |h| match &mut h.holder {
+            Some(holder) if holder.machine == machine && holder.asked.elapsed() < NOTING => {
+                holder.heard = now;
+                Some(true)
             }
-            !others
-        })
+            Some(holder) if holder.machine != machine && holder.heard.elapsed() < SILENCE => Some(false),
+            _ => None,
+        });
+        if let Some(is_holder) = is_holder {
+            return Ok(is_holder);
+        }
+        let stored = match self.store.host(host) {
+            // It is about to be described, and asked for again after that.
+            Err(StoreError::Unknown { .. }) => return Ok(true),
+            stored => stored?,
+        };
+        let since = self.host(host, |h| h.seen(stored.seen_at));
+        // Whoever has the database alone knows all that there is to know: no agent has spoken here for a while.
+        let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE);
+        let speaks = self.store.claim_host(host, machine, silent)?;
+        let is_this = speaks == machine;
+        if is_this {
+            let holder = Some(Holder { machine: speaks, heard: now, asked: now });
+            self.host(host, |h| h.holder = holder);
+        }
+        Ok(is_this)
     }
 
     /// Notes that another machine's agent was refused.
@@ -203,5 +224,58 @@ impl Desk {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decider::Decider;
+    use longma_placement::{Allocator, Policy, SqlStore, Store};
+    use longma_topology::Machine;
+
+    fn desk(store: &Arc<dyn Store>, shared: bool) -> Desk {
+        let log: crate::Log = Arc::new(|_: &str| {});
+        let allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let decider = Decider::start(allocator, log.clone()).unwrap();
+        Desk::new(store.clone(), decider, log, "/images".into(), 200, shared).unwrap()
+    }
+
+    fn store(folder: &std::path::Path) -> Arc<dyn Store> {
+        let store = SqlStore::open_file(&folder.join("placement.db")).unwrap();
+        let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        store.put_host(&host, 200).unwrap();
+        Arc::new(store)
+    }
+
+    fn long_ago() -> Instant {
+        Instant::now().checked_sub(SILENCE + Duration::from_secs(1)).unwrap()
+    }
+
+    #[test]
+    fn services_of_one_database_hear_one_machine_for_a_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let (one, two) = (desk(&store, true), desk(&store, true));
+        assert!(one.claim("h", "a").unwrap());
+        assert!(!two.claim("h", "b").unwrap(), "the other service hears a");
+        assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
+        // As if the other service had not seen a word of it for so long.
+        let seen = store.host("h").unwrap().seen_at;
+        two.host("h", |h| (h.holder, h.elsewhere) = (None, Some((seen, long_ago()))));
+        assert!(two.claim("h", "b").unwrap());
+        // What the first service knew is too old to go by.
+        one.host("h", |h| h.holder.as_mut().unwrap().asked = long_ago());
+        assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
+    }
+
+    #[test]
+    fn who_has_a_database_alone_hears_a_machine_that_was_started_anew_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        assert!(desk(&store, false).claim("h", "before").unwrap());
+        let after = desk(&store, false);
+        assert!(after.claim("h", "after").unwrap());
+        assert!(!after.claim("h", "other").unwrap());
     }
 }

@@ -80,7 +80,8 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     };
     // Held to the end: the last to close PostgreSQL's connections must not be a task.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
-    let token = own_token(&*store, &home.folder, options.database.is_some()).map_err(|e| wrong(&e))?;
+    let shared = options.database.is_some();
+    let token = own_token(&*store, &home.folder, shared).map_err(|e| wrong(&e))?;
     let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
     let tls = tls.map_err(ServeError::Tls)?;
     if tls.is_none() && !options.address.ip().is_loopback() && !options.plain {
@@ -93,7 +94,8 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let system = |e: std::io::Error| ServeError::System(e.to_string());
     let decider = Decider::start(allocator, options.log.clone()).map_err(system)?;
     let percent = options.policy.overcommit_percent;
-    let desk = Desk::new(store.clone(), decider, options.log.clone(), options.images.clone(), percent);
+    let desk =
+        Desk::new(store.clone(), decider, options.log.clone(), options.images.clone(), percent, shared);
     let desk = Arc::new(desk.map_err(|e| wrong(&e))?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -219,6 +219,9 @@ pub struct AgentReport {
     /// ... or after so many milliseconds, at most 5000.
     #[serde(default)]
     pub wait_ms: u64,
+    /// It only says that the agent is there and at work, which may take minutes: nothing else of it counts, and no order is handed out.
+    #[serde(default)]
+    pub at_work: bool,
 }
 
 /// What an agent is to do.

@@ -3,8 +3,11 @@
 
 mod service;
 
-use longma_placement::CpuSet;
-use longma_placement::store::{Alarm, Vm, VmState};
+use longma_placement::fake::FakeHypervisor;
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError};
+use longma_placement::placement::Share;
+use longma_placement::store::{Alarm, Vm, VmId, VmState};
+use longma_placement::{CpuSet, Hypervisor};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::wire::{Alarms, HostView};
 use serde_json::{Value, json};
@@ -140,13 +143,68 @@ fn without_room_elsewhere_an_alarm_stands_until_the_cpu_is_back() {
     assert!(view.problems.is_empty(), "{:?}", view.problems);
 }
 
+/// A hypervisor that takes long to start a domain, as one that first allocates all of its memory.
+struct Slow(FakeHypervisor);
+
+impl Hypervisor for Slow {
+    fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        std::thread::sleep(Duration::from_secs(12));
+        self.0.start(name)
+    }
+    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+        self.0.list()
+    }
+    fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
+        self.0.inspect(name)
+    }
+    fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        self.0.define(domain)
+    }
+    fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.0.stop(name)
+    }
+    fn undefine(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.0.undefine(name)
+    }
+    fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.0.pin_vcpu(name, vcpu, cpus)
+    }
+    fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.0.pin_emulator(name, cpus)
+    }
+    fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
+        self.0.bind_memory(name, nodes)
+    }
+    fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
+        self.0.move_memory(name, cell, shares)
+    }
+}
+
+#[test]
+fn an_agent_that_is_long_at_work_is_heard_of_meanwhile() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let client = service.client_of(&service.token("g", "agent", Some("far")));
+    let description = Description::Fixed(Box::new(host("far")));
+    let slow = Box::new(Slow(FakeHypervisor::new()));
+    let agent = Agent::remote(client, "far", description, slow, Arc::new(|_: &str| {}));
+    std::thread::spawn(move || agent.run());
+    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    let state = |name: &str| service.admin.get::<Vm>(&format!("/v1/vms/{name}")).unwrap().state;
+    service.admin.post::<Vm>("/v1/vms", None, &json!({ "name": "a", "vcpus": 2, "memory_mib": 64 })).unwrap();
+    until("it is begun", || state("a") == VmState::Creating);
+    std::thread::sleep(Duration::from_secs(9));
+    let heard = service.admin.get::<HostView>("/v1/hosts/far").unwrap().heard_s;
+    assert_eq!(state("a"), VmState::Creating);
+    assert!(heard.is_some_and(|seconds| seconds < 8), "heard of {heard:?} s ago");
+    until("it runs", || state("a") == VmState::Running);
+}
+
 #[test]
 fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
     let service = service_with(Wishes { alone: true, ..Wishes::default() });
     let token = service.token("g", "agent", Some("far"));
-    let (first, second) =
-        (longma_placement::fake::FakeHypervisor::new(), longma_placement::fake::FakeHypervisor::new());
-    let start = |hypervisor: &longma_placement::fake::FakeHypervisor, machine: &str| {
+    let (first, second) = (FakeHypervisor::new(), FakeHypervisor::new());
+    let start = |hypervisor: &FakeHypervisor, machine: &str| {
         let client = service.client_of(&token).of_machine(machine);
         let description = Description::Fixed(Box::new(host("far")));
         let agent =

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// Decisions for one request before it is given up: each found its host taken meanwhile.
 const ATTEMPTS: u32 = 16;
 
+/// Hosts or virtual machines that are read at once.
+const PAGE: usize = 1000;
+
 /// Why a request was not placed.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
@@ -68,6 +71,7 @@ pub struct Allocator {
     followed: i64,
     in_flight: BTreeMap<u64, InFlight>,
     tokens: u64,
+    conflicts: u64,
 }
 
 impl Allocator {
@@ -78,23 +82,39 @@ impl Allocator {
     pub fn open(store: Arc<dyn Store>, policy: Policy, seed: u64) -> Result<Self, AllocateError> {
         let mut scheduler = Scheduler::new(policy, seed);
         let (_, followed) = store.news(i64::MAX, 0)?;
-        for stored in store.hosts()? {
-            scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
-            scheduler.set_status(&stored.host.name, stored.status);
+        let mut name = String::new();
+        loop {
+            let page = store.hosts_after(&name, PAGE)?;
+            for stored in &page {
+                let put = scheduler.put_host(&stored.host);
+                put.map_err(|e| TakeError { host: e.host, problem: e.problem })?;
+                scheduler.set_status(&stored.host.name, stored.status);
+            }
+            let Some(last) = page.last() else { break };
+            name.clone_from(&last.host.name);
         }
-        for vm in store.vms(&VmQuery::default())? {
-            for placement in vm.placement.iter().chain(&vm.target) {
+        let mut query = VmQuery { limit: PAGE, ..VmQuery::default() };
+        loop {
+            let page = store.vms(&query)?;
+            for placement in page.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target)) {
                 scheduler.take(placement)?;
             }
+            let Some(last) = page.last() else { break };
+            query.after = last.id;
         }
         // Never 0, which is nobody's.
         let origin = (seed as i64) | 1;
-        Ok(Self { scheduler, store, origin, followed, in_flight: BTreeMap::new(), tokens: 0 })
+        Ok(Self { scheduler, store, origin, followed, in_flight: BTreeMap::new(), tokens: 0, conflicts: 0 })
     }
 
     /// The scheduler: loads are told to it, and it explains.
     pub fn scheduler(&mut self) -> &mut Scheduler {
         &mut self.scheduler
+    }
+
+    /// Decisions since it was opened that found their place taken by others and were made anew.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts
     }
 
     /// Decides and starts to reserve. Others can be begun before it is finished; they become durable together.
@@ -143,7 +163,10 @@ impl Allocator {
                 self.scheduler.give(&placement)?;
             }
             match answer {
-                Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => self.reload(&host)?,
+                Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
+                    self.conflicts += 1;
+                    self.reload(&host)?;
+                }
                 answer => return Ok(answer?),
             }
             begun = self.begin(&request, key.as_deref())?;

@@ -34,6 +34,9 @@ pub struct StoredHost {
     pub status: HostStatus,
     /// When its agent was last heard of, seconds since 1970.
     pub seen_at: i64,
+    /// The machine whose agent speaks for it; none before one does.
+    #[serde(default)]
+    pub agent: Option<String>,
 }
 
 /// A virtual machine as a store has it.
@@ -143,7 +146,8 @@ pub struct Quota {
     pub vms: Option<u32>,
     /// Virtual CPUs of all of them.
     pub vcpus: Option<u32>,
-    /// Memory of all of them, MiB.
+    /// Memory of all of them, MiB; less than 2^63.
+    #[cfg_attr(feature = "openapi", schema(maximum = 9223372036854775807_i64))]
     pub memory_mib: Option<u64>,
 }
 
@@ -272,6 +276,25 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the database fails.
     fn hosts(&self) -> Result<Vec<StoredHost>, StoreError>;
+
+    /// At most `limit` hosts whose names come after this one, by name: all of a hundred thousand at once would take a gigabyte.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError>;
+
+    /// When each host's agent was last heard of, by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn seen(&self) -> Result<Vec<(String, i64)>, StoreError>;
+
+    /// Says that the agent of a machine speaks for a host and was heard of now, if nobody else's does, or only that of the machine
+    /// `instead_of`. Whose agent it is afterwards.
+    ///
+    /// # Errors
+    /// If the host is unknown.
+    fn claim_host(&self, host: &str, machine: &str, instead_of: Option<&str>) -> Result<String, StoreError>;
 
     /// One host.
     ///

@@ -23,7 +23,7 @@ impl Local {
     }
 
     fn claim(&self, host: &str) -> Result<(), StoreError> {
-        if self.desk.claim(host, &self.machine) {
+        if self.desk.claim(host, &self.machine)? {
             return Ok(());
         }
         self.desk.note_second_agent(host)?;
@@ -44,6 +44,9 @@ impl Office for Local {
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError> {
         let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
         self.claim(host)?;
+        if report.at_work {
+            return self.desk.note_heard(host).map(|()| AgentOrders::default());
+        }
         self.desk.report(host, report)?;
         Ok(self.runtime.block_on(self.desk.work(host, generation, wait)))
     }

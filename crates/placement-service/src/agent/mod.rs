@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// A report waits so long for something to do.
@@ -28,6 +29,8 @@ const WAIT: Duration = Duration::from_secs(2);
 const LOOKING: Duration = Duration::from_secs(15);
 /// The host is described anew as often as this: CPUs and memory come and go.
 const DESCRIBING: Duration = Duration::from_secs(10);
+/// Whoever is at work says so as often as this: to start a large virtual machine takes minutes, and a silent agent's host takes nothing more.
+const BEAT: Duration = Duration::from_secs(5);
 /// Memory of each node that the host keeps for itself: an eighth, at most so much.
 const KEPT_MIB: u64 = 2048;
 
@@ -86,7 +89,7 @@ pub struct AllInOne {
 }
 
 /// Where an agent reports to.
-trait Office: Send {
+trait Office: Send + Sync {
     /// The store, or what stands for it.
     fn store(&self) -> &dyn Store;
     /// Describes the host.
@@ -99,7 +102,7 @@ trait Office: Send {
 
 /// An agent.
 pub struct Agent {
-    office: Box<dyn Office>,
+    office: Arc<dyn Office>,
     description: Description,
     hypervisor: Box<dyn Hypervisor>,
     log: Log,
@@ -120,7 +123,7 @@ impl Agent {
     /// One in the service's own process.
     pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
         let log = desk.log.clone();
-        let office = Box::new(Local::new(desk, runtime, machine()));
+        let office = Arc::new(Local::new(desk, runtime, machine()));
         let AllInOne { description, hypervisor } = host;
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
@@ -134,7 +137,7 @@ impl Agent {
         log: Log,
     ) -> Self {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
-        let office = Box::new(Remote::new(client, host, signalled(&log)));
+        let office = Arc::new(Remote::new(client, host, signalled(&log)));
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
@@ -196,6 +199,7 @@ impl Agent {
             round.described = Instant::now();
         }
         if round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
+            let _heard = self.heard(&round.host.name);
             self.look(&mut round);
         }
         if let (Some(now), Some(then)) = (self.description.counters(), &round.counters) {
@@ -211,6 +215,7 @@ impl Agent {
         (round.report.problems, round.report.foreign) = (problems, foreign);
         if orders.generation != round.generation {
             round.generation = orders.generation;
+            let _heard = self.heard(&round.host.name);
             for order in orders.orders {
                 let done = self.carry_out(&round.host, order);
                 round.report.done.push(done);
@@ -219,6 +224,19 @@ impl Agent {
         }
         *kept = Some(round);
         Ok(())
+    }
+
+    /// Keeps the agent heard of for as long as the answer is held.
+    fn heard(&self, host: &str) -> Sender<()> {
+        let (held, released) = channel();
+        let (office, host) = (self.office.clone(), host.to_string());
+        std::thread::spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(BEAT) {
+                // Who is not heard is taken to be silent, as without this; the round's own report says why.
+                let _ = office.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
+            }
+        });
+        held
     }
 
     /// Makes everything as intended, and notes what is not.

@@ -100,6 +100,15 @@ impl Store for RemoteStore {
     fn hosts(&self) -> Result<Vec<StoredHost>> {
         not_mine()
     }
+    fn hosts_after(&self, _: &str, _: usize) -> Result<Vec<StoredHost>> {
+        not_mine()
+    }
+    fn seen(&self) -> Result<Vec<(String, i64)>> {
+        not_mine()
+    }
+    fn claim_host(&self, _: &str, _: &str, _: Option<&str>) -> Result<String> {
+        not_mine()
+    }
     fn host(&self, _: &str) -> Result<StoredHost> {
         not_mine()
     }

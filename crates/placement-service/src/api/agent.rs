@@ -24,11 +24,14 @@ async fn own_host(desk: &Arc<Desk>, caller: &Caller, host: &str, headers: &Heade
     }
     let machine = headers.get(MACHINE).and_then(|m| m.to_str().ok()).unwrap_or_default();
     let machine: String = machine.chars().take(64).collect();
-    if desk.claim(host, &machine) {
+    let name = host.to_string();
+    let claimed = desk.with(move |d| match d.claim(&name, &machine)? {
+        true => Ok(true),
+        false => d.note_second_agent(&name).map(|()| false),
+    });
+    if claimed.await? {
         return Ok(());
     }
-    let name = host.to_string();
-    desk.with(move |d| d.note_second_agent(&name)).await?;
     Err(Refusal::new(409, "another agent", SECOND_AGENT.into()))
 }
 
@@ -44,12 +47,15 @@ pub(crate) async fn report(
 ) -> Result<Json<AgentOrders>, Refusal> {
     own_host(&desk, &caller, &host, &headers).await?;
     let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
-    let name = host.clone();
+    let (name, at_work) = (host.clone(), report.at_work);
     desk.with(move |d| {
         d.store.host(&name)?;
-        d.report(&name, report)
+        if at_work { d.note_heard(&name) } else { d.report(&name, report) }
     })
     .await?;
+    if at_work {
+        return Ok(Json(AgentOrders::default()));
+    }
     Ok(Json(desk.work(&host, generation, wait).await))
 }
 

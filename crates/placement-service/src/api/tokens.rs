@@ -113,6 +113,10 @@ pub(crate) async fn set_quota(
     if let Some(problem) = name_problem(&tenant) {
         return Err(Refusal::field("tenant", problem));
     }
+    if quota.memory_mib.is_some_and(|mib| i64::try_from(mib).is_err()) {
+        let problem = format!("must be at most {}; leave it out for no bound", i64::MAX);
+        return Err(Refusal::field("memory_mib", problem));
+    }
     desk.with(move |d| d.store.set_quota(&tenant, &quota)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

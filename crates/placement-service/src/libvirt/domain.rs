@@ -51,10 +51,22 @@ fn cell_cpus(placement: &Placement) -> Vec<CpuSet> {
     cells.collect()
 }
 
-fn cputune(pins: &Pins) -> Element {
+/// The CPUs of the emulator's threads while it starts. For the memory of each of several virtual nodes QEMU has a thread that binds itself to
+/// the node's CPUs, and it ends if it may run on none of them: it may on those of the virtual machine itself. What it is given for good is
+/// pinned when it runs.
+fn emulator_at_start(domain: &Domain) -> CpuSet {
+    let (emulator, vcpus) = (&domain.pins.emulator, &domain.pins.vcpus);
+    match domain.placement.cells.len() {
+        0 | 1 => emulator.clone(),
+        _ => emulator.iter().chain(vcpus.iter().flat_map(CpuSet::iter)).collect(),
+    }
+}
+
+fn cputune(domain: &Domain) -> Element {
+    let pins = &domain.pins;
     let pin =
         |(vcpu, cpus): (usize, &CpuSet)| Element::new("vcpupin").with("vcpu", vcpu).with("cpuset", cpus);
-    let emulator = Element::new("emulatorpin").with("cpuset", &pins.emulator);
+    let emulator = Element::new("emulatorpin").with("cpuset", emulator_at_start(domain));
     Element::new("cputune").and_all(pins.vcpus.iter().enumerate().map(pin)).and(emulator)
 }
 
@@ -113,7 +125,7 @@ fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Ele
         Element::new("metadata").and(vm),
         Element::new("memory").with("unit", "MiB").holding(mib),
         Element::new("vcpu").with("placement", "static").holding(placement.vcpus()),
-        cputune(&domain.pins),
+        cputune(domain),
         numatune(placement),
     ]);
     elements.extend(memory_backing(domain));
@@ -294,6 +306,9 @@ mod tests {
             xml.at(&["cpu", "numa"]).unwrap().all("cell").map(|c| c.get("cpus").unwrap()).collect();
         assert_eq!(cells, ["0-2", "3-5"]);
         assert_eq!(cell_bytes(&xml), [2048 << 20, 2048 << 20]);
+        // QEMU's threads that allocate on node 3 may run there, on CPUs that are its own.
+        let emulator = xml.at(&["cputune", "emulatorpin"]).and_then(|p| p.get("cpuset"));
+        assert_eq!(emulator, Some("0-3,16-17,24-25,80,88"));
     }
 
     #[test]

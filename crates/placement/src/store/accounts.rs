@@ -29,7 +29,7 @@ pub(super) fn set_quota(db: &dyn Database, tenant: &str, quota: &Quota) -> Resul
     let sql = "INSERT INTO tenants (tenant, most_vms, most_vcpus, most_memory_mib) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (tenant) DO UPDATE SET most_vms = excluded.most_vms, most_vcpus = excluded.most_vcpus,
             most_memory_mib = excluded.most_memory_mib";
-    // More memory than a signed number holds is no bound.
+    // More memory than a signed number holds is no bound: whoever wants to refuse it does before.
     let memory = quota.memory_mib.map(|mib| i64::try_from(mib).unwrap_or(i64::MAX));
     db.run(sql, values![tenant, quota.vms, quota.vcpus, memory])?;
     Ok(())

@@ -11,7 +11,7 @@ const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse. In SQLite's words;
 /// [`postgres_words`] makes them PostgreSQL's.
-const MIGRATIONS: [&str; 2] = ["
+const MIGRATIONS: [&str; 3] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -129,6 +129,9 @@ CREATE TABLE tenants (
 INSERT INTO tenants (tenant, vms, vcpus, memory_mib)
     SELECT tenant, count(*), sum(request ->> 'vcpus'), sum(request ->> 'memory_mib')
     FROM vms WHERE state <> 'deleted' GROUP BY tenant;
+", "
+-- The machine whose agent speaks for a host, for all services of the database.
+ALTER TABLE hosts ADD COLUMN agent TEXT;
 "];
 
 /// Makes a new file's tables, or brings an older file's to this version.

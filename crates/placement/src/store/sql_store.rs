@@ -72,7 +72,7 @@ fn status_named(name: &str) -> HostStatus {
 fn read_host(row: &Row) -> Result<StoredHost> {
     let (body, status): (String, String) = (row.get(0)?, row.get(1)?);
     let host = serde_json::from_str(&body)?;
-    Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)? })
+    Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)?, agent: row.get(3)? })
 }
 
 /// So many rows; 0 is all.
@@ -89,12 +89,31 @@ impl Store for SqlStore {
 
     fn hosts(&self) -> Result<Vec<StoredHost>> {
         let db = self.read();
-        db.rows("SELECT body, status, seen_at FROM hosts ORDER BY name", &[])?.iter().map(read_host).collect()
+        let sql = "SELECT body, status, seen_at, agent FROM hosts ORDER BY name";
+        db.rows(sql, &[])?.iter().map(read_host).collect()
+    }
+
+    fn hosts_after(&self, name: &str, most: usize) -> Result<Vec<StoredHost>> {
+        let db = self.read();
+        let sql = "SELECT body, status, seen_at, agent FROM hosts WHERE name > ?1 ORDER BY name LIMIT ?2";
+        db.rows(sql, values![name, limit(most)])?.iter().map(read_host).collect()
+    }
+
+    fn seen(&self) -> Result<Vec<(String, i64)>> {
+        let rows = self.read().rows("SELECT name, seen_at FROM hosts ORDER BY name", &[])?;
+        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+    }
+
+    fn claim_host(&self, host: &str, machine: &str, instead_of: Option<&str>) -> Result<String> {
+        let (host, machine) = (host.to_string(), machine.to_string());
+        let instead_of = instead_of.map(str::to_string);
+        self.change(move |db| tables::claim_host(db, &host, &machine, instead_of.as_deref()))
     }
 
     fn host(&self, name: &str) -> Result<StoredHost> {
         let db = self.read();
-        let found = db.row("SELECT body, status, seen_at FROM hosts WHERE name = ?1", values![name])?;
+        let found =
+            db.row("SELECT body, status, seen_at, agent FROM hosts WHERE name = ?1", values![name])?;
         read_host(&found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?)
     }
 

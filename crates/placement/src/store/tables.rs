@@ -1,9 +1,9 @@
 //! What each change does to the tables, inside a transaction that is somebody else's.
 //! Not when it is committed (`jobs`).
 
-use super::sql::{Database, Failure, Row, values};
+use super::sql::{Database, Failure, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState};
-use crate::host::Host;
+use crate::host::{Host, Node};
 use crate::placement::Placement;
 use crate::request::{Level, Relation, Request};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,33 +59,71 @@ pub(super) fn record(
     event(db, vm, host, 0, kind, text)
 }
 
+pub(super) fn claim_host(
+    db: &dyn Database,
+    host: &str,
+    machine: &str,
+    instead_of: Option<&str>,
+) -> Result<String> {
+    let (id, _) = host_id(db, host)?;
+    let sql = "UPDATE hosts SET agent = ?2, seen_at = ?4
+        WHERE id = ?1 AND (agent IS NULL OR agent = ?2 OR agent = ?3)";
+    db.run(sql, values![id, machine, instead_of, now()])?;
+    let found = db.row("SELECT agent FROM hosts WHERE id = ?1", values![id])?;
+    found
+        .map_or(Ok(None), |row| row.get(0))?
+        .ok_or_else(|| StoreError::Database("a claim was not kept".into()))
+}
+
+/// Adds rows of numbers in one statement: a statement each takes most of the time that a large fleet needs to be described.
+fn add(
+    db: &dyn Database,
+    into: &str,
+    rows: &[Vec<Value>],
+    on_conflict: &str,
+) -> std::result::Result<(), Failure> {
+    let Some(width) = rows.first().map(Vec::len) else { return Ok(()) };
+    let row = |at: usize| {
+        let places: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    let places: Vec<String> = (0..rows.len()).map(row).collect();
+    let sql = format!("INSERT INTO {into} VALUES {} ON CONFLICT {on_conflict}", places.join(", "));
+    db.run(&sql, &rows.concat()).map(drop)
+}
+
 pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<()> {
     let body = serde_json::to_string(host)?;
+    let is_new = db.row("SELECT id FROM hosts WHERE name = ?1", values![&host.name])?.is_none();
     let sql = "INSERT INTO hosts (name, body, seen_at) VALUES (?1, ?2, ?3)
         ON CONFLICT (name) DO UPDATE SET body = excluded.body, seen_at = excluded.seen_at";
     db.run(sql, values![&host.name, &body, now()])?;
     let (id, _) = host_id(db, &host.name)?;
     let refused = |error| conflict(&host.name, error);
-    take_away_what_is_gone(db, id, host)?;
-    for node in &host.nodes {
-        let cpus = node.cpus().difference(&host.reserved).len() as i64;
-        let sql = "INSERT INTO nodes (host, node, cpus, percent) VALUES (?1, ?2, ?3, ?4)
-            ON CONFLICT (host, node) DO UPDATE
-            SET cpus = excluded.cpus, percent = excluded.percent, version = nodes.version + 1";
-        db.run(sql, values![id, node.id, cpus, percent]).map_err(refused)?;
-        for pool in &node.memory {
-            let sql = "INSERT INTO pools (host, node, page_kib, total_mib) VALUES (?1, ?2, ?3, ?4)
-                ON CONFLICT (host, node, page_kib) DO UPDATE
-                SET total_mib = excluded.total_mib, version = pools.version + 1";
-            db.run(sql, values![id, node.id, pool.page_kib, pool.mib as i64]).map_err(refused)?;
-        }
+    if !is_new {
+        take_away_what_is_gone(db, id, host)?;
     }
+    let cpus = |node: &Node| node.cpus().difference(&host.reserved).len() as i64;
+    let nodes = host.nodes.iter().map(|node| values![id, node.id, cpus(node), percent].to_vec());
+    let nodes: Vec<_> = nodes.collect();
+    let changed = "(host, node) DO UPDATE
+        SET cpus = excluded.cpus, percent = excluded.percent, version = nodes.version + 1";
+    add(db, "nodes (host, node, cpus, percent)", &nodes, changed).map_err(refused)?;
+    let pools = host.nodes.iter().flat_map(|node| {
+        node.memory.iter().map(|pool| values![id, node.id, pool.page_kib, pool.mib as i64].to_vec())
+    });
+    let pools: Vec<_> = pools.collect();
+    let changed = "(host, node, page_kib) DO UPDATE
+        SET total_mib = excluded.total_mib, version = pools.version + 1";
+    add(db, "pools (host, node, page_kib, total_mib)", &pools, changed).map_err(refused)?;
     for device in &host.devices {
         let sql = "INSERT INTO devices (host, name, slots) VALUES (?1, ?2, ?3)
             ON CONFLICT (host, name) DO UPDATE SET slots = excluded.slots";
         db.run(sql, values![id, &device.name, device.slots]).map_err(refused)?;
     }
-    check_exclusive_cpus(db, id, host)?;
+    if !is_new {
+        check_exclusive_cpus(db, id, host)?;
+    }
     event(db, None, Some(id), 0, "described", "")
 }
 

@@ -58,6 +58,15 @@ impl Store for FaultyStore {
     fn hosts(&self) -> Result<Vec<StoredHost>, StoreError> {
         self.read(|s| s.hosts())
     }
+    fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError> {
+        self.read(|s| s.hosts_after(name, limit))
+    }
+    fn seen(&self) -> Result<Vec<(String, i64)>, StoreError> {
+        self.read(|s| s.seen())
+    }
+    fn claim_host(&self, host: &str, machine: &str, other: Option<&str>) -> Result<String, StoreError> {
+        self.change(|s| s.claim_host(host, machine, other))
+    }
     fn host(&self, name: &str) -> Result<StoredHost, StoreError> {
         self.read(|s| s.host(name))
     }

@@ -1,4 +1,4 @@
-"""Listening to a guest: what it says last counts. The guest itself is in null_blk.py."""
+"""Listening to a guest: what it says last counts. The guest itself is in guest.py."""
 
 import pathlib
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from debian_package import Failure
-from null_blk import listen
+from guest import listen
 
 
 def said_by(script, timeout_s=10):

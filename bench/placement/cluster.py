@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Measures several schedulers on one PostgreSQL server, which it starts in a temporary folder and stops after. Prints JSON.
+
+The server runs with its own defaults, fsync among them. Other arguments go to `placement-bench cluster`. The server's memory is what its processes
+have for themselves and their parts of what they share (proc(5): smaps_rollup, Pss), looked at each second.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from postgres import Server, programs
+
+
+def server_mib(folder):
+    """Memory of a server's processes, MiB."""
+    first = int((folder / "data" / "postmaster.pid").read_text().split()[0])
+    children = pathlib.Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    total = 0
+    for pid in [first, *map(int, children)]:
+        try:
+            rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            # It has ended meanwhile.
+            continue
+        total += next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bench", type=pathlib.Path, required=True, help="the program placement-bench")
+    arguments, others = parser.parse_known_args()
+    found = programs() or sys.exit("install postgresql")
+    with tempfile.TemporaryDirectory(prefix="longma-cluster-", dir="/tmp") as folder:
+        folder = pathlib.Path(folder)
+        folder.chmod(0o755)
+        kept = folder / "server"
+        kept.mkdir()
+        server = Server(found, kept)
+        most, ended = [0.0], threading.Event()
+
+        def look():
+            while not ended.wait(1):
+                most[0] = max(most[0], server_mib(kept))
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            server.sql("CREATE DATABASE fleet")
+            words = [arguments.bench, "cluster", "--database", f"{server.url} dbname=fleet", *others]
+            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
+            said = json.loads(done.stdout)
+            said["fsync"] = server.sql("SHOW fsync").strip()
+            said["database_mib"] = round(int(server.sql("SELECT pg_database_size('fleet')")) / 2**20)
+        finally:
+            ended.set()
+            looking.join()
+            server.stop()
+        said["server_most_memory_mib"] = round(most[0])
+        print(json.dumps(said, indent=1))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except subprocess.SubprocessError as error:
+        sys.exit(f"cluster: {error}")

@@ -1,0 +1,148 @@
+//! Schedulers in processes of their own that place on one PostgreSQL database at once.
+//! Not the API before them (`api.py`), nor the server (`cluster.py`).
+
+use crate::load::{Load, memory_mib, percentile};
+use crate::speed::hosts_to_measure;
+use longma_placement::{Allocator, Policy, SqlStore, Store};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Hosts that are described at once: what waits together is committed together.
+const TOGETHER: usize = 64;
+
+/// What is measured.
+pub struct Wishes {
+    /// URL of an empty PostgreSQL database.
+    pub database: String,
+    pub hosts: usize,
+    pub schedulers: usize,
+    /// For each of the two parts.
+    pub seconds: f64,
+    /// Requests under way at once of each scheduler in the first part.
+    pub window: usize,
+    /// Answers a second of each scheduler of which the second part's load is 70 %; as many as the first part had if there is none.
+    pub rate: Option<f64>,
+    pub seed: u64,
+}
+
+fn store(database: &str) -> Arc<SqlStore> {
+    Arc::new(SqlStore::connect(database).expect("the database opens"))
+}
+
+/// Describes the hosts; how many a second.
+fn describe(database: &str, count: usize) -> f64 {
+    let (store, hosts) = (store(database), hosts_to_measure(count));
+    let percent = Policy::default().overcommit_percent;
+    let (next, began) = (AtomicUsize::new(0), Instant::now());
+    std::thread::scope(|scope| {
+        for _ in 0..TOGETHER {
+            scope.spawn(|| {
+                while let Some(host) = hosts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    store.put_host(host, percent).expect("a good host");
+                }
+            });
+        }
+    });
+    count as f64 / began.elapsed().as_secs_f64()
+}
+
+/// A scheduler's process.
+struct Scheduler {
+    process: Child,
+    orders: ChildStdin,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Scheduler {
+    fn start(wishes: &Wishes, number: usize) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["scheduler", "--database", &wishes.database, "--window", &wishes.window.to_string()]);
+        command.args(["--seconds", &wishes.seconds.to_string(), "--name", &format!("s{number}v")]);
+        command.args(wishes.rate.map(|rate| format!("--rate={rate}")));
+        command.arg(format!("--seed={}", wishes.seed + number as u64));
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let pipes = process.stdin.take().zip(process.stdout.take());
+        let (orders, said) = pipes.expect("both were asked for");
+        Ok(Self { process, orders, said: BufReader::new(said).lines() })
+    }
+
+    /// The next line that it says.
+    fn said(&mut self) -> Value {
+        let line = self.said.next().expect("a scheduler ended").expect("its words can be read");
+        serde_json::from_str(&line).expect("it says JSON")
+    }
+}
+
+/// Describes the hosts, lets the schedulers place at the same time, and compares what the tables keep with the placements.
+pub fn cluster(wishes: &Wishes) -> std::io::Result<Value> {
+    let described = describe(&wishes.database, wishes.hosts);
+    let began = Instant::now();
+    let mut all =
+        (0..wishes.schedulers).map(|n| Scheduler::start(wishes, n)).collect::<Result<Vec<_>, _>>()?;
+    let opened: Vec<Value> = all.iter_mut().map(Scheduler::said).collect();
+    let opening_s = began.elapsed().as_secs_f64();
+    let mut parts = Vec::new();
+    for _ in 0..2 {
+        // All begin together.
+        for scheduler in &mut all {
+            scheduler.orders.write_all(b"go\n")?;
+        }
+        parts.push(all.iter_mut().map(Scheduler::said).collect::<Vec<_>>());
+    }
+    for mut scheduler in all {
+        drop(scheduler.orders);
+        scheduler.process.wait()?;
+    }
+    let checking = Instant::now();
+    let wrong = store(&wishes.database).check().expect("the database reads");
+    assert!(wrong.is_empty(), "promised twice, or sums that are none: {:?}", &wrong[..wrong.len().min(5)]);
+    let sum = |part: usize, key: &str| parts[part].iter().filter_map(|said| said[key].as_f64()).sum::<f64>();
+    Ok(json!({
+        "hosts": wishes.hosts, "schedulers": wishes.schedulers, "described_a_second": described.round(),
+        "opening_s": opening_s, "opened": opened, "fastest": parts[0], "paced": parts[1],
+        "durable_a_second": sum(0, "durable_a_second"), "conflicts": sum(0, "conflicts") + sum(1, "conflicts"),
+        "check": "nothing is promised twice", "check_s": checking.elapsed().as_secs_f64(),
+        "checker_most_memory_mib": memory_mib().1,
+    }))
+}
+
+/// One of the schedulers: says a line when it is ready and after each part, which it begins when it is told to.
+pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>, seed: u64, name: &str) {
+    let began = Instant::now();
+    let store = store(database);
+    let allocator = Allocator::open(store, Policy::default(), seed).expect("what it has agrees");
+    let mut load = Load::new(allocator, seed, name, true);
+    let opened_s = began.elapsed().as_secs_f64();
+    load.warm();
+    let (now, most) = memory_mib();
+    println!("{}", json!({ "opened_s": opened_s, "memory_mib": now, "most_memory_mib": most }));
+    let told = || std::io::stdin().read_line(&mut String::new()).expect("orders can be read");
+    told();
+    let fastest = load.fastest(window, seconds);
+    let (spent, decisions) = load.deciding;
+    let conflicts = load.allocator.conflicts();
+    println!(
+        "{}",
+        json!({
+            "durable_a_second": fastest.round(), "decisions_a_second": (decisions as f64 / spent.as_secs_f64()).round(),
+            "conflicts": conflicts, "news": load.news, "memory_mib": memory_mib().0,
+        })
+    );
+    told();
+    let rate = rate.unwrap_or(fastest) * 0.7;
+    let paced = load.paced(rate, seconds);
+    let us = |part: f64| percentile(&paced.latencies, part).round();
+    let stages = paced.stages.each_ref().map(|stage| [0.5, 0.99].map(|part| percentile(stage, part).round()));
+    println!(
+        "{}",
+        json!({
+            "load_a_second": rate.round(), "answers": paced.latencies.len(), "p50_us": us(0.5), "p99_us": us(0.99),
+            "max_us": us(1.0), "late_decided_durable_us": stages, "conflicts": load.allocator.conflicts() - conflicts,
+            "news": load.news, "most_memory_mib": memory_mib().1,
+        })
+    );
+}

@@ -1,0 +1,142 @@
+//! Requests to an allocator: as many as it takes, or so many a second, each waited for until it is durable.
+//! Not what is drawn (`longma_placement::fleet`), nor what is told of it (`speed`, `cluster`).
+
+use longma_placement::Allocator;
+use longma_placement::allocator::{AllocateError, Begun};
+use longma_placement::fleet::{self, Chance};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// What others changed is taken in as often as this, as a service does.
+const FOLLOWING: Duration = Duration::from_millis(200);
+
+/// Resident memory of this process now and at most, MiB.
+pub fn memory_mib() -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    (field("VmRSS").unwrap_or(0) / 1024, field("VmHWM").unwrap_or(0) / 1024)
+}
+
+/// The duration that a part of all is shorter than, in us.
+pub fn percentile(sorted: &[Duration], part: f64) -> f64 {
+    let at = ((sorted.len() as f64 * part) as usize).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or(0.0, |d| d.as_secs_f64() * 1e6)
+}
+
+/// Somebody who asks for virtual machines.
+pub struct Load {
+    pub allocator: Allocator,
+    random: Chance,
+    name: String,
+    number: u64,
+    follows: bool,
+    followed: Instant,
+    /// How long all decisions took, and how many there were.
+    pub deciding: (Duration, u64),
+    /// Hosts that others had changed.
+    pub news: usize,
+}
+
+/// Answers that came at a given rate; sorted.
+pub struct Paced {
+    /// From the moment that a request was due to its durable answer.
+    pub latencies: Vec<Duration>,
+    /// Of each answer: how late it was begun, how long it was decided, how long it took to be durable and seen.
+    pub stages: [Vec<Duration>; 3],
+}
+
+impl Load {
+    /// Names begin with `name`. Who `follows` looks for what others of the same database changed.
+    pub fn new(allocator: Allocator, seed: u64, name: &str, follows: bool) -> Self {
+        let (random, followed) = (Chance::new(seed), Instant::now());
+        let deciding = (Duration::ZERO, 0);
+        Self { allocator, random, name: name.into(), number: 0, follows, followed, deciding, news: 0 }
+    }
+
+    fn next(&mut self) -> Result<Begun, AllocateError> {
+        if self.follows && self.followed.elapsed() > FOLLOWING {
+            self.news += self.allocator.follow()?;
+            self.followed = Instant::now();
+        }
+        self.number += 1;
+        let name = format!("{}{}", self.name, self.number);
+        let request = fleet::request(&mut self.random, &name);
+        let began = Instant::now();
+        let begun = self.allocator.begin(&request, Some(&name));
+        self.deciding = (self.deciding.0 + began.elapsed(), self.deciding.1 + 1);
+        begun
+    }
+
+    fn end(&mut self, begun: Begun) {
+        self.allocator.finish(begun).expect("it is durable");
+    }
+
+    /// Every kind of request once, so that its ranking is there: a server does that when it starts.
+    pub fn warm(&mut self) {
+        let warm: Vec<_> = (0..500).filter_map(|_| self.next().ok()).collect();
+        warm.into_iter().for_each(|begun| self.end(begun));
+        self.deciding = (Duration::ZERO, 0);
+    }
+
+    /// As fast as it goes, `window` under way at once: durable answers a second.
+    pub fn fastest(&mut self, window: usize, seconds: f64) -> f64 {
+        let mut waiting = VecDeque::new();
+        let start = Instant::now();
+        let mut done = 0u64;
+        while start.elapsed().as_secs_f64() < seconds {
+            while waiting.len() < window {
+                match self.next() {
+                    Ok(begun) => waiting.push_back(begun),
+                    Err(_) => break,
+                }
+            }
+            let Some(begun) = waiting.pop_front() else { break };
+            self.end(begun);
+            done += 1;
+        }
+        let rate = done as f64 / start.elapsed().as_secs_f64();
+        waiting.into_iter().for_each(|begun| self.end(begun));
+        rate
+    }
+
+    /// So many a second.
+    pub fn paced(&mut self, rate: f64, seconds: f64) -> Paced {
+        let pace = Duration::from_secs_f64(1.0 / rate.max(1.0));
+        let mut paced = Paced { latencies: Vec::new(), stages: Default::default() };
+        let mut under_way: VecDeque<(Instant, Instant, Begun)> = VecDeque::new();
+        let start = Instant::now();
+        let mut due = start;
+        while start.elapsed().as_secs_f64() < seconds {
+            if Instant::now() >= due {
+                let began = Instant::now();
+                if let Ok(begun) = self.next() {
+                    let decided = Instant::now();
+                    paced.stages[0].push(began - due);
+                    paced.stages[1].push(decided - began);
+                    under_way.push_back((due, decided, begun));
+                }
+                due += pace;
+            }
+            while under_way.front().is_some_and(|(_, _, begun)| begun.is_answered()) {
+                if let Some((at, decided, begun)) = under_way.pop_front() {
+                    self.end(begun);
+                    paced.latencies.push(at.elapsed());
+                    paced.stages[2].push(decided.elapsed());
+                }
+            }
+            if Instant::now() < due {
+                // Two cores are few: who waits must not take the time of those who work.
+                std::thread::sleep(
+                    Duration::from_micros(50).min(due.saturating_duration_since(Instant::now())),
+                );
+            }
+        }
+        under_way.into_iter().for_each(|(_, _, begun)| self.end(begun));
+        paced.latencies.sort_unstable();
+        paced.stages.iter_mut().for_each(|stage| stage.sort_unstable());
+        paced
+    }
+}

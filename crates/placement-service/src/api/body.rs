@@ -1,0 +1,182 @@
+//! A JSON body becomes a value, or a refusal that names the field.
+//! Not what the fields may hold: that is the value's own matter.
+//! Source: RFC 8259; serde's data model, in which a list may stand for a structure, and JSON Schema, in which it may not.
+
+use crate::desk::Desk;
+use crate::refusal::Refusal;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::CONTENT_TYPE;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest body: the largest domain XML with room for its escapes.
+pub(crate) const MOST_BYTES: usize = 1 << 20;
+/// A body must be here after so long.
+pub(crate) const BODY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A JSON body: of the right kind, not too long, here in time, and without a field that is unknown.
+pub(crate) struct Body<T>(pub T);
+
+impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _: &Arc<Desk>) -> Result<Self, Refusal> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
+        if kind.split(';').next().map(str::trim) != Some("application/json") {
+            return Err(Refusal::new(415, "wrong kind of body", "send it as application/json".into()));
+        }
+        let read = axum::body::to_bytes(request.into_body(), MOST_BYTES);
+        let bytes = match tokio::time::timeout(BODY_PATIENCE, read).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(_)) => {
+                let detail = format!("the body is cut off or has more than {MOST_BYTES} bytes");
+                return Err(Refusal::new(413, "body too long", detail));
+            }
+            Err(_) => {
+                let detail = format!("the body took more than {} s", BODY_PATIENCE.as_secs());
+                return Err(Refusal::new(408, "too slow", detail));
+            }
+        };
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A value from JSON; what is wrong is told with its place. `2.0` is the whole number 2, as it is to JSON Schema.
+pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+    parse_strictly(bytes).or_else(|refusal| {
+        let whole = || {
+            let mut value: Value = serde_json::from_slice(bytes).ok()?;
+            let changed = make_whole(&mut value);
+            changed.then(|| parse_strictly(value.to_string().as_bytes()).ok())?
+        };
+        whole().ok_or(refusal)
+    })
+}
+
+/// Makes numbers whole that are so but for how they are written; whether there were any.
+fn make_whole(value: &mut Value) -> bool {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            // Up to here every whole number is one of these, and is itself.
+            let whole = number.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= (1u64 << 53) as f64);
+            let Some(whole) = whole else { return false };
+            *value = (whole as i64).into();
+            true
+        }
+        Value::Array(all) => all.iter_mut().fold(false, |changed, v| make_whole(v) | changed),
+        Value::Object(all) => all.values_mut().fold(false, |changed, v| make_whole(v) | changed),
+        _ => false,
+    }
+}
+
+fn parse_strictly<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+    let mut text = serde_json::Deserializer::from_slice(bytes);
+    let value: T = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+        let field = error.path().to_string();
+        let inner = error.into_inner();
+        // The library calls a list in the place of a word a mistake of syntax.
+        match inner.is_data() || serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+            true if inner.is_data() => Refusal::field(&field, inner.to_string()),
+            true => Refusal::field(&field, format!("is of another kind than it must be: {inner}")),
+            false => Refusal::new(400, "not JSON", inner.to_string()),
+        }
+    })?;
+    text.end().map_err(|error| Refusal::new(400, "not JSON", error.to_string()))?;
+    // The library takes a list of a structure's fields for it. Where there is no list there is nothing to compare.
+    if bytes.contains(&b'[') {
+        let refused = |error: serde_json::Error| Refusal::new(400, "not JSON", error.to_string());
+        let given: Value = serde_json::from_slice(bytes).map_err(refused)?;
+        let taken = serde_json::to_value(&value).map_err(refused)?;
+        if let Some(path) = list_for_object(&given, &taken) {
+            return Err(Refusal::field(&path, "must be an object, not a list".into()));
+        }
+    }
+    Ok(value)
+}
+
+/// Where a list was taken for an object.
+fn list_for_object(given: &Value, taken: &Value) -> Option<String> {
+    let below = |place: String, given, taken| {
+        let found = list_for_object(given, taken)?;
+        let joint = if found.is_empty() || found.starts_with('[') { "" } else { "." };
+        Some(format!("{place}{joint}{found}"))
+    };
+    match (given, taken) {
+        (Value::Array(_), Value::Object(_)) => Some(String::new()),
+        (Value::Array(given), Value::Array(taken)) => {
+            given.iter().zip(taken).enumerate().find_map(|(at, (g, t))| below(format!("[{at}]"), g, t))
+        }
+        (Value::Object(given), Value::Object(taken)) => {
+            given.iter().find_map(|(key, g)| below(key.clone(), g, taken.get(key)?))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_placement::{Host, Request};
+    use serde_json::json;
+
+    fn refused<T: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> (u16, String) {
+        let problem = parse::<T>(body.to_string().as_bytes()).unwrap_err().0;
+        (problem.status, serde_json::to_string(&problem).unwrap())
+    }
+
+    #[test]
+    fn a_list_in_the_place_of_a_word_is_told_by_its_field() {
+        let body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64, "cpu": ["range"] });
+        let (status, said) = refused::<Request>(&body);
+        assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
+        let error = parse::<Request>(b"{\"name\": ]").unwrap_err().0;
+        assert_eq!(error.title, "not JSON");
+    }
+
+    #[test]
+    fn a_list_is_no_object_at_any_depth() {
+        let with = |key: &str, value: Value| {
+            let mut body = json!({ "name": "a", "vcpus": 1, "memory_mib": 64 });
+            body[key] = value;
+            body
+        };
+        for (path, body) in [
+            ("groups[0]", with("groups", json!([["g", "affinity", "host"]]))),
+            ("devices[1]", with("devices", json!([{ "kind": "nic" }, ["nic", true]]))),
+            ("memory.preferred", with("memory", json!({ "preferred": [16] }))),
+            ("boot.disk", with("boot", json!({ "disk": ["/a", "raw"] }))),
+            (
+                "",
+                json!([
+                    "a",
+                    "t",
+                    1,
+                    64,
+                    "range",
+                    "strict",
+                    null,
+                    null,
+                    "shared",
+                    "prefer",
+                    [],
+                    [],
+                    "nothing"
+                ]),
+            ),
+        ] {
+            let (status, said) = refused::<Request>(&body);
+            assert!(
+                status == 422 && said.contains(&format!(r#""{path}""#)) && said.contains("not a list"),
+                "{said}"
+            );
+        }
+        let node = json!({ "id": 0, "cores": ["0"], "memory": [[4, 64]] });
+        let (_, said) = refused::<Host>(&json!({ "name": "h", "nodes": [node], "distances": [[10]] }));
+        assert!(said.contains("nodes[0].memory[0]"), "{said}");
+        let good = with("groups", json!([{ "group": "g", "relation": "affinity", "level": "host" }]));
+        assert_eq!(parse::<Request>(good.to_string().as_bytes()).unwrap().groups.len(), 1);
+    }
+}

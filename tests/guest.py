@@ -1,0 +1,111 @@
+"""A small QEMU guest for tests that need a kernel of their own: Debian's kernel, an initramfs, and what the guest says.
+
+Not what runs in it: null_blk.py and libvirt_nodes.py say that. The kernel is unpacked and not installed; QEMU emulates in software, so
+that no right is needed. Source: QEMU's manual; the kernel's documentation of initramfs.
+"""
+
+import lzma
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+from debian_package import Failure, private_apt, run, unpack
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RELEASE = "bookworm"
+FOLDER = ROOT / "target" / "guest"
+
+
+def kernel(folder=FOLDER):
+    """Debian's kernel, unpacked into `folder`: its image and the folder of its modules."""
+    options = private_apt(RELEASE)
+    depends = run(["apt-cache", *options, "depends", "linux-image-amd64"])
+    found = re.search(r"Depends: (linux-image-\S+)", depends)
+    if not found:
+        raise Failure("guest: Debian's archive names no kernel: apt-cache depends linux-image-amd64")
+    package = found.group(1)
+    unpack([package], folder, RELEASE)
+    version = package.removeprefix("linux-image-")
+    return folder / "boot" / f"vmlinuz-{version}", next(folder.glob(f"**/lib/modules/{version}"))
+
+
+def module(folder, name):
+    """A module's bytes, uncompressed."""
+    found = next(folder.glob(f"**/{name}.ko*"), None)
+    if found is None:
+        raise Failure(f"guest: the kernel in {folder} has no module {name}")
+    content = found.read_bytes()
+    return lzma.decompress(content) if found.suffix == ".xz" else content
+
+
+def libraries(program):
+    """The shared libraries that a program is linked with, the dynamic linker among them."""
+    found = re.findall(r"(/\S+) \(0x", run(["ldd", program]))
+    return [pathlib.Path(path) for path in found]
+
+
+class Archive:
+    """An initramfs in the making: the kernel's "new ASCII" cpio format."""
+
+    def __init__(self):
+        self.parts = []
+        self.folders = set()
+
+    def _entry(self, name, mode, content):
+        name = name.encode() + b"\0"
+        fields = (len(self.parts), mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name), 0)
+        head = b"070701" + b"".join(b"%08X" % field for field in fields)
+        padded = head + name + b"\0" * (-(len(head) + len(name)) % 4)
+        self.parts.append(padded + content + b"\0" * (-len(content) % 4))
+
+    def folder(self, name):
+        """Adds a folder and those above it."""
+        for above in [*reversed(pathlib.PurePosixPath(name).parents), pathlib.PurePosixPath(name)]:
+            if str(above) not in (".", "/") and str(above) not in self.folders:
+                self.folders.add(str(above))
+                self._entry(str(above).lstrip("/"), 0o040755, b"")
+
+    def file(self, name, content, mode=0o755):
+        """Adds a file."""
+        self.folder(str(pathlib.PurePosixPath(name).parent))
+        self._entry(name.lstrip("/"), 0o100000 | mode, content)
+
+    def bytes(self):
+        """The whole archive."""
+        self._entry("TRAILER!!!", 0, b"")
+        return b"".join(self.parts)
+
+
+def boot(image, initrd, timeout_s, memory_mib, echo, cpus=("-smp", "2"), devices=(), words="random.trust_cpu=on"):
+    """Boots a guest, with `words` on its kernel's command line, and returns what it printed."""
+    command = [
+        "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", *cpus, "-m", str(memory_mib),
+        "-kernel", image, "-initrd", initrd, "-append", f"console=ttyS0 quiet panic=-1 {words}",
+        "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio", *devices,
+    ]
+    guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        return listen(guest.stdout, timeout_s, echo)
+    finally:
+        guest.kill()
+        guest.wait()
+
+
+def listen(stream, timeout_s, echo):
+    """The lines that a guest says, to the end of them: its last words may still be on their way when it has ended itself."""
+    lines, end, rest = [], time.monotonic() + timeout_s, b""
+    os.set_blocking(stream.fileno(), False)
+    while (chunk := stream.read()) != b"":
+        if time.monotonic() > end:
+            raise Failure(f"guest: the guest was not done after {timeout_s} s; it said last:\n" + "\n".join(lines[-20:]))
+        if chunk is None:
+            time.sleep(0.05)
+            continue
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            lines.append(line.decode(errors="replace").rstrip("\r"))
+            if echo:
+                print(lines[-1], flush=True)
+    return lines
