@@ -187,12 +187,12 @@ pub(crate) fn execute(
         counts.fetch_misses += u32::from(source.is_some_and(|s| s != Source::Level1));
         let end = executed.min(index + line.min(back.front().together()) as usize);
         back.wait_for_fetch();
-        for (operation, number) in block.operations[index..end].iter().zip(index..) {
+        for (nth, operation) in block.operations[index..end].iter().enumerate() {
             let address = if operation.bytes > 0 { addresses.next().copied().unwrap_or(0) } else { 0 };
             let address = operation.unit.begin(address);
             resolved = back.step(operation, Place { pc, address }, counts, port);
             if back.log().is_open() {
-                log(back, block, number, resolved);
+                log(back, block, index + nth, resolved);
             }
             pc = pc.wrapping_add(4);
         }

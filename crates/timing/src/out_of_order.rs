@@ -365,7 +365,8 @@ impl BackEnd for OutOfOrder {
         port: &mut impl MemoryPort,
     ) -> u64 {
         self.dispatch_one(operation);
-        let [a, b, c] = operation.sources.map(|register| self.ready[registers::place(register)]);
+        let ready_of = |source: usize| self.ready[registers::place(operation.sources[source])];
+        let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         let ready = (self.dispatch + ISSUE_CYCLES).max(a).max(b).max(c);
         let done = match operation.kind {
             Kind::Plain => {

@@ -92,7 +92,8 @@ impl InOrder {
     /// Waits for the values an operation uses, one after another, so that each cycle has its cause.
     #[inline]
     fn wait_for_values(&mut self, operation: &MicroOperation) {
-        let [a, b, c] = operation.sources.map(|register| self.values[registers::place(register)].ready);
+        let ready_of = |source: usize| self.values[registers::place(operation.sources[source])].ready;
+        let [a, b, c] = [ready_of(0), ready_of(1), ready_of(2)];
         if a.max(b).max(c) <= self.issued.cycle() {
             return;
         }
