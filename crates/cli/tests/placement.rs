@@ -261,3 +261,49 @@ fn what_is_wrong_is_said_with_what_to_do() {
     assert!(service.refuses("request a --vcpus 1 --memory 1000B").contains("--memory"));
     assert!(service.refuses("show 99").contains("there is no virtual machine 99"));
 }
+
+/// Who reads the service's words may end before it does, and their disk may be full.
+#[test]
+fn a_service_goes_on_and_ends_as_asked_when_nobody_reads_what_it_says() {
+    for into_full_disk in [false, true] {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().to_str().unwrap();
+        let words =
+            ["serve", "--all-in-one", "--hypervisor", "fake", "--machine", "hygon-8node", "--name", "h1"];
+        let mut command =
+            PLACEMENT.command(&[&words[..], &["--listen", "127.0.0.1:0", "--state", folder]].concat());
+        if into_full_disk {
+            command.stderr(std::fs::File::options().write(true).open("/dev/full").unwrap());
+        } else {
+            command.stderr(Stdio::piped());
+        }
+        let mut child = command.spawn().unwrap();
+        drop(child.stderr.take());
+        let began = Instant::now();
+        while !PLACEMENT.output(&["list", "--state", folder]).status.success() {
+            assert!(began.elapsed() < Duration::from_secs(60), "the service does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        for _ in 0..3 {
+            let refused = PLACEMENT
+                .failure(&["request", "much", "--vcpus", "1024", "--memory", "4TiB", "--state", folder]);
+            assert!(refused.contains("fits none"), "{refused}");
+            assert!(PLACEMENT.failure(&["show", "999", "--state", folder]).contains("999"));
+        }
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let asked = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_tokens_role_and_what_it_is_for_belong_together() {
+    let service = Service::new();
+    assert!(service.refuses("token add q --role tenant --host x").contains("--host is for the role agent"));
+    assert!(
+        service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
+    );
+}

@@ -103,24 +103,27 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             }
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        let mut begun = Vec::new();
+        let (mut begun, mut refused) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(job) = next {
             match job {
                 Job::Place { request, key, answer } => match allocator.begin(&request, key.as_deref()) {
                     Ok(reservation) => begun.push((reservation, answer)),
-                    Err(error) => drop(answer.send(Err(error))),
+                    Err(error) => refused.push((error, request, key, answer)),
                 },
                 Job::Ask(question) => {
                     follow(&mut allocator);
                     question(&mut allocator);
                 }
             }
-            next = if begun.len() < TOGETHER { jobs.try_recv().ok() } else { None };
+            next = if begun.len() + refused.len() < TOGETHER { jobs.try_recv().ok() } else { None };
         }
         for (reservation, answer) in begun {
             // Who asked may have gone; the reservation stands, and a second try with the same key finds it.
             let _ = answer.send(allocator.finish(reservation));
+        }
+        for (error, request, key, answer) in refused {
+            let _ = answer.send(allocator.answered_before(&request, key.as_deref(), error));
         }
     }
 }

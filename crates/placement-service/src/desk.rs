@@ -329,7 +329,8 @@ impl Desk {
     }
 
     /// Takes in what an agent says.
-    pub fn report(&self, host: &str, report: AgentReport) -> Result<(), StoreError> {
+    pub fn report(&self, host: &str, mut report: AgentReport) -> Result<(), StoreError> {
+        report.make_plain();
         let problems = report.problems.len();
         let had = self.host(host, |h| {
             let had = h.problems.len();

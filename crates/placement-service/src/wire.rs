@@ -224,6 +224,30 @@ pub struct AgentReport {
     pub at_work: bool,
 }
 
+/// A text of another machine, which people are shown: without what a terminal would take for orders, and no book.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().take(MOST_CHARACTERS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Characters of a text of another machine.
+const MOST_CHARACTERS: usize = 2000;
+/// Texts of a kind in one report.
+const MOST_TEXTS: usize = 1000;
+
+impl AgentReport {
+    /// Cuts its texts to what people can be shown.
+    pub(crate) fn make_plain(&mut self) {
+        let findings = self.findings.iter_mut().flatten();
+        let of_findings = findings.flat_map(|f| [&mut f.domain, &mut f.intended, &mut f.actual]);
+        let others = self.problems.iter_mut().chain(&mut self.foreign);
+        let orders = self.done.iter_mut().filter_map(|done| done.problem.as_mut());
+        of_findings.chain(others).chain(orders).for_each(|text| *text = plain(text));
+        self.problems.truncate(MOST_TEXTS);
+        self.foreign.truncate(MOST_TEXTS);
+        self.findings.iter_mut().for_each(|findings| findings.truncate(MOST_TEXTS));
+    }
+}
+
 /// What an agent is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentOrders {

@@ -169,7 +169,10 @@ impl Allocator {
                 }
                 answer => return Ok(answer?),
             }
-            begun = self.begin(&request, key.as_deref())?;
+            begun = match self.begin(&request, key.as_deref()) {
+                Ok(begun) => begun,
+                Err(refused) => return self.answered_before(&request, key.as_deref(), refused),
+            };
         }
         unreachable!("the last attempt returns")
     }
@@ -179,8 +182,25 @@ impl Allocator {
     /// # Errors
     /// As [`Allocator::begin`] and [`Allocator::finish`].
     pub fn place(&mut self, request: &Request, key: Option<&str>) -> Result<Reserved, AllocateError> {
-        let begun = self.begin(request, key)?;
-        self.finish(begun)
+        match self.begin(request, key) {
+            Ok(begun) => self.finish(begun),
+            Err(refused) => self.answered_before(request, key, refused),
+        }
+    }
+
+    /// A request that cannot be begun may have been placed with its key before, and taken the last room itself. Ask when what was begun before
+    /// it is finished.
+    ///
+    /// # Errors
+    /// `refused` if the key is new; or if it was used for another request.
+    pub fn answered_before(
+        &self,
+        request: &Request,
+        key: Option<&str>,
+        refused: AllocateError,
+    ) -> Result<Reserved, AllocateError> {
+        let Some(key) = key else { return Err(refused) };
+        self.store.answered(request, key)?.ok_or(refused)
     }
 
     /// Gives a stopped virtual machine another size, at the best place of its host, its own among them.

@@ -1,6 +1,7 @@
 //! Where a virtual machine lies: its host, and for each virtual node the physical node, the CPUs and the memory.
 //! Not how it is made so: that is the hypervisor's (`hypervisor`, `reconcile`).
 
+use crate::host::Host;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,6 +95,47 @@ impl Placement {
             *tally.devices.entry(device.clone()).or_default() += 1;
         }
         tally
+    }
+
+    /// What keeps this from being where the virtual machine at `other` may move on its host, if anything: it takes as much as there, of what
+    /// the host has. Whether that is free is the store's to say.
+    pub fn unlike(&self, other: &Self, host: &Host) -> Option<String> {
+        let pages = |placement: &Self| {
+            let mut by_size = BTreeMap::<u32, u64>::new();
+            for ((_, page_kib), mib) in placement.tally().memory {
+                *by_size.entry(page_kib).or_default() += mib;
+            }
+            by_size
+        };
+        let kind = |p: &Self| (p.host.clone(), p.cpu, p.memory, p.emulator, p.emulator_cpu.is_some());
+        let cpus_of = |node: u32| host.nodes.iter().find(|n| n.id == node).map(|n| n.cpus());
+        let has = |node: u32, cpu: u32| cpus_of(node).is_some_and(|cpus| cpus.contains(cpu));
+        let tally = self.tally();
+        let exclusive = self.cpu == CpuPolicy::Exclusive;
+        let nodes = self.cells.iter().flat_map(|c| c.memory.iter().map(|s| s.node).chain([c.node]));
+        let wrong = [
+            (kind(self) != kind(other), "its policies are not those that were asked for"),
+            (
+                self.cells.len() != other.cells.len() || self.vcpus() != other.vcpus(),
+                "it has not as many virtual nodes and CPUs",
+            ),
+            (pages(self) != pages(other), "it has not as much memory of each size of page"),
+            (self.devices != other.devices, "its devices are others"),
+            (self.groups != other.groups, "its groups are others"),
+            (
+                exclusive && self.cells.iter().any(|c| c.cpus.len() != c.vcpus as usize),
+                "not every virtual CPU has a CPU of its own",
+            ),
+            (
+                tally.exclusive.iter().any(|(node, cpu)| !has(*node, *cpu)),
+                "a CPU of its own is not on its node",
+            ),
+            (
+                nodes.chain(self.bound.iter().copied()).any(|node| cpus_of(node).is_none()),
+                "a node of it is not there",
+            ),
+        ];
+        wrong.into_iter().find(|(is_wrong, _)| *is_wrong).map(|(_, what)| what.to_string())
     }
 
     /// Virtual CPUs of all cells.

@@ -106,6 +106,11 @@ impl Agent<'_> {
             match id {
                 None => self.report.foreign.push(domain),
                 Some(id) if vms.iter().any(|vm| vm.id == id) => {}
+                Some(id) if !self.store.has_made(id)? => {
+                    let whose = "is of no virtual machine that was ever made here: it is another service's, and is left alone";
+                    self.report.problems.push(format!("domain {domain} {whose}"));
+                    self.report.foreign.push(domain);
+                }
                 Some(id) => {
                     let removed = self.remove(&domain);
                     if self.noted(id, removed)? {

@@ -242,6 +242,12 @@ impl Request {
                 note(field.into(), problem);
             }
         }
+        if self.name.bytes().all(|b| b.is_ascii_digit()) && !self.name.is_empty() {
+            note("name".into(), "is a number, by which another virtual machine goes: add a letter".into());
+        }
+        if u64::from(self.virtual_nodes.unwrap_or(1)) > self.memory_mib.max(1) {
+            note("virtual_nodes".into(), "there is not a MiB of memory for each".into());
+        }
         if !(1..=MAX_VCPUS).contains(&self.vcpus) {
             note("vcpus".into(), format!("is {}; from 1 to {MAX_VCPUS}", self.vcpus));
         }
@@ -338,6 +344,8 @@ mod tests {
             request.check().unwrap_err()[0].field.clone()
         };
         assert_eq!(field(|r| r.name = "<x>".into()), "name");
+        assert_eq!(field(|r| r.name = "17".into()), "name");
+        assert_eq!(field(|r| (r.virtual_nodes, r.memory_mib) = (Some(2), 1)), "virtual_nodes");
         assert_eq!(field(|r| r.tenant = "../a".into()), "tenant");
         assert_eq!(field(|r| r.vcpus = 0), "vcpus");
         assert_eq!(field(|r| r.memory_mib = u64::MAX), "memory_mib");

@@ -312,6 +312,24 @@ pub trait Store: Send + Sync {
     /// wait together become durable together.
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved>;
 
+    /// What a request with this idempotency key was answered before; none if it is new.
+    ///
+    /// # Errors
+    /// If the key was used for another request, or the database fails.
+    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
+
+    /// Whether a virtual machine of this number was ever made by this store: if not, a domain that names it is another store's.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn has_made(&self, id: VmId) -> Result<bool, StoreError> {
+        match self.vm(id) {
+            Ok(_) => Ok(true),
+            Err(StoreError::Unknown { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One virtual machine.
     ///
     /// # Errors

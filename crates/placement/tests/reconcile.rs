@@ -252,3 +252,21 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
     assert!(house.hypervisor.domains()["my-own"].running);
     assert_eq!(house.store.find_vm("default", "b").unwrap().unwrap().state, VmState::Running);
 }
+
+/// An empty database in the place of the right one must not take everything away that runs.
+#[test]
+fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
+    let mut first = house();
+    first.place(&Request::new("a", 1, 64)).unwrap();
+    assert!(first.reconcile());
+    let (mut other, domain) = (house(), domain_name(first.find("a").unwrap().id));
+    let report = reconcile(&*other.store, &mut first.hypervisor, &other.host).unwrap();
+    assert!(report.done.is_empty() && report.foreign == [domain.clone()], "{report:?}");
+    assert!(report.problems[0].contains("another service's"), "{report:?}");
+    // What was made here and is deleted goes, as ever.
+    other.place(&Request::new("b", 1, 64)).unwrap();
+    assert!(other.reconcile());
+    let vm = other.find("b").unwrap();
+    other.store.inner.set_intent(vm.id, Intent::Delete).unwrap();
+    assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
+}

@@ -95,6 +95,15 @@ struct Bounds {
 pub fn token(arguments: &TokenArguments) -> Outcome {
     match &arguments.action {
         TokenAction::Add { name, role, tenant, host, common } => {
+            let wanted_role = role.as_str();
+            let fits = |role: &str, scope: &Option<String>, option: &str| match scope {
+                Some(_) if wanted_role != role => {
+                    Err(format!("{option} is for the role {role}, and not for {wanted_role}"))
+                }
+                _ => Ok(()),
+            };
+            fits("tenant", tenant, "--tenant")?;
+            fits("agent", host, "--host")?;
             let scope = tenant.clone().or_else(|| host.clone());
             let wanted = NewToken { name: name.clone(), role: role.clone(), scope };
             let made: MadeToken =

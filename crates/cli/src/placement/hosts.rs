@@ -182,7 +182,7 @@ pub fn audit(arguments: &AuditArguments) -> Outcome {
     let query = arguments.host.as_ref().map(|h| format!("?host={}", part(h))).unwrap_or_default();
     let audit: Audit = arguments.reach.client()?.get(&format!("/v1/audit{query}")).map_err(explained)?;
     let good = audit.database.is_empty()
-        && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty());
+        && audit.hosts.iter().all(|h| h.findings.is_empty() && h.problems.is_empty() && h.age_s.is_some());
     if arguments.form.json {
         print::json(&audit)?;
     } else {
@@ -202,8 +202,11 @@ pub fn audit(arguments: &AuditArguments) -> Outcome {
             host.problems.iter().for_each(|problem| {
                 let _ = writeln!(text, "{}: {problem}", host.host);
             });
-            let looked =
-                host.age_s.map_or("was not looked at yet".into(), |s| format!("was looked at {s} s ago"));
+            let looked = host
+                .age_s
+                .map_or("was not looked at: its agent has not reported to this service".into(), |s| {
+                    format!("was looked at {s} s ago")
+                });
             let foreign = match host.foreign.len() {
                 0 => String::new(),
                 n => format!("; {n} domains of others are left alone"),

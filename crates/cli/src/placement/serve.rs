@@ -10,6 +10,7 @@ use longma_placement_service::libvirt::{Libvirt, Virtualization};
 use longma_placement_service::{Access, AllInOne, Client, Log, Options, default_home, serve as run_service};
 use longma_topology::Machine;
 use std::error::Error;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -114,9 +115,14 @@ pub struct AgentArguments {
     host: HostArguments,
 }
 
-/// The service's words, on standard error.
+/// Says something on standard error; whether anybody can read it must change nothing of what the service does.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "longma placement: {line}");
+}
+
+/// The service's words.
 fn log() -> Log {
-    Arc::new(|line: &str| eprintln!("longma placement: {line}"))
+    Arc::new(say)
 }
 
 impl HostArguments {
@@ -199,9 +205,9 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
     };
     let alone = options.hosts.is_empty();
     run_service(options, |url, home| {
-        eprintln!("longma placement: serving {url}; how to reach it is in {}", Access::file(home).display());
+        say(&format!("serving {url}; how to reach it is in {}", Access::file(home).display()));
         if alone {
-            eprintln!("longma placement: no agent runs here: start one on each host, or use --all-in-one");
+            say("no agent runs here: start one on each host, or use --all-in-one");
         }
     })
     .map_err(|error| match error {
@@ -223,7 +229,7 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     let description = arguments.host.description(name.clone())?;
     description.host()?;
     let hypervisor = arguments.host.hypervisor(&name)?;
-    eprintln!("longma placement: agent of {name}, for {}", access.url);
+    say(&format!("agent of {name}, for {}", access.url));
     Agent::remote(Client::new(&access)?, &name, description, hypervisor, log()).run();
     Ok(ExitCode::SUCCESS)
 }

@@ -82,6 +82,11 @@ impl Store for RemoteStore {
         self.vms(&VmQuery::default())?.into_iter().find(|vm| vm.id == id).ok_or_else(unknown)
     }
 
+    fn has_made(&self, id: VmId) -> Result<bool> {
+        let path = format!("{}/made/{id}", self.path);
+        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+    }
+
     fn transition(&self, vm: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
         self.vm_after(&AgentChange::Transition { vm, from, to, problem: problem.map(str::to_string) })
     }
@@ -117,6 +122,9 @@ impl Store for RemoteStore {
     }
     fn reserve(&self, _: Reservation) -> Pending<Reserved> {
         Pending::ready(not_mine())
+    }
+    fn answered(&self, _: &Request, _: &str) -> Result<Option<Reserved>> {
+        not_mine()
     }
     fn find_vm(&self, _: &str, _: &str) -> Result<Option<Vm>> {
         not_mine()

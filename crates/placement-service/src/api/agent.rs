@@ -7,11 +7,11 @@ use crate::client::MACHINE;
 use crate::desk::Desk;
 use crate::lost::SECOND_AGENT;
 use crate::refusal::Refusal;
-use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem};
+use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, plain};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
-use longma_placement::store::{StoreError, Vm, VmQuery};
+use longma_placement::store::{StoreError, Vm, VmId, VmQuery};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,20 @@ pub(crate) async fn vms(
     Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
 }
 
+/// Whether a virtual machine of this number was ever made here: a domain that names another is another service's, and is left alone.
+#[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
+    params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number")),
+    responses((status = 200, body = bool), (status = "4XX", body = Problem)))]
+pub(crate) async fn made(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Path((host, vm)): Path<(String, VmId)>,
+) -> Result<Json<bool>, Refusal> {
+    own_host(&desk, &caller, &host, &headers).await?;
+    Ok(Json(desk.with(move |d| d.store.has_made(vm)).await?))
+}
+
 /// Makes a change that an agent reports of one of its host's virtual machines, or of the host; the virtual machine after it.
 #[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]
@@ -101,11 +115,16 @@ pub(crate) async fn change(
             AgentChange::Transition { vm, from, to, problem } => {
                 own(vm)?;
                 // A text of another machine: it is shown to people, and must not be a book.
-                let problem: Option<String> = problem.map(|p| p.chars().take(2000).collect());
+                let problem = problem.as_deref().map(plain);
                 d.store.transition(vm, from, to, problem.as_deref()).map(Some)
             }
             AgentChange::BeginMove { vm, target } => {
                 own(vm)?;
+                let there = d.store.vm(vm)?.placement;
+                let described = d.store.host(&host)?.host;
+                if let Some(what) = there.and_then(|there| target.unlike(&there, &described)) {
+                    return Err(StoreError::Conflict { host: host.clone(), what });
+                }
                 d.store.begin_move(vm, &target).map(Some)
             }
             AgentChange::EndMove { vm, arrived } => {

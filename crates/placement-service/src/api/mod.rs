@@ -105,6 +105,7 @@ fn described() -> OpenApiRouter<Arc<Desk>> {
         .routes(routes!(tokens::set_quota))
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
+        .routes(routes!(agent::made))
         .routes(routes!(agent::change))
 }
 

@@ -5,6 +5,7 @@
 use super::{Asked, Body};
 use crate::access::{Caller, Role};
 use crate::desk::Desk;
+use crate::libvirt::template_problem;
 use crate::refusal::Refusal;
 use crate::wire::{Problem, Rebind, Resize, VmPage};
 use axum::Json;
@@ -143,6 +144,11 @@ pub(crate) async fn create(
     let request = request_of(&caller, body)?;
     request.check().map_err(|fields| Refusal::fields("the request is wrong", fields))?;
     allowed(&desk, &caller, &request)?;
+    if let Boot::Template { xml } = &request.boot
+        && let Some(why) = template_problem(xml)
+    {
+        return Err(Refusal::field("boot.template.xml", why));
+    }
     let placed = desk.decider.place(request, key).await?;
     let reserved = placed.map_err(|error| Refusal::of_allocation(error, &desk.log))?;
     let vm = desk.with(move |d| d.store.vm(reserved.id)).await?;
@@ -166,7 +172,10 @@ pub(super) async fn find(
     let asked = format!("virtual machine {}", name.chars().take(80).collect::<String>());
     let found = if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
         let id = name.parse::<VmId>().map_err(|_| Refusal::unknown(&asked))?;
-        Some(desk.with(move |d| d.store.vm(id)).await?)
+        // A tenant that is named is held to: a number is nobody's name.
+        let of = whose.tenant;
+        let vm = desk.with(move |d| d.store.vm(id)).await?;
+        Some(vm).filter(|vm| of.is_none_or(|tenant| tenant == vm.request.tenant))
     } else {
         let tenant = whose.tenant.or(own).unwrap_or_else(|| "default".into());
         desk.with(move |d| d.store.find_vm(&tenant, &name)).await?

@@ -13,34 +13,54 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::Stream;
 use futures_util::stream;
 use serde::Deserialize;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use utoipa::IntoParams;
 
 /// Watchers at once.
 const MOST: usize = 256;
+/// Watchers of one tenant, so that none shuts the others out.
+const MOST_OF_ONE: usize = 16;
 /// Events that are read at once.
 const TOGETHER: usize = 500;
 
-static WATCHERS: AtomicUsize = AtomicUsize::new(0);
+/// Who watches: how many of each tenant, and of operators together.
+static WATCHERS: Mutex<BTreeMap<Option<String>, usize>> = Mutex::new(BTreeMap::new());
+
+fn watchers() -> MutexGuard<'static, BTreeMap<Option<String>, usize>> {
+    WATCHERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// One of the watchers that there may be.
-struct Seat;
+struct Seat(Option<String>);
 
 impl Seat {
-    fn take() -> Result<Self, Refusal> {
-        let free =
-            WATCHERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < MOST).then_some(n + 1));
-        free.map(|_| Self)
-            .map_err(|_| Refusal::new(503, "busy", format!("{MOST} watch already; try again later")))
+    fn take(tenant: Option<&str>) -> Result<Self, Refusal> {
+        let tenant = tenant.map(str::to_string);
+        let mut watchers = watchers();
+        let busy = |most: usize| Refusal::new(503, "busy", format!("{most} watch already; try again later"));
+        if watchers.values().sum::<usize>() >= MOST {
+            return Err(busy(MOST));
+        }
+        let own = watchers.entry(tenant.clone()).or_default();
+        if tenant.is_some() && *own >= MOST_OF_ONE {
+            return Err(busy(MOST_OF_ONE));
+        }
+        *own += 1;
+        Ok(Self(tenant))
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        WATCHERS.fetch_sub(1, Ordering::Relaxed);
+        let mut watchers = watchers();
+        if let Some(own) = watchers.get_mut(&self.0) {
+            *own -= 1;
+            if *own == 0 {
+                watchers.remove(&self.0);
+            }
+        }
     }
 }
 
@@ -109,9 +129,9 @@ pub(crate) async fn watch(
     headers: HeaderMap,
     Asked(since): Asked<Since>,
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Refusal> {
-    caller.tenant()?;
+    let seat = Seat::take(caller.tenant()?)?;
     let header = headers.get("last-event-id").and_then(|h| h.to_str().ok()?.parse::<i64>().ok());
     let after = header.or(since.after).unwrap_or_else(|| *desk.last_event.borrow());
-    let watcher = Watcher { desk, caller, after, ready: VecDeque::new(), _seat: Seat::take()? };
+    let watcher = Watcher { desk, caller, after, ready: VecDeque::new(), _seat: seat };
     Ok(Sse::new(stream::unfold(watcher, Watcher::next)).keep_alive(KeepAlive::default()))
 }

@@ -167,11 +167,7 @@ fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) ->
 
 /// The user's own domain with what Longma decides in it.
 fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, String> {
-    let wrong = |why: String| format!("the template: {why}");
-    let mut template = tree::parse(xml).map_err(wrong)?;
-    if template.name != "domain" {
-        return Err(wrong(format!("its element is `{}` and not `domain`", template.name)));
-    }
+    let mut template = template(xml).map_err(|why| format!("the template: {why}"))?;
     let cpu = template.child("cpu").cloned();
     template.attributes.retain(|a| a.0 != "id");
     template.text.clear();
@@ -180,6 +176,18 @@ fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, Str
     children.append(&mut template.children);
     template.children = children;
     Ok(template)
+}
+
+/// A template as its owner gave it.
+///
+/// # Errors
+/// If it is not well formed, or no domain.
+pub(super) fn template(xml: &str) -> Result<Element, String> {
+    let template = tree::parse(xml)?;
+    match &*template.name {
+        "domain" => Ok(template),
+        other => Err(format!("its element is `{other}` and not `domain`")),
+    }
 }
 
 /// The domain as XML; with the `uuid` of the one that it replaces.

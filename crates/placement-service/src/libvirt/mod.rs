@@ -17,6 +17,11 @@ use longma_placement::{CpuSet, Hypervisor};
 use std::time::Duration;
 use virsh::{Fault, Virsh};
 
+/// Why a text is no template of a domain, if it is none.
+pub(crate) fn template_problem(xml: &str) -> Option<String> {
+    domain::template(xml).err()
+}
+
 /// Starting allocates all of a virtual machine's memory.
 const STARTING: Duration = Duration::from_secs(300);
 /// libvirt waits 15 s for QEMU to end before it kills it.

@@ -135,6 +135,10 @@ impl Store for SqlStore {
         self.writer.submit(move |db| tables::reserve(db, &reservation))
     }
 
+    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>> {
+        tables::answered(&**self.read(), request, key)
+    }
+
     fn vm(&self, id: VmId) -> Result<Vm> {
         tables::vm(&**self.read(), id)
     }

@@ -247,18 +247,24 @@ fn check_groups(db: &dyn Database, host: i64, reservation: &Reservation) -> Resu
     Ok(())
 }
 
+/// What a request with this key was answered before.
+pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
+    let sql = "SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2";
+    let Some(known) = db.row(sql, values![&request.tenant, key])? else { return Ok(None) };
+    let (earlier, id): (String, VmId) = (known.get(0)?, known.get(1)?);
+    if earlier != serde_json::to_string(request)? {
+        return Err(StoreError::KeyReused);
+    }
+    Ok(Some(Reserved { id, placement: vm(db, id)?.placement, replayed: true }))
+}
+
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let body = serde_json::to_string(request)?;
-    if let Some(key) = &reservation.key {
-        let sql = "SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2";
-        if let Some(known) = db.row(sql, values![&request.tenant, key])? {
-            let (earlier, id): (String, VmId) = (known.get(0)?, known.get(1)?);
-            if earlier != body {
-                return Err(StoreError::KeyReused);
-            }
-            return Ok(Reserved { id, placement: vm(db, id)?.placement, replayed: true });
-        }
+    if let Some(key) = &reservation.key
+        && let Some(before) = answered(db, request, key)?
+    {
+        return Ok(before);
     }
     let (host, status) = host_id(db, &placement.host)?;
     if status != "up" {

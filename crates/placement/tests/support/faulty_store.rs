@@ -76,6 +76,9 @@ impl Store for FaultyStore {
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
         Pending::ready(self.change(|s| s.reserve(reservation).wait()))
     }
+    fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError> {
+        self.read(|s| s.answered(request, key))
+    }
     fn vm(&self, id: VmId) -> Result<Vm, StoreError> {
         self.read(|s| s.vm(id))
     }

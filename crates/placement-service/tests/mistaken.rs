@@ -1,0 +1,173 @@
+//! What is easily mistaken for something else: a repeat for a new request, a name for a number, another's place for one's own, a text for orders
+//! to a terminal.
+//! Not who may do what (`security`), nor bodies that are no requests (`hostile`).
+
+mod service;
+
+use longma_placement::audit::{Finding, What};
+use longma_placement::request::CpuPolicy;
+use longma_placement::store::{Vm, VmState};
+use longma_placement::{Placement, Request};
+use longma_placement_service::Client;
+use longma_placement_service::client::ClientError;
+use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, Audit};
+use serde_json::{Value, json};
+use service::*;
+use std::io::Read;
+
+fn status<T>(answer: &Result<T, ClientError>) -> u16 {
+    match answer {
+        Err(ClientError::Refused(problem)) => problem.status,
+        Err(error) => panic!("{error}"),
+        Ok(_) => 200,
+    }
+}
+
+/// A service without an agent of its own, and the one of host h1.
+fn apart() -> (Service, Client) {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let agent = service.client("agent", "agent", Some("h1"));
+    agent.post::<Option<Vm>>("/v1/agents/h1/changes", None, &AgentChange::Describe(host("h1"))).unwrap();
+    agent.post::<AgentOrders>("/v1/agents/h1/report", None, &AgentReport::default()).unwrap();
+    (service, agent)
+}
+
+#[test]
+fn a_repeat_is_known_by_its_key_also_when_it_took_the_last_room() {
+    let service = service();
+    let ask = |name: &str, key: &str, memory: u64| {
+        let body = json!({ "name": name, "vcpus": 1, "memory_mib": memory });
+        service.admin.post::<Vm>("/v1/vms", Some(key), &body)
+    };
+    let mut made = Vec::new();
+    while let Ok(vm) = ask(&format!("f{}", made.len()), &format!("k{}", made.len()), 20_000) {
+        made.push(vm.id);
+        assert!(made.len() < 100);
+    }
+    assert!(!made.is_empty());
+    for (number, id) in made.iter().enumerate() {
+        assert_eq!(ask(&format!("f{number}"), &format!("k{number}"), 20_000).unwrap().id, *id);
+    }
+    assert_eq!(status(&ask("f0", "k0", 30_000)), 422, "the key is another request's");
+    assert_eq!(status(&ask("new", "new", 20_000)), 409);
+    // Of several at once with one key, all hear of the one that was made.
+    service.admin.delete::<Vm>("/v1/vms/f0").unwrap();
+    until("its room is free", || ask("last", "probe-is-no-key-of-it", 20_000).is_ok() || made.is_empty());
+    service.admin.delete::<Vm>("/v1/vms/last").unwrap();
+    until("it is gone", || service.admin.get::<Vm>("/v1/vms/last").is_err());
+    let ids: Vec<_> = std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..8).map(|_| scope.spawn(|| ask("one", "one", 20_000).unwrap().id)).collect();
+        askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
+#[test]
+fn a_number_is_no_name_and_a_tenant_that_is_named_is_held_to() {
+    let service = service();
+    let ask = |name: &str, tenant: &str| {
+        let body = json!({ "name": name, "tenant": tenant, "vcpus": 1, "memory_mib": 16 });
+        service.admin.post::<Vm>("/v1/vms", None, &body)
+    };
+    let id = ask("web", "a").unwrap().id;
+    assert_eq!(status(&ask(&id.to_string(), "b")), 422);
+    assert_eq!(status(&service.admin.delete::<Vm>(&format!("/v1/vms/{id}?tenant=b"))), 404);
+    assert_eq!(status(&service.admin.get::<Vm>(&format!("/v1/vms/{id}?tenant=a"))), 200);
+}
+
+#[test]
+fn one_tenants_watchers_shut_nobody_else_out() {
+    let service = service();
+    let token = service.token("t", "tenant", Some("t"));
+    let watch = |token: &str| {
+        let mut stream = service.connect();
+        let request = format!("GET /v1/watch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        (stream, String::from_utf8_lossy(&answer[9..]).into_owned())
+    };
+    let held: Vec<_> = (0..24).map(|_| watch(&token)).collect();
+    assert!(held.iter().filter(|(_, status)| status == "200").count() >= 8);
+    assert!(held.iter().any(|(_, status)| status == "503"), "it has as many as it likes");
+    assert_eq!(watch(&service.access.token).1, "200");
+    drop(held);
+    until("its places are free again", || watch(&token).1 == "200");
+}
+
+#[test]
+fn what_an_agent_says_does_not_order_an_operators_terminal() {
+    let (service, agent) = apart();
+    let text = format!("\x1b[2J{}\n", "x".repeat(100_000));
+    let finding = Finding {
+        vm: None,
+        domain: text.clone(),
+        what: What::Orphan,
+        intended: text.clone(),
+        actual: text.clone(),
+    };
+    let report = AgentReport {
+        findings: Some(vec![finding; 3000]),
+        problems: vec![text.clone(); 3000],
+        ..AgentReport::default()
+    };
+    agent.post::<AgentOrders>("/v1/agents/h1/report", None, &report).ok();
+    let small = AgentReport {
+        findings: report.findings.map(|all| all[..2].to_vec()),
+        problems: vec![text],
+        ..AgentReport::default()
+    };
+    agent.post::<AgentOrders>("/v1/agents/h1/report", None, &small).unwrap();
+    let audit: Audit = service.admin.get("/v1/audit").unwrap();
+    let host = &audit.hosts[0];
+    assert_eq!((host.findings.len(), host.problems.len()), (2, 1));
+    for text in [&host.findings[0].domain, &host.findings[0].actual, &host.problems[0]] {
+        assert!(text.chars().count() <= 2000 && !text.chars().any(char::is_control), "{text:?}");
+    }
+}
+
+/// The place that an agent moves a virtual machine to takes as much, of what the host has, as the one it has.
+#[test]
+fn an_agent_cannot_move_a_virtual_machine_to_where_it_would_be_less() {
+    let (service, agent) = apart();
+    let mut request = Request::new("own", 2, 64);
+    request.cpu = CpuPolicy::Exclusive;
+    let vm: Vm = service.admin.post("/v1/vms", None, &request).unwrap();
+    let change = |change: AgentChange| agent.post::<Option<Vm>>("/v1/agents/h1/changes", None, &change);
+    for (from, to) in [(VmState::Reserved, VmState::Creating), (VmState::Creating, VmState::Running)] {
+        change(AgentChange::Transition { vm: vm.id, from, to, problem: None }).unwrap();
+    }
+    let here = vm.placement.unwrap();
+    let odd: [fn(&mut Placement); 8] = [
+        |p| p.cells.clear(),
+        |p| p.cells[0].cpus = vec![9998, 9999],
+        |p| p.cells[0].cpus.truncate(1),
+        |p| p.cells[0].memory.clear(),
+        |p| p.cells[0].vcpus = 4_000_000_000,
+        |p| p.bound = vec![77],
+        |p| p.groups.push("other/group".into()),
+        |p| p.cpu = CpuPolicy::None,
+    ];
+    for (number, spoil) in odd.iter().enumerate() {
+        let mut target = here.clone();
+        spoil(&mut target);
+        let answer = change(AgentChange::BeginMove { vm: vm.id, target });
+        assert_eq!(status(&answer), 409, "number {number}");
+    }
+    let shown: Vm = service.admin.get(&format!("/v1/vms/{}", vm.id)).unwrap();
+    assert_eq!((shown.state, shown.placement), (VmState::Running, Some(here)));
+}
+
+#[test]
+fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
+    let service = service();
+    for xml in
+        ["<domain>", "<network/>", "<!DOCTYPE d [<!ENTITY e SYSTEM '/etc/passwd'>]><domain>&e;</domain>", ""]
+    {
+        let body =
+            json!({ "name": "t", "vcpus": 1, "memory_mib": 16, "boot": { "template": { "xml": xml } } });
+        assert_eq!(status(&service.admin.post::<Vm>("/v1/vms", None, &body)), 422, "{xml}");
+    }
+    let none: Value = service.admin.get("/v1/vms").unwrap();
+    assert_eq!(none["items"].as_array().map(Vec::len), Some(0));
+}
