@@ -359,6 +359,9 @@ fn tokens_are_kept_as_digests_and_end_when_they_are_removed() {
 #[test]
 fn a_quota_holds_against_many_at_once() {
     let service = service();
+    let beyond =
+        service.admin.put("/v1/tenants/acme/quota", &json!({ "memory_mib": 1u64 << 63 })).unwrap_err();
+    assert!(beyond.to_string().contains("memory_mib") && beyond.to_string().contains("at most"), "{beyond}");
     service.admin.put("/v1/tenants/acme/quota", &json!({ "vms": 3, "vcpus": 100 })).unwrap();
     let acme = service.client("a", "tenant", Some("acme"));
     let ask = |client: Client, n: usize| {
