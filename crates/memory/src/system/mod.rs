@@ -9,6 +9,7 @@ mod core_port;
 mod device;
 mod domain;
 mod evict;
+mod given;
 mod home;
 mod invariants;
 mod path;
