@@ -96,7 +96,7 @@ impl MemorySystem {
         let line_bits = plan.line_bits;
         let contention = Contention::new(cores.len());
         let (messages, stores) = (Messages::default(), Vec::new());
-        Ok(Self { line_bits, cores, domains, home, path, messages, contention, stores })
+        Ok(Self { line_bits, cores, domains, home, path, messages, contention, lead_ps: 0, stores })
     }
 }
 
