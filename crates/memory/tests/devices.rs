@@ -291,3 +291,26 @@ fn the_same_seed_gives_the_same_bits() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn devices_meet_cores_whose_cycles_are_ahead_of_their_time() {
+    let (at, lead) = (Time::from_ps(3_000_000), Duration::from_ps(5_000_000));
+    let load_takes = |ahead: Duration, busy: bool| {
+        let mut system = system("godson3", Detail::Timing);
+        let line = physical(&mut system, 0x4000);
+        let mac = system.interconnect().port("chip0.mac0").unwrap();
+        system.port(0).load(0x10_0000, 8, 0x100, Cycle(0));
+        system.set_lead(ahead);
+        // The device keeps the controllers busy at the moment of the load, which is by the core's cycles.
+        if busy {
+            (0..8).for_each(|_| _ = system.device_write(mac, line, 8192, Allocate::No, at));
+        }
+        let cycle = (at.checked_add(ahead).unwrap().ps() * 8).div_ceil(10_000);
+        system.port(0).load(0x10_1000, 8, 0x100, Cycle(cycle)).ready.0 - cycle
+    };
+    let [alone, busy, busy_ahead] =
+        [(Duration::ZERO, false), (Duration::ZERO, true), (lead, true)].map(|it| load_takes(it.0, it.1));
+    assert!(busy > alone * 3 / 2, "{busy} and {alone} cycles");
+    // Refreshes fall otherwise.
+    assert!(busy_ahead.abs_diff(busy) < busy / 5, "{busy_ahead} and {busy} cycles");
+}

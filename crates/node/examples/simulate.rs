@@ -3,7 +3,7 @@
 //! Not a report of what was counted: `longma run --level timing` makes one.
 //! It shows how a [`Clockwork`] is written.
 //!
-//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--wire DEVICE:BYTES] [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
+//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES] [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
 //! or `simulate --restore FILE`
 
 use std::collections::BTreeMap;
@@ -69,6 +69,8 @@ struct Wanted {
     seed: u64,
     counts_only: bool,
     region: bool,
+    /// Millions of instructions before the region.
+    warm: u64,
     wires: BTreeMap<String, WireEnd>,
 }
 
@@ -88,7 +90,7 @@ fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSim
         host: 0,
         level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
         region: if wanted.region { Region::OfInterest } else { Region::Whole },
-        warm: Warm::Last(0),
+        warm: Warm::Last(wanted.warm * 1_000_000),
         placement: Policy::default(),
         seed: wanted.seed,
         restored_at: None,
@@ -136,6 +138,7 @@ fn options() -> Result<Options, String> {
             Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
             Some("--seed") => wanted.seed = number()?,
             Some("--level") => wanted.counts_only = text == "cache",
+            Some("--warm") => wanted.warm = number()?,
             Some("--wire") => wanted.wires.extend([wire(&text)?]),
             Some("--set") => environment.push(value),
             Some("--statistics") => statistics = Some(PathBuf::from(&value)),

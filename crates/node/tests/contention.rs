@@ -14,6 +14,8 @@ use longma_topology::Machine;
 use simulator::{expected, guest, simulator};
 
 const MACHINE: &str = "loongson-3a5000";
+/// In its machine file.
+const STORE_QUEUE_ENTRIES: f64 = 48.0;
 
 /// What the guest prints, and the nanoseconds of each of its figures, by name.
 fn run(threads: u32, operations: u32) -> (String, BTreeMap<String, f64>) {
@@ -94,8 +96,21 @@ fn contended_lines_cost_their_way_and_others_nothing() {
     let there_and_back = 2.0 * (upgrade + to_read);
     assert!(near(figures["there and back"], there_and_back), "{figures:?}: by its ways {there_and_back} ns");
     assert!(figures["store apart"] < 1.0, "{figures:?}");
+}
+
+#[test]
+fn what_a_store_to_a_shared_line_costs_does_not_hang_on_their_number() {
     // Those that wait in the store queue go to the cache with the line.
-    assert!(figures["store together"] > 4.0 * figures["store apart"], "{figures:?}");
+    let by_hand_overs = |threads: f64| threads * hand_overs().in_turn[0] / STORE_QUEUE_ENTRIES;
+    for (threads, operations) in [(2, 8000), (3, 8000), (4, 8000), (4, 8001), (4, 8030)] {
+        let cost = run(threads, operations).1["store together"];
+        let expected = by_hand_overs(f64::from(threads));
+        assert!(near(cost, expected), "{threads} threads: {cost} ns, by hand-overs {expected}");
+    }
+    let costs = [950, 990, 999, 1000, 1001].map(|operations| run(4, operations).1["store together"]);
+    let (least, most) =
+        (costs.iter().copied().fold(f64::MAX, f64::min), costs.iter().copied().fold(0.0, f64::max));
+    assert!(most < 1.15 * least, "{costs:?} ns");
 }
 
 #[test]

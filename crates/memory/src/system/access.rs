@@ -36,14 +36,29 @@ impl MemorySystem {
         l1.counters.access(access.kind);
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
-            None => self.miss(core, unit, access, at),
+            None => match self.waits_with_others(core, unit, access, at) {
+                Some(ready) => (ready, Source::Level1),
+                None => self.miss(core, unit, access, at),
+            },
         }
+    }
+
+    /// When a store is done whose line is on its way to the core for older stores, though others have been promised it since.
+    fn waits_with_others(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Option<u64> {
+        let stores = unit == Unit::Data && access.kind.writes() && self.path.timing;
+        if stores { self.cores[core].done_before_giving(access.line, at) } else { None }
     }
 
     fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> (u64, Source) {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
         l1.tags.touch(slot);
+        if !l1.tags.flags(slot).has(Flags::WRITABLE)
+            && let Some(ready) = self.waits_with_others(core, unit, access, at)
+        {
+            return (ready, Source::Level1);
+        }
+        let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
         let (hit, mut source) = (at + l1.latency, Source::Level1);
         let mut ready = hit.max(arrives);

@@ -6,6 +6,7 @@ use super::MemorySystem;
 use super::contention::Contention;
 use super::core_port::LastPage;
 use super::domain::{Bank, Directory, Domain, Shared};
+use super::given::GivenAway;
 use super::path::{Detail, Legs, Path, REQUEST_BYTES};
 use super::private::{Level1, Level2, Private};
 use super::report::Messages;
@@ -95,7 +96,7 @@ impl MemorySystem {
         let line_bits = plan.line_bits;
         let contention = Contention::new(cores.len());
         let (messages, stores) = (Messages::default(), Vec::new());
-        Ok(Self { line_bits, cores, domains, home, path, messages, contention, stores })
+        Ok(Self { line_bits, cores, domains, home, path, messages, contention, lead_ps: 0, stores })
     }
 }
 
@@ -252,6 +253,7 @@ impl<'a> Plan<'a> {
             fetch: stack.fetch.map(|i| self.level1(i, core)).transpose()?,
             data,
             second: stack.second.map(|i| self.level2(i, core)).transpose()?,
+            given_away: GivenAway::new(),
             domain: part,
             bit,
             node: instance.node,

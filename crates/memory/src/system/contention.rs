@@ -78,14 +78,15 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn begin_turn(&mut self, core: usize, at: Time) -> bool {
+        let at_ps = self.by_cores(at);
         let contender = &mut self.contention.cores[core];
         contender.turns += 1;
         contender.took = false;
         // A turn may last longer than contention does, above all of a slow core: the next one must not be as long.
         if std::mem::take(&mut contender.is_new) {
-            contender.until_ps = contender.until_ps.max(at.ps().saturating_add(LASTS_PS));
+            contender.until_ps = contender.until_ps.max(at_ps.saturating_add(LASTS_PS));
         }
-        at.ps() < contender.until_ps
+        at_ps < contender.until_ps
     }
 
     /// The turn of `core` is over, at `at`.
@@ -93,7 +94,7 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn end_turn(&mut self, core: usize, at: Time) {
-        self.contention.cores[core].ended_ps = at.ps();
+        self.contention.cores[core].ended_ps = self.by_cores(at);
     }
 
     /// Whether `core` has taken a line from another one since its turn began.

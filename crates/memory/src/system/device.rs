@@ -45,21 +45,23 @@ impl MemorySystem {
         allocate: Allocate,
         at: Time,
     ) -> Time {
-        let mut end = at.ps();
+        let at_ps = self.by_cores(at);
+        let mut end = at_ps;
         for piece in pieces(self.line_bits, address, bytes) {
-            end = end.max(self.device_write_piece(from, piece, allocate, at.ps()));
+            end = end.max(self.device_write_piece(from, piece, allocate, at_ps));
         }
-        Time::from_ps(end)
+        self.for_others(end)
     }
 
     /// A device behind `to` reads `bytes` from physical `address` on; says when the last of them is there. Reads leave lines where
     /// they are.
     pub fn device_read(&mut self, to: Place, address: u64, bytes: u64, at: Time) -> Time {
-        let mut end = at.ps();
+        let at_ps = self.by_cores(at);
+        let mut end = at_ps;
         for piece in pieces(self.line_bits, address, bytes) {
-            end = end.max(self.device_read_piece(to, piece, at.ps()));
+            end = end.max(self.device_read_piece(to, piece, at_ps));
         }
-        Time::from_ps(end)
+        self.for_others(end)
     }
 
     /// The domain whose shared cache a device's accesses pass.

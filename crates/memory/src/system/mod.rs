@@ -9,6 +9,7 @@ mod core_port;
 mod device;
 mod domain;
 mod evict;
+mod given;
 mod home;
 mod invariants;
 mod path;
@@ -51,6 +52,8 @@ pub struct MemorySystem {
     path: Path,
     messages: Messages,
     contention: Contention,
+    /// How far cores' cycles are ahead of the times that others give, ps.
+    lead_ps: u64,
     /// Where programs see in-core stores.
     stores: Vec<StoreWindow>,
 }
@@ -167,7 +170,25 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such places.
     pub fn cross(&mut self, from: Place, to: Place, bytes: u32, at: Time) -> Time {
-        self.path.interconnect.cross(from, to, bytes, at)
+        let at = Time::from_ps(self.by_cores(at));
+        let end = self.path.interconnect.cross(from, to, bytes, at);
+        self.for_others(end.ps())
+    }
+
+    /// Cores' cycles are so far ahead of all [`Time`]s that are given here and come from here, from now on: what cores did was gone through
+    /// once more, for as long as that takes, while for everybody else no time passed.
+    pub fn set_lead(&mut self, lead: Duration) {
+        self.lead_ps = lead.ps();
+    }
+
+    /// What time it is by the cores' cycles, ps.
+    fn by_cores(&self, at: Time) -> u64 {
+        at.ps().saturating_add(self.lead_ps)
+    }
+
+    /// What time it is for everybody else.
+    fn for_others(&self, ps: u64) -> Time {
+        Time::from_ps(ps.saturating_sub(self.lead_ps))
     }
 
     /// How long [`MemorySystem::cross`] takes when nobody else is there, picoseconds.

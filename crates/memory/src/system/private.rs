@@ -2,6 +2,7 @@
 //! Not what happens on a miss: `access` follows a line through them.
 
 use super::core_port::LastPage;
+use super::given::GivenAway;
 use crate::cache::{Counters, Filter, InFlight, Line, MissRegisters, Slot, Tags};
 use crate::placement::SpaceId;
 use crate::prefetch::Prefetcher;
@@ -45,6 +46,8 @@ pub(crate) struct Private {
     pub fetch: Option<Level1>,
     pub data: Level1,
     pub second: Option<Level2>,
+    /// What of `data` others get when it has come.
+    pub given_away: GivenAway,
     /// The domain of cores that share a last-level cache.
     pub domain: usize,
     /// Its number inside the domain.

@@ -91,7 +91,7 @@ impl MemorySystem {
         if !self.path.timing {
             return 0;
         }
-        let private = &self.cores[core];
+        let private = &mut self.cores[core];
         let Some(slot) = private.data.tags.find(request.line) else { return 0 };
         let flags = private.data.tags.flags(slot);
         let ready = private.data.ready[private.data.tags.number(slot)];
@@ -99,7 +99,14 @@ impl MemorySystem {
         if probe != Probe::Share || flags.has(Flags::DIRTY) {
             self.contention.note(request.line, core, request.core, at);
         }
-        if flags.has(Flags::WRITABLE) { self.path.time(private.clock, ready) } else { 0 }
+        if !flags.has(Flags::WRITABLE) {
+            return 0;
+        }
+        let held_ps = self.path.time(private.clock, ready);
+        if held_ps > at {
+            private.given_away.note(request.line, ready);
+        }
+        held_ps
     }
 
     /// Probes the private caches of `core`.

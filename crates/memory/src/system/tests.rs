@@ -133,11 +133,16 @@ impl Flat {
             }
             Step::DeviceRead => assert!(self.system.device_read(port, physical, 8, at) >= at),
         }
+        // A store that is done with older ones, before somebody else gets their line, is none of the newest version.
+        let with_others = matches!(step, Step::Store) && self.gives_away(core, line);
         if let Some(answer) = access {
             assert!(answer.ready.0 >= self.now);
-            self.supplied(core, line, before, answer.source, transfers);
+            match with_others {
+                true => assert_eq!(answer.source, Source::Level1),
+                false => self.supplied(core, line, before, answer.source, transfers),
+            }
         }
-        let stored = matches!(step, Step::Store | Step::DeviceWrite(..));
+        let stored = matches!(step, Step::Store | Step::DeviceWrite(..)) && !with_others;
         if stored {
             self.newest.insert(line, version + 1);
         }
@@ -153,6 +158,17 @@ impl Flat {
             assert_eq!(stale, None, "a core kept line {line:?} after {step:?} by core {core}");
         }
         self.now += 7;
+    }
+
+    /// True if a line that `core` may not write comes to it yet, before somebody else gets it.
+    fn gives_away(&self, core: usize, line: Line) -> bool {
+        let private = &self.system.cores[core];
+        let writes = private
+            .data
+            .tags
+            .find(line)
+            .is_some_and(|slot| private.data.tags.flags(slot).has(Flags::WRITABLE));
+        !writes && private.given_away.comes(line, self.now).is_some()
     }
 
     fn supplied(&self, core: usize, line: Line, newest: Newest, source: Source, transfers: u64) {

@@ -20,10 +20,10 @@ pub const WARMED_INSTRUCTIONS: u64 = 20_000_000;
 /// What of the run before its region of interest warms the models, which count nothing of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warm {
-    /// The last so many instructions: kept, and run through the models when the region begins; see [`WARMED_INSTRUCTIONS`]. The
-    /// program's clock jumps by what they take longer than a cycle an instruction, which a device at work does not stand.
+    /// The last so many instructions: kept, and run through the models when the region begins; see [`WARMED_INSTRUCTIONS`]. That takes no
+    /// time of the program's or of devices', whose own accesses have all been before.
     Last(u64),
-    /// All, while it runs: through caches, TLBs and memory as at level `cache`. Predictors and pipelines begin cold. No clock jumps.
+    /// All, while it runs: through caches, TLBs and memory as at level `cache`. Predictors and pipelines begin cold.
     /// Source: functional warming in SMARTS (Wunderlich et al., ISCA 2003).
     All,
 }

@@ -55,7 +55,7 @@ impl Simulation {
     fn do_work(&mut self, due: Due) {
         let cycles = self.memory.cycles_of(due.core, due.takes).max(1);
         let core = &mut self.cores[due.core];
-        let from = Cycle(core.clock.cycle_at(due.at));
+        let from = core.cycle_at(due.at);
         let begin = match self.phase {
             Phase::Counted => {
                 core.model.advance_to(from);
@@ -75,10 +75,10 @@ impl Simulation {
 
     /// Draws what was done of `due` in the trace, if there is one.
     fn show(&mut self, due: Due, begin: Cycle, cycles: u64) {
-        let clock = self.cores[due.core].clock;
+        let core = &self.cores[due.core];
         if let Some(timeline) = &mut self.config.timeline
-            && let Some(begin) = clock.start_of(begin.0)
-            && let Some(takes) = clock.cycles(cycles)
+            && let Some(begin) = core.start_of(begin)
+            && let Some(takes) = core.clock.cycles(cycles)
         {
             timeline.kernel(due.core, due.work.name(), begin, takes);
         }
@@ -135,7 +135,7 @@ impl Simulation {
             let core = &mut self.cores[number];
             core.model.kernel_until(end);
             core.kernel.add(Work::PageFault, end.0 - begin.0);
-            let at = core.clock.start_of(begin.0).unwrap_or_default();
+            let at = core.start_of(begin).unwrap_or_default();
             self.show(Due { core: number, at, work: Work::PageFault, takes }, begin, end.0 - begin.0);
         }
     }

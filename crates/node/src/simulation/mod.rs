@@ -59,6 +59,8 @@ enum Phase {
 struct ModelledCore {
     model: TimingModel,
     clock: Clock,
+    /// How far its cycles are ahead of the program's time: by what going through the warm-up once more took.
+    lead: Duration,
     /// How far it has come while it is passed over; the model stands still then.
     passed: Cycle,
     /// What takes the trace through the caches meanwhile, if that is asked for.
@@ -69,6 +71,19 @@ struct ModelledCore {
     kernel: KernelCounts,
     /// When the timer interrupts next, if it does.
     next_tick: Time,
+}
+
+impl ModelledCore {
+    /// The cycle at `time`.
+    fn cycle_at(&self, time: Time) -> Cycle {
+        Cycle(self.clock.cycle_at(shifted(time, self.lead)))
+    }
+
+    /// When `cycle` begins; the end of time is 213 days away.
+    fn start_of(&self, cycle: Cycle) -> Option<Time> {
+        let start = self.clock.start_of(cycle.0)?;
+        Some(Time::from_ps(start.ps().saturating_sub(self.lead.ps())))
+    }
 }
 
 /// The models of one host, driven by what its cores execute.
@@ -130,7 +145,7 @@ impl Simulation {
             .map(|core| model_core(&machine, config.host, core, kind))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(start) = config.restored_at {
-            cores.iter_mut().for_each(|core| core.model.pass_to(Cycle(core.clock.cycle_at(start))));
+            cores.iter_mut().for_each(|core| core.model.pass_to(core.cycle_at(start)));
         }
         if let Some(interval) = kernel.costs().tick_interval {
             cores.iter_mut().for_each(|core| core.next_tick = Time::from_ps(interval.ps()));
@@ -180,14 +195,15 @@ impl Simulation {
                 core.model.drain(guest.trace(), &*guest, &mut port);
             }
             Phase::Passed => {
-                let from = core.clock.start_of(core.passed.0).unwrap_or_default();
+                let from = core.start_of(core.passed).unwrap_or_default();
                 let traced = guest.trace().instructions();
                 core.passed = core.passed + traced + guest.take_untraced_instructions();
-                let to = core.clock.start_of(core.passed.0).unwrap_or(from);
+                let to = core.start_of(core.passed).unwrap_or(from);
+                let begin = core.cycle_at(from);
                 if let Some(warmer) = &mut core.warmer {
                     let mut port = self.memory.port(number);
                     port.set_space(SpaceId(0));
-                    warmer.pass_to(Cycle(core.clock.cycle_at(from)));
+                    warmer.pass_to(begin);
                     warmer.drain(guest.trace(), &*guest, &mut port);
                 }
                 self.warming.keep(number, from, to, guest.trace());
@@ -204,10 +220,9 @@ impl Simulation {
         }
     }
 
-    /// When that is; the end of time is 213 days away.
+    /// When that is.
     fn time(&self, number: usize, start: Time) -> Time {
-        let core = &self.cores[number];
-        core.clock.start_of(self.now(number).0).unwrap_or(start).max(start)
+        self.cores[number].start_of(self.now(number)).unwrap_or(start).max(start)
     }
 
     /// The program made a mark at `at`; gives the time at which it goes on.
@@ -232,8 +247,9 @@ impl Simulation {
         then
     }
 
-    /// What was kept runs through the models. They take longer for it than a cycle an instruction: gives by how much.
-    fn warm_up(&mut self, guest: &Core) -> Duration {
+    /// What was kept runs through the models. They take longer for it than a cycle an instruction, by what their cycles are ahead of the
+    /// program's time from now on: for the program and its devices no time passes.
+    fn warm_up(&mut self, guest: &Core) {
         let mut shift = Duration::ZERO;
         for stretch in self.warming.take() {
             let core = &mut self.cores[stretch.core];
@@ -244,15 +260,17 @@ impl Simulation {
             let end = core.clock.start_of(core.model.now().0).unwrap_or(stretch.to);
             shift = shift.max(end.checked_since(stretch.to).unwrap_or_default());
         }
-        shift
+        if shift > Duration::ZERO {
+            self.cores.iter_mut().for_each(|core| core.lead = shift);
+            self.memory.set_lead(shift);
+        }
     }
 
     /// Counting begins: at the first region with warm models, at later ones where the last one left off. Gives the time at which
     /// `core` begins it.
     fn begin_region(&mut self, core: usize, at: Time, guest: &Core) -> Time {
-        let shift = self.warm_up(guest);
-        let at = shifted(at, shift)
-            .max(self.cores[core].clock.start_of(self.cores[core].model.now().0).unwrap_or(at));
+        self.warm_up(guest);
+        let at = at.max(self.cores[core].start_of(self.cores[core].model.now()).unwrap_or(at));
         if self.regions == 0 {
             self.memory.clear_statistics();
             self.devices.clear_counts();
@@ -265,7 +283,7 @@ impl Simulation {
         self.memory.set_detail(self.config.level.detail());
         // A core that stood still while others passed over the set-up would count the difference as idle.
         for core in &mut self.cores {
-            core.model.pass_to(Cycle(core.clock.cycle_at(at)));
+            core.model.pass_to(core.cycle_at(at));
         }
         self.regions += 1;
         self.counted_since = at;
@@ -393,6 +411,7 @@ fn model_core(
     Ok(ModelledCore {
         model: timing_model(machine, host, number, kind)?,
         clock,
+        lead: Duration::ZERO,
         passed: Cycle(0),
         warmer: None,
         system_call_cycles: system_call.cycles(core.clock),

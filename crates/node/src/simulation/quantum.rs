@@ -6,7 +6,7 @@ use longma_guest::Window;
 use longma_linux::Copied;
 use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{MemoryPort, placement::SpaceId};
-use longma_sim::{Cycle, Time};
+use longma_sim::Time;
 
 use super::{Phase, Simulation};
 use crate::schedule::Place;
@@ -123,7 +123,7 @@ impl Simulation {
         self.do_kernel_work(place.start);
         self.skip_ticks(place.core, place.start);
         let core = &mut self.cores[place.core];
-        let start = Cycle(core.clock.cycle_at(place.start));
+        let start = core.cycle_at(place.start);
         match self.phase {
             Phase::Counted => core.model.advance_to(start),
             Phase::Passed => core.passed = core.passed.max(start),

@@ -2,6 +2,7 @@
 //! Not a comparison with a real chip.
 //! Source: the sums are in the tests.
 
+mod contention;
 mod counting;
 mod dataflow;
 mod in_order;

@@ -1,0 +1,40 @@
+//! Where a region of interest begins: what warms the models before it takes no time of the program or of devices.
+//! Not what it warms: see `simulation/warming.rs`.
+//! Source: a flow at line rate, 40 Gb/s, received by the guest `flow_receive`, as in `experiments/affinity-model.toml`.
+
+mod simulator;
+
+use std::process::Command;
+
+use simulator::{guest, simulator};
+
+/// Received while the region lasts, Gb/s, and frames that found no room in the NIC, with so many million instructions kept before it.
+fn receive(warm: u32) -> (f64, u64) {
+    let output = Command::new("timeout")
+        .arg("300")
+        .arg(simulator())
+        .args(["--machine", "sandybridge-2x6", "--region", "--warm", &warm.to_string()])
+        .args(["--wire", "eth0:7000000", "--set", "flow=0", "--set", "application=1"])
+        .args(["--set", "begin=2000000", "--set", "settle=500000", "--set", "bytes=5000000"])
+        .arg(guest("flow_receive-lasx"))
+        .arg("eth0")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let lost = printed.lines().find(|line| line.starts_with("lost: ")).map(words).expect(&printed);
+    let nic = lost.iter().rev().nth(3).and_then(|word| word.parse().ok());
+    (words(&printed)[0].parse().expect(&printed), nic.expect(&printed))
+}
+
+#[test]
+fn devices_do_not_go_on_while_what_was_kept_warms_the_models() {
+    for warm in [0, 2, 20] {
+        let (gbps, lost) = receive(warm);
+        println!("{warm} million instructions kept: {gbps} Gb/s, {lost} frames lost");
+        // The line's rate, and a little that waited.
+        assert!((38.0..=41.0).contains(&gbps), "{warm} million instructions kept: {gbps} Gb/s");
+        assert_eq!(lost, 0, "{warm} million instructions kept");
+    }
+}
