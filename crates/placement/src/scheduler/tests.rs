@@ -434,7 +434,10 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
         match step {
             Step::Place(request) => {
                 let demands = Demand::of(request);
-                let plain = demands.iter().find_map(|demand| scheduler.scan_as_others_do(request, demand));
+                // What is wrong, as huge pages that come to nothing, is placed nowhere.
+                let plain = (request.check().is_ok())
+                    .then(|| demands.iter().find_map(|demand| scheduler.scan_as_others_do(request, demand)))
+                    .flatten();
                 let chosen = scheduler.decide(request).ok();
                 assert_eq!(chosen, plain, "{strategy:?}: {request:?}");
                 if let Some(placement) = chosen {
