@@ -246,6 +246,12 @@ impl Agent<'_> {
             self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
             return Ok(());
         }
+        if self.pins(placement)?.vcpus.iter().any(CpuSet::is_empty) {
+            // A CPU went, and the description that the place was chosen by still had it.
+            let why = "a node of it has no CPU that virtual machines share";
+            self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
+            return Ok(());
+        }
         if vm.state != VmState::Creating {
             let begun = self.store.transition(id, vm.state, VmState::Creating, None)?;
             if begun.placement != vm.placement {

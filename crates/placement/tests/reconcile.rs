@@ -270,3 +270,18 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
     other.store.inner.set_intent(vm.id, Intent::Delete).unwrap();
     assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
 }
+
+#[test]
+fn one_whose_node_has_lost_its_common_cpus_waits_until_there_are_some() {
+    let mut house = house();
+    let placement = house.place(&Request::new("a", 2, 64)).unwrap();
+    let whole = house.host.clone();
+    let node = whole.nodes.iter().find(|n| n.id == placement.cells[0].node).unwrap();
+    house.host.reserved = whole.reserved.iter().chain(node.cpus().iter()).collect();
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(report.problems[0].contains("is not started"), "{report:?}");
+    assert_eq!(house.find("a").unwrap().state, VmState::Reserved);
+    house.host = whole;
+    assert!(house.reconcile());
+    assert_eq!(house.find("a").unwrap().state, VmState::Running);
+}

@@ -160,7 +160,9 @@ impl Sample {
             Some(_) => {}
         }
         match &self.rate {
-            Some(rate) if !(rate.gbps >= 0.0) => Err(format!("{} Gb/s is no rate", rate.gbps)),
+            Some(rate) if rate.gbps.is_nan() || rate.gbps < 0.0 => {
+                Err(format!("{} Gb/s is no rate", rate.gbps))
+            }
             _ => Ok(()),
         }
     }

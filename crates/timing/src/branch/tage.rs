@@ -122,11 +122,11 @@ impl Folded {
     fn push(&mut self, newest: u16, leaving: &Lanes) {
         let mask = ((1u32 << self.bits) - 1) as u16;
         let highest = self.bits - 1;
-        for lane in 0..LANES {
+        for (lane, leaving) in leaving.iter().enumerate() {
             // A shift to the left would lose the highest of sixteen bits: it comes in below instead.
             let value = self.values[lane];
             let turned = (value << 1 | value >> highest) & mask;
-            self.values[lane] = turned ^ newest ^ (self.out[lane] & leaving[lane]);
+            self.values[lane] = turned ^ newest ^ (self.out[lane] & leaving);
         }
     }
 }
