@@ -14,16 +14,8 @@ const LEFT_OUT: [&str; 1] = ["longma-lab"];
 /// The part of the command that runs programs.
 const OF_COMMAND: &str = "crates/cli/src/run";
 /// What of a crate's folder its library is not built of.
-const NOT_BUILT: [&str; 8] = [
-    "tests",
-    "benches",
-    "examples",
-    "proptest-regressions",
-    "machines",
-    "include",
-    "README.md",
-    "clippy.toml",
-];
+const NOT_BUILT: [&str; 7] =
+    ["tests", "benches", "examples", "proptest-regressions", "include", "README.md", "clippy.toml"];
 
 /// The files and versions that decide results.
 pub struct Sources {

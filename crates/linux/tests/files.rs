@@ -293,7 +293,7 @@ fn what_the_host_has_of_a_file_in_memory_is_told() {
     let (range, counts) = (guest.put(&[0; 16]), guest.map(0x4000, 3));
     let told = guest.call(CACHESTAT, &[file, range, counts, 0]);
     if told == error(libc::ENOSYS) {
-        eprintln!("this host's kernel is older than 6.5");
+        eprintln!("left out: this host's kernel is older than 6.5");
         return;
     }
     assert_eq!(told, 0);

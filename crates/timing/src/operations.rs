@@ -67,7 +67,7 @@ pub(crate) struct MicroOperation {
     /// From issue to a dependent operation's issue; of a load, not counted: the memory says.
     pub latency_cycles: u16,
     /// Cycles its unit takes nothing else.
-    pub interval_cycles: u8,
+    pub interval_cycles: u16,
     pub kind: Kind,
     /// Registers read, 0 where there is none.
     pub sources: [u8; 3],
@@ -201,7 +201,7 @@ fn micro_operation(instruction: &Instruction, parameters: &Parameters) -> MicroO
     MicroOperation {
         units,
         latency_cycles: latency_cycles.min(u16::MAX.into()) as u16,
-        interval_cycles: interval_cycles.clamp(1, u8::MAX.into()) as u8,
+        interval_cycles: interval_cycles.clamp(1, u16::MAX.into()) as u16,
         kind: kind_of(op),
         sources: registers.sources,
         address_sources: address_sources(instruction, registers.sources),

@@ -25,7 +25,7 @@ impl Units {
     /// Takes one of `units`, which are not none, for `interval` cycles, at the first cycle at or after `ready` in which one is
     /// free; returns that cycle.
     #[inline]
-    pub fn issue(&mut self, ready: u64, units: u32, interval: u8) -> u64 {
+    pub fn issue(&mut self, ready: u64, units: u32, interval: u16) -> u64 {
         if ready > self.cycle {
             self.begin(ready);
         }
@@ -104,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn in_program_order_it_says_what_the_calendar_says(
-            asked in prop::collection::vec((0u64..4, 1u32..16, prop_oneof![4 => Just(1u8), 1 => 2u8..30]), 1..300),
+            asked in prop::collection::vec((0u64..4, 1u32..16, prop_oneof![4 => Just(1u16), 1 => 2u16..30]), 1..300),
         ) {
             let (mut units, mut calendar) = (Units::new(), Calendar::new(u8::MAX, [u32::MAX; QUEUES]));
             let mut cycle = 0;

@@ -172,7 +172,7 @@ impl InOrder {
     /// An access that issued at `at` found no translation. When everything older is done, an exception brings it, and the access is
     /// fetched again: when it issues.
     #[cold]
-    fn issue_again(&mut self, at: u64, (units, interval): (u32, u8), pc: u64, cycles: u32) -> u64 {
+    fn issue_again(&mut self, at: u64, (units, interval): (u32, u16), pc: u64, cycles: u32) -> u64 {
         let taken = (at + TRAP_CYCLES).max(self.emptied());
         self.front.trap(pc, taken, 0, cycles);
         self.wait_for_fetch();

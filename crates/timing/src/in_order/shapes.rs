@@ -131,7 +131,7 @@ mod tests {
             cycle in 1_000u64..2_000,
             used in 0u64..5,
             late in prop::collection::vec((1usize..79, 900u64..7_000, 0u32..5_000), 0..12),
-            taken in prop::collection::vec((1u32..256, 1u8..40), 0..6),
+            taken in prop::collection::vec((1u32..256, 1u16..40), 0..6),
             later in 1u64..100,
         ) {
             let (mut values, mut units) = ([Value::EARLY; PLACES], Units::new());

@@ -66,6 +66,22 @@ fn an_unpipelined_unit_starts_one_operation_an_interval() {
     assert_about(cycles_of(&repeat(&[op(Op::FdivD, 4, 5, 6)], 100)), 1300, FILL + 13);
 }
 
+/// However long that is: up to 10,000 cycles, as machine files may say.
+#[test]
+fn a_unit_is_taken_for_as_long_as_the_machine_file_says() {
+    for interval in [200, 255, 256, 1000, 10_000] {
+        let slow = format!("integer-divide = {{ latency = \"12 cycles\", interval = \"{interval} cycles\"");
+        let given = "integer-divide = { latency = \"12 cycles\", interval = \"8 cycles\"";
+        let changes = [("instruction_timing = \"la464\"", ""), (given, &*slow)];
+        for kind in [InOrder, OutOfOrder] {
+            let divisions = Program::straight(&repeat(&[op(Op::DivD, 4, 5, 6)], 400), apart);
+            let cycles = divisions.cycles(&mut model(kind, &changes), &mut FixedData::new(4));
+            // Four units, of which the last four operations leave theirs taken.
+            assert_about(cycles, 99 * interval, FILL + 20);
+        }
+    }
+}
+
 #[test]
 fn what_waits_does_not_hold_up_what_is_ready() {
     // A division of 12 cycles and 35 independent additions: the additions fill the cycles.

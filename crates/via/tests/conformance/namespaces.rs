@@ -32,7 +32,7 @@ impl Namespaces {
             Command::new("ip").args(words.split(' ')).output().is_ok_and(|output| output.status.success())
         });
         if !worked {
-            eprintln!("skipped: network namespaces and veth are not permitted here");
+            eprintln!("left out: network namespaces and veth are not permitted here");
         }
         worked.then_some(made)
     }
@@ -57,7 +57,7 @@ impl Namespaces {
             (Ok(left), Ok(right)) => Some([left, right]),
             (Err(error), _) | (_, Err(error)) => {
                 assert!(error.to_string().contains("the provider `udp` needs no privilege"), "{error}");
-                eprintln!("skipped: {error}");
+                eprintln!("left out: {error}");
                 None
             }
         }

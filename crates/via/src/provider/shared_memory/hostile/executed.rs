@@ -116,7 +116,7 @@ fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
     // SAFETY: asks for a number.
     let is_root = unsafe { libc::geteuid() } == 0;
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
-        return eprintln!("skipped: needs root");
+        return eprintln!("left out: needs root");
     };
     assert!(borrows(folder.path(), ""), "what a peer lends of its own is borrowed");
     assert!(

@@ -153,7 +153,7 @@ fn nothing_is_fetched_from_another_users_memory_unless_both_say_so() {
     assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
     assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
     if own != 0 {
-        return eprintln!("the rest is skipped: needs root");
+        return eprintln!("left out: the rest needs root");
     }
     assert_eq!(takes_from(NOBODY, SingleCopy::SameUser), (false, false));
     assert_eq!(takes_from(NOBODY, SingleCopy::BetweenUsers), (true, true));
