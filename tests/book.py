@@ -9,7 +9,7 @@ the blocks of a chapter follow one another in one folder that looks like a clone
     <!-- book: numbers differ: REASON -->       numbers, and the spaces about them, are not compared
     <!-- book: with NAME=WORD NAME=WORD -->     what stands for the names that a reader is to replace
 
-Not a check of what the text says beside the commands. Source: none.
+Not a check of what the text says beside the commands.
 """
 
 import argparse

@@ -12,14 +12,18 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+VISIBLE = r"\bpub(?:\([^)]*\))?\s+"
+KIND = r"(?:const\s+|unsafe\s+|async\s+|extern\s+\"\"\s+)*(?:struct|enum|fn|trait|type|static|union|const|macro_rules!)\s+(\w+)"
 # Visible to others and made of a name: what a module may give to those who import it.
-ITEM = re.compile(r"\bpub(?:\([^)]*\))?\s+(?:const\s+|unsafe\s+|async\s+)*(?:struct|enum|fn|trait|type|static|union|const)\s+(\w+)")
+ITEM = re.compile(VISIBLE + KIND)
+# What the root gives to those below it, who see its private items as well.
+OF_ROOT = re.compile(r"\b" + KIND)
 # The tests of a file may look anywhere.
-TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{.*\Z", re.S)
+TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{")
 # A module in a file of its own that is there for tests only, with all that is below it.
 OF_TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-TEXT = re.compile(r'r(#+)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
+# What may look like code and is none, and single letters, of which one may be a quotation mark. Which begins first, counts.
+ASIDE = re.compile(r"""(?P<comment>//[^\n]*|/\*.*?\*/)|\bb?r(?P<hashes>\#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|'(?:\\[^']+|[^'\\])'""", re.S)
 
 
 class Crate:
@@ -30,10 +34,15 @@ class Crate:
         self.name = folder.name
         manifest = tomllib.loads((folder / "Cargo.toml").read_text())
         tables = [manifest, *manifest.get("target", {}).values()]
-        of = lambda kind: {ours(name) for table in tables for name in table.get(kind, {}) if ours(name)}
+        of = lambda kind: {ours(package(*row)) for table in tables for row in table.get(kind, {}).items()} - {None}
         self.imports = of("dependencies") | of("build-dependencies")
         self.of_tests = of("dev-dependencies")
         self.is_published = manifest["package"].get("publish", True) is not False
+
+
+def package(name, given):
+    """The package that a dependency is of, whatever it is called here."""
+    return given.get("package", name) if isinstance(given, dict) else name
 
 
 def ours(package):
@@ -61,8 +70,10 @@ def order(text):
 
 def code(path):
     """A file without comments, texts and tests."""
-    text = TEXT.sub('""', COMMENT.sub("", path.read_text()))
-    return TESTS.sub("", text)
+    text = ASIDE.sub(lambda found: "" if found["comment"] else '""', path.read_text())
+    while found := TESTS.search(text):
+        text = text[: found.start()] + text[found.end() - 1 + closing(text[found.end() - 1 :]) :]
+    return text
 
 
 def module_of(path, sources):
@@ -71,8 +82,8 @@ def module_of(path, sources):
     return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
 
 
-def leaves(tree):
-    """The paths that a `use` names: those of `a::{b, c::d}` are a::b and a::c::d."""
+def leaves(tree, renamed=False):
+    """The paths that a `use` names: those of `a::{b, c::d}` are a::b and a::c::d; with what they are called here if `renamed`."""
     depth, start, parts = 0, 0, []
     for at, letter in enumerate(tree + ","):
         depth += (letter == "{") - (letter == "}")
@@ -82,28 +93,42 @@ def leaves(tree):
     for part in filter(None, parts):
         head, brace, rest = part.partition("{")
         if brace:
-            yield from (head + leaf for leaf in leaves(rest[: rest.rindex("}")]))
+            yield from (head + leaf for leaf in leaves(rest[: rest.rindex("}")], renamed))
         else:
-            yield re.sub(r"\s+as\s+\w+$", "", part)
+            yield part if renamed else re.sub(r"\s+as\s+\w+$", "", part)
 
 
-def exported(text):
-    """What the root passes on: name to the module it is from; a star is followed by the module's items."""
+def passed_on(text):
+    """What those below the root see of its imports, private ones as well: name to the module it is from, and the modules of stars."""
     names, stars = {}, []
-    for tree in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", text):
-        for leaf in leaves(re.sub(r"\s+", " ", tree)):
-            words = re.sub(r"^(crate|self)::", "", leaf).split("::")
+    for tree in re.findall(r"\buse\s+([^;]+);", text):
+        for leaf in leaves(re.sub(r"\s+", " ", tree), renamed=True):
+            path, _, alias = leaf.partition(" as ")
+            words = re.sub(r"^(crate|self)::", "", path).split("::")
             if words[-1] == "*":
                 stars.append(words[0])
-            elif len(words) > 1:
-                names[words[-1]] = words[0]
+            elif len(words) > 1 or alias:
+                names[alias or words[-1]] = words[0]
     return names, stars
+
+
+def bodies(text):
+    """The root's own items: each name with the text up to where it ends."""
+    for found in OF_ROOT.finditer(text):
+        rest = text[found.end() :]
+        brace, semicolon = rest.find("{"), rest.find(";")
+        is_open = brace >= 0 and not 0 <= semicolon < brace
+        yield found[1], rest[: brace + closing(rest[brace:]) if is_open else semicolon]
 
 
 def in_use(sources):
     """The files that are not there for tests only, each without its tests."""
     files = {path: code(path) for path in sorted(sources.rglob("*.rs"))}
-    of_tests = {(*module_of(path, sources), name) for path, text in files.items() for name in OF_TESTS.findall(text)}
+    of_tests = set()
+    for path, text in files.items():
+        # A module may be there for tests here and in earnest beside it, in another form.
+        in_earnest = set(re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text)))
+        of_tests |= {(*module_of(path, sources), name) for name in OF_TESTS.findall(text) if name not in in_earnest}
 
     def is_of_tests(path):
         parts = module_of(path, sources)
@@ -118,29 +143,43 @@ def modules(crate):
     files = in_use(sources)
     roots = [text for path, text in files.items() if not module_of(path, sources)]
     known = {name for text in roots for name in re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text))}
-    names = {}
-    for text in roots:
-        direct, stars = exported(text)
-        names.update(direct)
-        for star in stars:
-            within = [text for path, text in files.items() if module_of(path, sources)[:1] == [star]]
-            names.update({item: star for text in within for item in ITEM.findall(text)})
+    behind = given_by_root(roots, known, lambda star: [text for path, text in files.items() if module_of(path, sources)[:1] == [star]])
     edges = {name: {} for name in known}
     for path, text in files.items():
         here = module_of(path, sources)
         if not here or here[0] not in known:
             continue
         for target, place in imports(text, here):
-            target = target if target in known else names.get(target)
-            if target in known and target != here[0]:
-                edges[here[0]].setdefault(target, f"{path.relative_to(ROOT)}: {place}")
+            # A star brings all that the root has: what of it is named counts.
+            named = behind.keys() & set(re.findall(r"\w+", text)) if target == "*" else [target]
+            for module in set().union(*({name} if name in known else behind.get(name, ()) for name in named)) - {here[0]}:
+                edges[here[0]].setdefault(module, f"{path.relative_to(crate.folder)}: {place}")
     return edges
+
+
+def given_by_root(roots, known, within):
+    """The modules that stand behind each name of the root: those it is imported from, and those that an item of the root's own uses."""
+    behind = {}
+    for text in roots:
+        names, stars = passed_on(text)
+        for name, module in names.items():
+            behind.setdefault(name, set()).add(module)
+        for star in stars:
+            for item in {item for text in within(star) for item in ITEM.findall(text)}:
+                behind.setdefault(item, set()).add(star)
+    direct = {name: modules & known for name, modules in behind.items()}
+    for text in roots:
+        for name, body in bodies(text):
+            used = set(re.findall(r"\b(\w+)\s*::", body)) & known
+            used |= set().union(*(direct.get(word, set()) for word in re.findall(r"\w+", body)))
+            behind.setdefault(name, set()).update(used)
+    return {name: modules & known for name, modules in behind.items() if modules & known}
 
 
 def imports(text, here):
     """What a file names of its crate's root, directly or by climbing: each with the words that do."""
     flat = re.sub(r"\s+", " ", text)
-    for match in re.finditer(r"\b(crate|(?:super::)*super)::(\{|\w+)", flat):
+    for match in re.finditer(r"\b(crate|(?:super::)*super)::(\{|\*|\w+)", flat):
         climbed = len(here) if match[1] == "crate" else match[1].count("super")
         if climbed < len(here):
             continue

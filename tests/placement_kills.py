@@ -3,7 +3,7 @@
 
 After each kill the dead are started again, and within ten seconds the database, the agent and the hypervisor must agree: every virtual machine
 at rest, nothing found by the audit, every answered request there once, no CPU owned twice. The hypervisor is the fake one with its domains in
-a file, so that they outlive the agent as libvirt's do. Not a test of libvirt, which is `libvirt.py`. Source: none.
+a file, so that they outlive the agent as libvirt's do. Not a test of libvirt, which is `libvirt.py`.
 """
 
 import argparse

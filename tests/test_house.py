@@ -169,7 +169,7 @@ class Modules(unittest.TestCase):
             self.assertEqual(house.circles(house.modules(crate)), [], f"tests/house.py {name} shows where")
 
     def made_up(self, files):
-        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir=house.ROOT / "crates")))
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n')
         for name, text in files.items():
             path = folder / "src" / name
@@ -192,6 +192,48 @@ class Modules(unittest.TestCase):
             }
         )
         self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c", "d"}, "c": {"e"}, "d": set(), "e": {"f"}, "f": set()})
+
+    def test_what_the_root_has_stands_for_the_modules_behind_it(self):
+        edges = self.made_up(
+            {
+                "lib.rs": "mod a; mod b; mod c; mod d; mod e; mod f;\nuse a::A; use b::B as Renamed; fn calls(x: u8) { c::go(); }\nconst C: A = A;",
+                "a.rs": "",
+                "b.rs": "",
+                "c.rs": "use crate::A;",
+                "d.rs": "use super::Renamed; fn f() { crate::calls(1) }",
+                "e.rs": "use super::*; fn f() { calls(2) }",
+                "f.rs": "fn f() { crate::C }",
+            }
+        )
+        self.assertEqual(edges, {"a": set(), "b": set(), "c": {"a"}, "d": {"b", "c"}, "e": {"c"}, "f": {"a"}})
+
+    def test_what_only_looks_like_a_text_or_a_comment_hides_nothing(self):
+        edges = self.made_up(
+            {
+                "lib.rs": "mod a; mod b; mod c; mod d;",
+                "a.rs": 'const T: &str = "/*"; use crate::b::B; const U: &str = "*/ //"; use crate::c::C;',
+                "b.rs": "const Q: char = '\"'; use crate::c::C; const R: char = '\"'; fn f<'a>(x: &'a str) {}",
+                "c.rs": "#[cfg(test)]\nmod tests {\n    fn f() { g(\"}\") }\n}\nuse crate::d::D;",
+                "d.rs": 'const T: &str = r#"" use crate::a::A; "#;',
+            }
+        )
+        self.assertEqual(edges, {"a": {"b", "c"}, "b": {"c"}, "c": {"d"}, "d": set()})
+
+    def test_a_module_that_tests_have_in_another_form_is_one_all_the_same(self):
+        edges = self.made_up(
+            {
+                "lib.rs": "mod a; mod b;",
+                "a.rs": '#[cfg(test)]\n#[path = "a/fake.rs"]\nmod real;\n#[cfg(not(test))]\nmod real;',
+                "a/real.rs": "use crate::b::B;",
+                "b.rs": "",
+            }
+        )
+        self.assertEqual(edges, {"a": {"b"}, "b": set()})
+
+    def test_a_dependency_under_another_name_is_seen(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n[dependencies]\ny = { package = "longma-z" }\nserde = "1"\n')
+        self.assertEqual(house.Crate(folder).imports, {"z"})
 
     def test_what_is_there_for_tests_only_may_look_anywhere(self):
         edges = self.made_up(

@@ -6,13 +6,16 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use toml::{Table, Value};
 
 /// The crates whose dependencies decide results: what experiments run, and what the command runs programs with.
 const ROOTS: [&str; 2] = ["longma-workloads", "longma-node"];
 /// Ours that decide none: the lab only asks.
 const LEFT_OUT: [&str; 1] = ["longma-lab"];
-/// The part of the command that runs programs.
-const OF_COMMAND: &str = "crates/cli/src/run";
+/// What decides beside them: how crates are built, how a setting becomes a word of a command, and the part of the command that runs
+/// programs, with whom it asks how it was called.
+const BESIDE: [&str; 4] =
+    ["Cargo.toml", "crates/lab/src/setting.rs", "crates/cli/src/run", "crates/cli/src/binfmt/invoked.rs"];
 /// What of a crate's folder its library is not built of.
 const NOT_BUILT: [&str; 7] =
     ["tests", "benches", "examples", "proptest-regressions", "include", "README.md", "clippy.toml"];
@@ -32,7 +35,8 @@ impl Sources {
     /// Those of the repository at `root`.
     pub fn of(root: &Path) -> Self {
         let lock = root.join("Cargo.lock");
-        let packages = packages(&fs::read_to_string(&lock).unwrap_or_default());
+        let packages = packages(&read(&lock));
+        let shared = read(&root.join("Cargo.toml"));
         let (mut ours, mut others) = (BTreeSet::new(), BTreeSet::new());
         let mut next: Vec<String> = ROOTS.map(String::from).to_vec();
         let mut seen = BTreeSet::from(LEFT_OUT.map(String::from));
@@ -47,22 +51,20 @@ impl Sources {
                     others.insert(format!("{name} {origin}"));
                 } else {
                     let folder = Path::new("crates").join(name.trim_start_matches("longma-"));
-                    let built_of = built_of(
-                        &fs::read_to_string(root.join(&folder).join("Cargo.toml")).unwrap_or_default(),
-                    );
+                    let built_of = built_of(&read(&root.join(&folder).join("Cargo.toml")), &shared);
                     dependencies.retain(|dependency| built_of.contains(dependency));
                     ours.insert(folder);
                 }
                 next.extend(dependencies);
             }
         }
-        ours.insert(OF_COMMAND.into());
+        ours.extend(BESIDE.map(PathBuf::from));
         let mut files = Vec::new();
-        for folder in &ours {
-            collect(root, folder, &mut files);
+        for path in &ours {
+            if root.join(path).is_dir() { collect(root, path, &mut files) } else { files.push(path.clone()) }
         }
         files.sort();
-        let watched = ours.iter().map(|folder| root.join(folder)).chain([lock]).collect();
+        let watched = ours.iter().map(|path| root.join(path)).chain([lock]).collect();
         Self { root: root.into(), files, others, watched }
     }
 
@@ -87,39 +89,42 @@ struct Package {
     dependencies: Vec<String>,
 }
 
+/// A file of Cargo's; empty if there is none, or none that can be read.
+fn read(path: &Path) -> Table {
+    fs::read_to_string(path).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
 /// The packages of a lock file by name.
-fn packages(lock: &str) -> BTreeMap<String, Vec<Package>> {
+fn packages(lock: &Table) -> BTreeMap<String, Vec<Package>> {
     let mut packages: BTreeMap<String, Vec<Package>> = BTreeMap::new();
-    for block in lock.split("[[package]]").skip(1) {
-        let value = |key: &str| {
-            let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
-            line.map(|text| text.trim_matches('"').to_string())
-        };
-        let Some(name) = value("name") else { continue };
-        let origin = value("source")
-            .map(|_| [value("version"), value("checksum")].map(Option::unwrap_or_default).join(" "));
-        let listed = block.split_once("dependencies = [").and_then(|(_, rest)| rest.split_once(']'));
-        let dependencies = listed.map_or("", |(listed, _)| listed).split('"').skip(1).step_by(2);
+    for package in lock.get("package").and_then(Value::as_array).into_iter().flatten() {
+        let word = |key: &str| package.get(key).and_then(Value::as_str).unwrap_or_default();
+        let origin = package.get("source").map(|_| format!("{} {}", word("version"), word("checksum")));
+        let dependencies = package.get("dependencies").and_then(Value::as_array).into_iter().flatten();
         // A dependency is a name, with a version where there are several.
-        let dependencies =
-            dependencies.filter_map(|words| words.split(' ').next()).map(String::from).collect();
-        packages.entry(name).or_default().push(Package { origin, dependencies });
+        let names = dependencies.filter_map(|words| words.as_str()?.split(' ').next());
+        let dependencies = names.map(String::from).collect();
+        packages.entry(word("name").into()).or_default().push(Package { origin, dependencies });
     }
     packages
 }
 
-/// The dependencies that a manifest names, but for those of tests.
-fn built_of(manifest: &str) -> BTreeSet<String> {
-    let mut counts = false;
-    let mut names = BTreeSet::new();
-    for line in manifest.lines() {
-        if let Some(section) = line.strip_prefix('[') {
-            counts = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
-        } else if counts && let Some(name) = line.split(['.', ' ', '=']).next() {
-            names.insert(name.into());
-        }
-    }
-    names
+/// The packages that a manifest needs, but for those of tests. What it takes from the workspace may be called otherwise there.
+fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
+    let shared = shared.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
+    let tables = targets.filter_map(|(_, target)| target.as_table()).chain([manifest]);
+    let kinds = tables.flat_map(|table| ["dependencies", "build-dependencies"].map(|kind| table.get(kind)));
+    let named = |given: &Value| given.get("package").and_then(Value::as_str).map(String::from);
+    kinds
+        .flatten()
+        .filter_map(Value::as_table)
+        .flatten()
+        .map(|(name, given)| {
+            let there = given.get("workspace").and_then(|_| shared?.get(name));
+            named(given).or_else(|| named(there?)).unwrap_or_else(|| name.clone())
+        })
+        .collect()
 }
 
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {

@@ -40,9 +40,9 @@ pub struct FetchOptions {
 }
 
 impl Default for FetchOptions {
-    /// 64 bytes: the instruction caches of most machine files.
+    /// As where a machine file says nothing.
     fn default() -> Self {
-        Self { hit_cycles: parts::LEVEL1_CYCLES, line_bytes: 64 }
+        Self { hit_cycles: parts::LEVEL1_CYCLES, line_bytes: parts::LINE_BYTES }
     }
 }
 

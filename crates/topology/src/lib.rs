@@ -7,6 +7,7 @@ mod bounded;
 mod builtin;
 mod check;
 mod cpu_list;
+mod cycles;
 mod discover;
 mod draw;
 mod layout;

@@ -4,7 +4,7 @@
 use crate::builtin::BUILTIN;
 use crate::check::check_parts;
 use crate::layout::Layout;
-use crate::parts::MachineFile;
+use crate::parts::{LINE_BYTES, MachineFile};
 use crate::problem::Report;
 use crate::read::{Problems, read_text};
 use std::ops::Deref;
@@ -73,6 +73,11 @@ pub fn check(file: &str, text: &str) -> Checked {
 }
 
 impl Machine {
+    /// Bytes of the longest line of its caches; [`LINE_BYTES`] if it has none.
+    pub fn line_bytes(&self) -> u64 {
+        self.file.caches.values().map(|cache| cache.line.bytes()).max().unwrap_or(LINE_BYTES)
+    }
+
     /// Reads a machine from a text.
     ///
     /// # Errors

@@ -209,11 +209,7 @@ impl Latency {
     pub fn ps(self, clock: Frequency) -> u64 {
         match self {
             Latency::Time(time) => time.ps(),
-            Latency::Cycles(cycles) => {
-                let hz = u128::from(clock.hz().max(1));
-                let ps = (u128::from(cycles.count()) * 1_000_000_000_000 + hz / 2) / hz;
-                u64::try_from(ps).unwrap_or(u64::MAX)
-            }
+            Latency::Cycles(cycles) => clock.ps_of_cycles(cycles.count()),
         }
     }
 
@@ -223,14 +219,6 @@ impl Latency {
             Latency::Cycles(cycles) => cycles.count(),
             Latency::Time(time) => clock.cycles_in_ps(time.ps()),
         }
-    }
-}
-
-impl Frequency {
-    /// Cycles that begin in so many picoseconds: the one place where a time becomes cycles.
-    pub fn cycles_in_ps(self, ps: u64) -> u64 {
-        let cycles = (u128::from(ps) * u128::from(self.hz())).div_ceil(1_000_000_000_000);
-        u64::try_from(cycles).unwrap_or(u64::MAX)
     }
 }
 

@@ -140,8 +140,8 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
     let found = placed.iter().find_map(|placed| {
         let ethernet = ethernet(&placed.device)?;
         let gbps = ethernet.rate?.bits_per_second() as f64 * 1e-9;
-        let mtu = ethernet.mtu.map_or(1500, |mtu| mtu.bytes());
-        Some(Nic { name: placed.name.clone(), gbps, mtu, socket: socket(&placed.on) })
+        let socket = socket(&placed.on);
+        Some(Nic { name: placed.name.clone(), gbps, mtu: ethernet.mtu_bytes(), socket })
     });
     found.ok_or_else(|| {
         format!("{} has no Ethernet device with a rate: add one to the machine file", machine.name)

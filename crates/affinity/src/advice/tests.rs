@@ -1,3 +1,5 @@
+//! Advice on recorded and made-up hosts: what is chosen, and why.
+
 use super::*;
 use crate::analysis::median;
 use crate::places::of_machine;

@@ -1,3 +1,5 @@
+//! The daemon on a made-up host: what it moves, what it leaves, and what it puts back.
+
 use super::*;
 use crate::fake::FakeHost;
 use crate::host::Host;

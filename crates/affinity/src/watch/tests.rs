@@ -1,3 +1,5 @@
+//! What is seen of flows, interrupts and threads in recorded files of the kernel.
+
 use super::*;
 use crate::fake::FakeHost;
 

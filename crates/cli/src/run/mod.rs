@@ -116,9 +116,9 @@ pub struct Arguments {
     #[arg(long)]
     quiet: bool,
 
-    /// Where pages go: first-touch, bind:NODES, interleave:NODES or preferred:NODE.
-    #[arg(long, value_name = "POLICY", default_value = "first-touch")]
-    numa: String,
+    /// Where pages go: first-touch (if nothing is said), bind:NODES, interleave:NODES or preferred:NODE.
+    #[arg(long, value_name = "POLICY")]
+    numa: Option<String>,
 
     /// The cores that the program may use, as 0,2-3.
     #[arg(long, value_name = "CORES")]
@@ -384,7 +384,7 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
         ("--wire", !arguments.wire.is_empty() && !attends_devices && !is_restart),
-        ("--numa", arguments.numa != "first-touch"),
+        ("--numa", arguments.numa.is_some()),
     ];
     match refused.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(Failure::own(

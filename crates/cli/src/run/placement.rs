@@ -8,11 +8,12 @@ use super::failure::Failure;
 
 const REMEDY: &str = "write first-touch, bind:NODES, interleave:NODES or preferred:NODE, with nodes as 0,2-3";
 
-/// The policy that `--numa` names.
+/// The policy that `--numa` names, or the usual one.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn policy(text: &str) -> Result<Policy, Failure> {
+pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
+    let Some(text) = text else { return Ok(Policy::default()) };
     let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
     match (name, nodes) {
         ("first-touch", "") => Ok(Policy::FirstTouch),
@@ -55,10 +56,13 @@ mod tests {
 
     #[test]
     fn policies_are_read_as_numactl_users_write_them() {
-        assert_eq!(policy("first-touch"), Ok(Policy::FirstTouch));
-        assert_eq!(policy("bind:1"), Ok(Policy::Bind(vec![1])));
-        assert_eq!(policy("interleave:4,0-2"), Ok(Policy::Interleave(vec![0, 1, 2, 4])));
-        assert_eq!(policy("preferred:3"), Ok(Policy::Preferred(3)));
+        assert_eq!(
+            [policy(None), policy(Some("first-touch"))],
+            [Ok(Policy::FirstTouch), Ok(Policy::FirstTouch)]
+        );
+        assert_eq!(policy(Some("bind:1")), Ok(Policy::Bind(vec![1])));
+        assert_eq!(policy(Some("interleave:4,0-2")), Ok(Policy::Interleave(vec![0, 1, 2, 4])));
+        assert_eq!(policy(Some("preferred:3")), Ok(Policy::Preferred(3)));
     }
 
     #[test]
@@ -66,7 +70,7 @@ mod tests {
         for wrong in
             ["", "bind", "bind:", "bind:x", "bind:3-1", "preferred:0,1", "first-touch:0", "bind:99999999"]
         {
-            assert!(policy(wrong).is_err(), "{wrong}");
+            assert!(policy(Some(wrong)).is_err(), "{wrong}");
         }
     }
 }

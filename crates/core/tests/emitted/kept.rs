@@ -15,7 +15,7 @@ impl Kept {
     /// The texts in folder `name` beside the tests.
     pub fn new(name: &str) -> Self {
         let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
-        let renews = std::env::var_os("LONGMA_UPDATE").is_some();
+        let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it != "0");
         if renews {
             fs::create_dir_all(&folder).expect("the folder of texts");
         }
@@ -51,6 +51,17 @@ impl Kept {
             "{}\n\nIf that is as it should be, LONGMA_UPDATE=1 renews the files.",
             wrong.join("\n")
         );
+    }
+}
+
+/// Beside the texts' `folders` there are only the tests themselves.
+pub fn nothing_else_is_kept(folders: &[&str]) {
+    let here: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted"].iter().collect();
+    for entry in fs::read_dir(here).expect("the folder of the tests") {
+        let path = entry.expect("an entry of the folder").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_known = if path.is_dir() { folders.contains(&&*name) } else { name.ends_with(".rs") };
+        assert!(is_known, "{} is nobody's", path.display());
     }
 }
 

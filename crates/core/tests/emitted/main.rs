@@ -9,7 +9,7 @@ mod kept;
 mod sequences;
 mod text;
 
-use kept::Kept;
+use kept::{Kept, nothing_else_is_kept};
 
 #[test]
 fn the_host_code_of_every_instruction_is_what_its_file_says() {
@@ -28,4 +28,9 @@ fn the_host_code_of_common_sequences_is_what_their_files_say() {
         kept.is(name, &text);
     }
     kept.finish();
+}
+
+#[test]
+fn no_text_is_nobodys() {
+    nothing_else_is_kept(&["instructions", "sequences"]);
 }

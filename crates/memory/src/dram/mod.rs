@@ -44,8 +44,7 @@ impl Controllers {
     /// If there is no such host, if it has no memory, or more banks than can be modelled.
     pub fn new(machine: &Machine, host: usize) -> Result<Self, BuildError> {
         let host = host_of(machine, host)?;
-        let line = machine.caches.iter().map(|c| c.1.line.bytes()).max().unwrap_or(64);
-        let line = u32::try_from(line).unwrap_or(64);
+        let line = u32::try_from(machine.line_bytes()).unwrap_or(u32::MAX);
         let mut controllers = Vec::new();
         for (number, node) in host.nodes.iter().enumerate() {
             let core = node.cores.first().or(Some(&0)).and_then(|c| host.cores.get(*c));

@@ -121,10 +121,7 @@ impl Timing {
         // SDRAM transfers once a clock, all that came after it twice.
         let memory_hz = if memory.technology == Technology::Sdram { transfers } else { transfers / 2 };
         let ps = |cycles: Option<Cycles>, otherwise: u64| {
-            cycles.map_or(otherwise, |c| {
-                let ps = u128::from(c.count()) * 1_000_000_000_000 / u128::from(memory_hz.max(1));
-                u64::try_from(ps).unwrap_or(u64::MAX).min(MAX_PS)
-            })
+            cycles.map_or(otherwise, |c| Frequency::new(memory_hz).ps_of_cycles(c.count()).min(MAX_PS))
         };
         let width = memory.width.map_or(standard.width_bits, |w| w.bits());
         let peak = (transfers.saturating_mul(width) / 8).max(1);

@@ -413,9 +413,9 @@ impl<'a> Build<'a> {
         let node = (0..count).map(|v| self.node_of(v) as u32).collect();
         let routes = Routes::new(self.graph, count, passes, node, self.host.nodes.len());
         let mut interconnect = Interconnect { places: self.places, channels: self.channels, routes };
-        let line = self.machine.caches.iter().map(|c| c.1.line.bytes()).max().unwrap_or(64);
         let distances = self.machine.hosts[self.host.of].distances.as_ref();
-        let ends = NodeEnds { host: self.host, controller_nodes: &self.controller_nodes, line: line as u32 };
+        let line = self.machine.line_bytes() as u32;
+        let ends = NodeEnds { host: self.host, controller_nodes: &self.controller_nodes, line };
         ends.set_distances(distances, &mut interconnect);
         Ok(interconnect)
     }

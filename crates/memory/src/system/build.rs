@@ -21,7 +21,9 @@ use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
 use longma_sim::{Clock, Duration, Resource};
-use longma_topology::parts::{Cache, CacheKind, Coherence, Inclusion, LEVEL1_CYCLES, TlbRefill, WritePolicy};
+use longma_topology::parts::{
+    Cache, CacheKind, Coherence, Inclusion, LEVEL1_CYCLES, LINE_BYTES, TlbRefill, WritePolicy,
+};
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
 
@@ -114,7 +116,7 @@ impl<'a> Plan<'a> {
         let system = machine.hosts[host.of].os.as_ref().and_then(|os| os.page_size);
         let page_bytes = core.page_size.or(system).map_or(PAGE_BYTES, |size| size.bytes());
         let lines: Vec<u64> = host.caches.iter().map(|c| machine.caches[&c.cache].line.bytes()).collect();
-        let line = lines.first().copied().unwrap_or(64);
+        let line = lines.first().copied().unwrap_or(LINE_BYTES);
         if lines.iter().any(|other| *other != line) || !line.is_power_of_two() {
             let what = format!("host `{}` has caches with lines of {lines:?} bytes", host.name);
             return Err(impossible(what, "give all caches of a host the same line, a power of two"));

@@ -32,6 +32,7 @@ use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
 use contention::Contention;
 use domain::Domain;
 use longma_sim::{Duration, Time};
+use longma_topology::units::Frequency;
 use path::Path;
 use private::Private;
 use report::Messages;
@@ -199,13 +200,12 @@ impl MemorySystem {
         self.path.interconnect.idle_ps(from, to, bytes)
     }
 
-    /// How many cycles of core `core` something takes, rounded up.
+    /// How many cycles of core `core` something takes.
     ///
     /// # Panics
     /// If the host has no such core.
     pub fn cycles_of(&self, core: usize, duration: Duration) -> u64 {
-        let hz = u128::from(self.cores[core].clock.hz());
-        (u128::from(duration.ps()) * hz).div_ceil(1_000_000_000_000) as u64
+        Frequency::new(self.cores[core].clock.hz()).cycles_in_ps(duration.ps())
     }
 
     /// The physical page of a virtual one, for a device near NUMA node `node`; a page that is touched for the first time gets one.

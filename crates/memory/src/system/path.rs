@@ -9,6 +9,7 @@ use crate::dram::Controllers;
 use crate::interconnect::{Interconnect, Place};
 use crate::placement::AddressSpaces;
 use longma_sim::{Clock, Time};
+use longma_topology::units::Frequency;
 
 /// How much of memory is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +23,6 @@ pub enum Detail {
 /// Bytes of a request, a probe or an answer without data: a HyperTransport command packet with its address (HyperTransport I/O Link
 /// Specification 3.10, section 3.2).
 pub(super) const REQUEST_BYTES: u32 = 8;
-
-const PS_PER_SECOND: u64 = 1_000_000_000_000;
-/// What is added before rounding down to whole cycles, as a part of [`PS_PER_SECOND`].
-const ALMOST_A_CYCLE: u64 = 990_000_000_000;
 
 /// Fixed parts of one core's way to its shared cache, picoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,20 +64,13 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle at which something is over that began at cycle `at`, which is `start`, and ended at `end`. Whole cycles, upwards;
-    /// but a hundredth of a cycle is taken for rounding, so that latencies stated in cycles come out as stated.
+    /// The cycle at which something is over that began at cycle `at`, which is `start`, and ended at `end`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
             return at;
         }
-        let (taken, hz) = (end.saturating_sub(start), clock.hz());
-        // Nearly always 64 bits do, which cost the host much less.
-        if let Some(product) = taken.checked_mul(hz).and_then(|product| product.checked_add(ALMOST_A_CYCLE)) {
-            return at + product / PS_PER_SECOND;
-        }
-        let product = u128::from(taken) * u128::from(hz) + u128::from(ALMOST_A_CYCLE);
-        at + (product / u128::from(PS_PER_SECOND)) as u64
+        at + Frequency::new(clock.hz()).cycles_in_ps(end.saturating_sub(start))
     }
 
     #[inline]

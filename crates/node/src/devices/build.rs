@@ -331,8 +331,7 @@ impl<'a> Builder<'a> {
         let part = |file| Part { name: name.clone(), model, seat, attachment, line, file, way };
         self.add_registers(name.clone(), mac::MAP.bytes, part)?;
         if let Some(end) = wire {
-            let mtu = ethernet.mtu.map_or(1500, |mtu| mtu.bytes());
-            self.wires.push(Wire::new(number, end, spec.rate, mtu, propagation));
+            self.wires.push(Wire::new(number, end, spec.rate, ethernet.mtu_bytes(), propagation));
         }
         Ok(())
     }

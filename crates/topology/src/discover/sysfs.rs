@@ -3,7 +3,7 @@
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 
 use crate::cpu_list::{MAX_CPU, format_cpu_list, parse_cpu_list};
-use crate::parts::{CacheKind, Isa};
+use crate::parts::{CacheKind, Isa, LINE_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -238,7 +238,7 @@ impl Sysfs {
                 };
             let bytes = digits.parse::<u64>().ok()?.checked_mul(scale)?;
             let number = |name: &str| file(name).and_then(|t| t.parse::<u64>().ok());
-            let line = number("coherency_line_size").filter(|l| l.is_power_of_two()).unwrap_or(64);
+            let line = number("coherency_line_size").filter(|l| l.is_power_of_two()).unwrap_or(LINE_BYTES);
             // 0 ways, and ways that do not divide the size, come from hypervisors: then as if fully associative.
             let ways = number("ways_of_associativity").filter(|w| *w > 0 && *w <= u64::from(u32::MAX));
             let ways = ways.filter(|w| bytes % line.saturating_mul(*w) == 0).map(|w| w as u32);

@@ -144,8 +144,7 @@ fn cite_measured(source: &mut Cited) {
 
 /// The nearest whole number of cycles, at least one.
 fn cycles(ps: u64, hz: u64) -> u64 {
-    let cycles = (u128::from(ps) * u128::from(hz) + 500_000_000_000) / 1_000_000_000_000;
-    (cycles as u64).max(1)
+    Frequency::new(hz).nearest_cycles(ps).max(1)
 }
 
 /// A rate rounded to three digits after the point of its MB/s, which is more than it is good for.

@@ -9,6 +9,9 @@ use crate::units::{Bandwidth, Latency, Size};
 /// Optimization Reference Manual, table 2-4).
 pub const LEVEL1_CYCLES: u64 = 4;
 
+/// Bytes of a line where nothing says it: what most cores of today have (the same manual, the same table).
+pub const LINE_BYTES: u64 = 64;
+
 choice! {
     /// What a cache holds.
     pub enum CacheKind = "a kind of cache" {

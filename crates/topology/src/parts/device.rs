@@ -67,6 +67,13 @@ part! {
     }
 }
 
+impl Ethernet {
+    /// Largest IP packet, bytes; where the file does not say it, that of Ethernet (IEEE 802.3, clause 3.2.7).
+    pub fn mtu_bytes(&self) -> u64 {
+        self.mtu.map_or(1500, |mtu| mtu.bytes())
+    }
+}
+
 part! {
     /// A Myrinet NIC (LANai).
     pub struct Myrinet = "myrinet" {

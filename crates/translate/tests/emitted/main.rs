@@ -16,7 +16,7 @@ mod x86_sequences;
 
 use std::collections::BTreeMap;
 
-use kept::Kept;
+use kept::{Kept, nothing_else_is_kept};
 
 #[test]
 fn the_code_of_every_aarch64_instruction_is_what_its_file_says() {
@@ -31,6 +31,11 @@ fn the_code_of_every_x86_instruction_is_what_its_file_says() {
 #[test]
 fn the_code_of_every_mips_instruction_is_what_its_file_says() {
     compare("mips", mips::texts(), mips::sequences());
+}
+
+#[test]
+fn no_text_is_nobodys() {
+    nothing_else_is_kept(&["arm", "mips", "x86"]);
 }
 
 fn compare(folder: &str, groups: BTreeMap<&str, String>, sequences: String) {

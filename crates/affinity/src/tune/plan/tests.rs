@@ -1,3 +1,5 @@
+//! Plans over random flows and machines: never worse than before, and never what was excluded.
+
 use super::super::model::{Link, Queue, Thread};
 use super::*;
 use crate::fake::topology;

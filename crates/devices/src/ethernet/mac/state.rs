@@ -43,19 +43,18 @@ pub struct MacSpec {
 
 impl MacSpec {
     /// The MAC that `part` describes, at a port of `port_bytes` a cycle of `clock`, attached as `attachment` says. What the part leaves out
-    /// is taken as for a Gigabit MAC: packets of 1500 bytes, 10^9 bits a second, a FIFO of 16 KiB, bursts of 128 bytes, no delay.
+    /// is taken as for a Gigabit MAC: packets of [`Ethernet::mtu_bytes`], 10^9 bits a second, a FIFO of 16 KiB, bursts of 128 bytes, no delay.
     pub fn from_part(part: &Ethernet, port_bytes: u32, clock: Frequency, attachment: &Attachment) -> Self {
-        let packet = part.mtu.map_or(1500, |mtu| mtu.bytes());
+        let packet = part.mtu_bytes();
         let rate = part.rate.map_or(1_000_000_000, |rate| rate.bits_per_second());
         let burst = part.dma_burst.map_or(128, |burst| burst.bytes()).clamp(16, 4096);
         let cycles = burst.div_ceil(port_bytes.max(1).into());
-        let interval = u128::from(cycles) * 1_000_000_000_000 / u128::from(clock.hz().max(1));
         Self {
             rate,
             max_frame: packet.saturating_add(AROUND_PACKET).clamp(64, MOST_FRAME) as u32,
             rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
             burst_bytes: burst as u32,
-            burst_interval: Duration::from_ps(interval as u64),
+            burst_interval: Duration::from_ps(clock.ps_of_cycles(cycles)),
             // A Gigabit MAC fetches one at a time; at 84 bytes a frame faster ones could not keep up so (estimate: 8).
             descriptor_batch: if rate > 1_000_000_000 { 8 } else { 1 },
             register_read: attachment.register_read,
