@@ -130,11 +130,12 @@ pub fn audit(
     host: &Host,
 ) -> Result<Vec<Finding>, AuditError> {
     let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let database = store.identity()?;
     let mut found = Vec::new();
     for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
         let Some(placement) = &vm.placement else { continue };
         let domain = domain_name(vm.id);
-        match hypervisor.inspect(&domain)? {
+        match hypervisor.inspect(&domain)?.filter(|actual| !actual.is_of_other_than(&database)) {
             Some(actual) if actual.running => {
                 found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), &actual));
             }
@@ -145,7 +146,8 @@ pub fn audit(
             }
         }
     }
-    for (domain, vm) in hypervisor.list()? {
+    for listed in hypervisor.list()? {
+        let (vm, domain) = (listed.vm_in(&database), listed.name);
         if vm.is_some_and(|id| !vms.iter().any(|vm| vm.id == id)) {
             let (intended, actual) = ("no domain".to_string(), "a domain".to_string());
             found.push(Finding { vm, domain, what: What::Orphan, intended, actual });

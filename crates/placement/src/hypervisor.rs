@@ -31,8 +31,10 @@ pub enum HypervisorError {
 pub struct Domain {
     /// Its name on the host: [`domain_name`].
     pub name: String,
-    /// The virtual machine that it is; the hypervisor keeps it with the domain.
+    /// The virtual machine that it is; the hypervisor keeps it with the domain, ...
     pub vm: VmId,
+    /// ... and the database that gave it this number: others may give the same.
+    pub database: String,
     /// What was asked for.
     pub request: Request,
     /// Its virtual nodes and their memory.
@@ -55,6 +57,9 @@ pub struct Pins {
 pub struct Actual {
     /// The virtual machine that it says it is; none for a domain of others.
     pub vm: Option<VmId>,
+    /// The database that it says its virtual machine is of; none for one of others, or that was made before databases had identities.
+    #[serde(default)]
+    pub database: Option<String>,
     /// Whether it runs.
     pub running: bool,
     /// Where its threads run.
@@ -65,6 +70,31 @@ pub struct Actual {
     pub memory_mib: BTreeMap<u32, u64>,
 }
 
+impl Actual {
+    /// Whether it says that it is of another database than this one.
+    pub fn is_of_other_than(&self, database: &str) -> bool {
+        self.database.as_deref().is_some_and(|own| own != database)
+    }
+}
+
+/// A domain in a hypervisor's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// The virtual machine that it says it is; none for a domain of others.
+    pub vm: Option<VmId>,
+    /// The database that it says its virtual machine is of, as in [`Actual`].
+    pub database: Option<String>,
+}
+
+impl Listed {
+    /// The virtual machine of this database that it says it is.
+    pub fn vm_in(&self, database: &str) -> Option<VmId> {
+        self.vm.filter(|_| self.database.as_deref().is_none_or(|own| own == database))
+    }
+}
+
 /// The name of a virtual machine's domain.
 pub fn domain_name(vm: VmId) -> String {
     format!("longma-{vm}")
@@ -72,11 +102,11 @@ pub fn domain_name(vm: VmId) -> String {
 
 /// One host's hypervisor. Every call may be made again: what is so already is no error.
 pub trait Hypervisor: Send {
-    /// Names of all domains, running or not, and the virtual machines that they say they are.
+    /// All domains, running or not, and the virtual machines that they say they are.
     ///
     /// # Errors
     /// If it cannot be reached.
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError>;
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError>;
 
     /// A domain as it is; none if there is none of this name.
     ///
@@ -96,7 +126,7 @@ pub trait Hypervisor: Send {
     /// Makes a domain that does not run, or replaces one that does not run.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If it cannot be reached or refuses, as where somebody else or another database has a domain of this name.
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError>;
 
     /// Starts a domain.

@@ -265,6 +265,12 @@ pub enum StoreError {
 
 /// What a store does. Every call that changes something has it durable when it returns.
 pub trait Store: Send + Sync {
+    /// What tells this database from all others, in letters and digits: drawn when it is made, the same ever after. Domains name it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn identity(&self) -> Result<String, StoreError>;
+
     /// Adds a host, or describes it anew.
     ///
     /// # Errors

@@ -271,6 +271,51 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
     assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
 }
 
+/// Two databases both begin with number 1.
+#[test]
+fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
+    let (mut first, mut second) = (house(), house());
+    second.hypervisor = first.hypervisor.clone();
+    first.place(&Request::new("theirs", 2, 64)).unwrap();
+    assert!(first.reconcile());
+    let domain = domain_name(first.find("theirs").unwrap().id);
+    let before = first.hypervisor.domains();
+    second.place(&Request { cpu: CpuPolicy::None, ..Request::new("mine", 1, 128) }).unwrap();
+    assert_eq!(domain_name(second.find("mine").unwrap().id), domain);
+    let report = reconcile(&*second.store, &mut second.hypervisor, &second.host).unwrap();
+    assert_eq!(report.foreign, [domain.clone()]);
+    assert!(report.problems[0].contains("another database"), "{report:?}");
+    let vm = second.find("mine").unwrap();
+    assert!(vm.state == VmState::Failed && vm.problem.unwrap().contains("another database"));
+    // Neither an audit nor a stop nor a deletion here has to do with it.
+    assert_eq!(audit(&*second.store, &mut second.hypervisor, &second.host).unwrap(), []);
+    for intent in [Intent::Stop, Intent::Delete] {
+        second.store.inner.set_intent(vm.id, intent).unwrap();
+        assert!(second.reconcile());
+    }
+    assert!(second.find("mine").is_none());
+    assert_eq!(first.hypervisor.domains(), before);
+    assert!(first.agree());
+}
+
+/// As if it ran when its database was given its identity.
+#[test]
+fn a_domain_that_names_no_database_is_kept_as_ever() {
+    let mut house = house();
+    house.place(&Request::new("a", 1, 64)).unwrap();
+    assert!(house.reconcile());
+    let domain = domain_name(house.find("a").unwrap().id);
+    house.hypervisor.tamper(&domain, |d| {
+        d.database = None;
+        d.bound = vec![7];
+        true
+    });
+    assert!(house.reconcile() && house.agree());
+    house.store.inner.set_intent(house.find("a").unwrap().id, Intent::Delete).unwrap();
+    assert!(house.reconcile());
+    assert!(house.hypervisor.domains().is_empty());
+}
+
 #[test]
 fn one_whose_node_has_lost_its_common_cpus_waits_until_there_are_some() {
     let mut house = house();

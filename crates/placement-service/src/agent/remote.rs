@@ -72,6 +72,11 @@ impl Office for Remote {
 }
 
 impl Store for RemoteStore {
+    fn identity(&self) -> Result<String> {
+        let path = format!("{}/database", self.path);
+        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+    }
+
     fn vms(&self, _query: &VmQuery) -> Result<Vec<Vm>> {
         let path = format!("{}/vms", self.path);
         self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))

@@ -106,6 +106,7 @@ fn described() -> OpenApiRouter<Arc<Desk>> {
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
         .routes(routes!(agent::made))
+        .routes(routes!(agent::database))
         .routes(routes!(agent::change))
 }
 

@@ -118,6 +118,7 @@ fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Ele
     let placement = &domain.placement;
     let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
+    let vm = vm.with("database", &domain.database);
     let mut elements = vec![Element::new("name").holding(&domain.name)];
     // Beside the name: libvirt's schema is checked by a library that wants these two together.
     elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
@@ -211,10 +212,19 @@ pub(super) fn write(
     }
 }
 
+/// What Longma keeps with a domain.
+fn kept(xml: &Element) -> Option<&Element> {
+    xml.at(&["metadata", "longma:vm"]).filter(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
+}
+
 /// The virtual machine that a domain says it is.
 pub(super) fn vm_of(xml: &Element) -> Option<VmId> {
-    let kept = xml.at(&["metadata", "longma:vm"])?;
-    (kept.get("xmlns:longma") == Some(NAMESPACE)).then(|| kept.get("id")?.parse().ok())?
+    kept(xml)?.get("id")?.parse().ok()
+}
+
+/// The database that a domain says its virtual machine is of.
+pub(super) fn database_of(xml: &Element) -> Option<String> {
+    kept(xml)?.get("database").map(str::to_string)
 }
 
 fn list(text: &str) -> Result<CpuSet, String> {
@@ -242,6 +252,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     let bound = xml.at(&["numatune", "memory"]).and_then(|m| m.get("nodeset")).map(list).transpose()?;
     Ok(Actual {
         vm: vm_of(xml),
+        database: database_of(xml),
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
@@ -281,7 +292,8 @@ mod tests {
         let placement = scheduler.decide_on(&request, "h", &[2, 3]).unwrap();
         let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
         let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
-        Domain { name: "longma-7".into(), vm: 7, request, placement, pins }
+        let (name, database) = ("longma-7".into(), "da7a".into());
+        Domain { name, vm: 7, database, request, placement, pins }
     }
 
     fn exclusive(vcpus: u32, virtual_nodes: u32) -> Request {
@@ -299,6 +311,7 @@ mod tests {
         assert_eq!(xml.get("type"), Some("qemu"));
         let actual = actual(&xml).unwrap();
         assert_eq!((actual.vm, actual.running), (Some(7), false));
+        assert_eq!(actual.database.as_deref(), Some("da7a"));
         assert_eq!(actual.pins, domain.pins);
         assert_eq!(actual.bound, domain.placement.bound);
         assert_eq!(cell_bytes(&xml), [4096 << 20]);

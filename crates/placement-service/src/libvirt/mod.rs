@@ -10,7 +10,7 @@ mod virsh;
 
 pub use look::{Look, look};
 
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError};
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed};
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_placement::{CpuSet, Hypervisor};
@@ -96,16 +96,19 @@ fn never(_: &Fault) -> bool {
 }
 
 impl Hypervisor for Libvirt {
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
         let mut all = Vec::new();
         for name in text.lines().filter(|l| !l.is_empty()) {
+            let mut listed = Listed { name: name.into(), ..Listed::default() };
             // A domain is ours if its name and what is kept with it both say so.
-            let vm = match name.strip_prefix("longma-").and_then(|n| n.parse::<VmId>().ok()) {
-                Some(id) => self.xml(name)?.and_then(|xml| domain::vm_of(&xml)).filter(|vm| *vm == id),
-                None => None,
-            };
-            all.push((name.to_string(), vm));
+            if let Some(id) = name.strip_prefix("longma-").and_then(|n| n.parse::<VmId>().ok())
+                && let Some(xml) = self.xml(name)?
+                && domain::vm_of(&xml) == Some(id)
+            {
+                (listed.vm, listed.database) = (Some(id), domain::database_of(&xml));
+            }
+            all.push(listed);
         }
         Ok(all)
     }
@@ -135,6 +138,9 @@ impl Hypervisor for Libvirt {
         let uuid = match self.xml(&wanted.name)? {
             Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
                 return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
+            }
+            Some(xml) if domain::database_of(&xml).is_some_and(|other| other != wanted.database) => {
+                return Err(refused("another database has a domain of this name: undefine it there".into()));
             }
             found => found.and_then(|xml| Some(xml.child("uuid")?.text.clone())),
         };
