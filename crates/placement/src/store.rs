@@ -255,6 +255,9 @@ pub enum StoreError {
     /// There is no room where the database is; nothing was done.
     #[error("the database is full: {0}")]
     Full(String),
+    /// It cannot be reached now. Nothing was done, unless the connection was lost in the middle of a commit.
+    #[error("the database cannot be reached: {0}")]
+    Away(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
