@@ -9,6 +9,8 @@ use crate::request::Request;
 use crate::store::VmId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Why a hypervisor did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +26,29 @@ pub enum HypervisorError {
         /// Its reason.
         why: String,
     },
+}
+
+/// When whoever drives a hypervisor is to have ended: a call that lasts longer is given up. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Ending(Arc<OnceLock<Instant>>);
+
+impl Ending {
+    /// All is to have ended after so long. Who says it first counts.
+    pub fn begin(&self, within: Duration) {
+        // Without a clock that goes so far it is over at once.
+        let now = Instant::now();
+        let _ = self.0.set(now.checked_add(within).unwrap_or(now));
+    }
+
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|until| Instant::now() >= *until)
+    }
 }
 
 /// A domain to be made.
@@ -102,6 +127,12 @@ pub fn domain_name(vm: VmId) -> String {
 
 /// One host's hypervisor. Every call may be made again: what is so already is no error.
 pub trait Hypervisor: Send {
+    /// Gives up what lasts beyond this ending, and refuses what is asked after it as [`HypervisorError::Away`]. One whose calls cannot last
+    /// need not heed it.
+    fn heed(&mut self, ending: &Ending) {
+        let _ = ending;
+    }
+
     /// All domains, running or not, and the virtual machines that they say they are.
     ///
     /// # Errors

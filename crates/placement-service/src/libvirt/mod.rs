@@ -10,7 +10,7 @@ mod virsh;
 
 pub use look::{Look, look};
 
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed};
+use longma_placement::hypervisor::{Actual, Domain, Ending, HypervisorError, Listed};
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_placement::{CpuSet, Hypervisor};
@@ -96,6 +96,10 @@ fn never(_: &Fault) -> bool {
 }
 
 impl Hypervisor for Libvirt {
+    fn heed(&mut self, ending: &Ending) {
+        self.virsh.heed(ending);
+    }
+
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
         let mut all = Vec::new();
