@@ -74,10 +74,13 @@ pub enum ServeError {
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
     let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
-    let opened = match &options.database {
-        Some(url) => SqlStore::connect(url),
-        None => SqlStore::open_file(&home.database()),
+    // Held longer than the store.
+    let file = match &options.database {
+        Some(_) => None,
+        None => Some(home.hold_database().map_err(|e| wrong(&e))?),
     };
+    let url = options.database.as_deref().unwrap_or_default();
+    let opened = file.as_ref().map_or_else(|| SqlStore::connect(url), |file| SqlStore::open_file(&file.path));
     // Held to the end: the last to close PostgreSQL's connections must not be a task.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
