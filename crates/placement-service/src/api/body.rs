@@ -62,7 +62,7 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, 
 }
 
 /// The path of a key that an object has twice. The library keeps the last one where it does not know the fields: in a value, in a map.
-fn key_given_twice(bytes: &[u8]) -> Option<String> {
+pub fn key_given_twice(bytes: &[u8]) -> Option<String> {
     let mut text = serde_json::Deserializer::from_slice(bytes);
     let error = serde_path_to_error::deserialize::<_, KeysOnce>(&mut text).err()?;
     // What is no JSON at all is told by whoever reads it.
@@ -119,7 +119,11 @@ impl<'de> Visitor<'de> for KeysOnce {
         let mut keys = HashSet::new();
         while let Some(key) = all.next_key::<String>()? {
             // It fails at the value, so that the key is part of the error's path.
-            if keys.insert(key) { drop(all.next_value::<Self>()?) } else { drop(all.next_value::<Refused>()?) }
+            if keys.insert(key) {
+                all.next_value::<Self>()?;
+            } else {
+                all.next_value::<Refused>()?;
+            }
         }
         Ok(self)
     }
@@ -217,7 +221,10 @@ mod tests {
         let deep = br#"{"groups": [{"group": "a"}, {"group": "a", "level": "host", "group": "b"}]}"#;
         assert_eq!(twice(deep).as_deref(), Some("groups[1].group"));
         // The same key by another spelling.
-        assert_eq!(twice(br#"{"boot": {"disk": {"path": "/a", "p\u0061th": "/b"}}}"#).as_deref(), Some("boot.disk.path"));
+        assert_eq!(
+            twice(br#"{"boot": {"disk": {"path": "/a", "p\u0061th": "/b"}}}"#).as_deref(),
+            Some("boot.disk.path")
+        );
         assert_eq!(twice(br#"{"a": {"b": 1}, "b": {"a": [1, 2.5, -3, null, true, "x"]}}"#), None);
         let report = br#"{"vm_cpus": {"1": 0.5, "1": 9.0}}"#;
         let problem = parse::<crate::wire::AgentReport>(report).unwrap_err().0;

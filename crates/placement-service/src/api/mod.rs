@@ -22,6 +22,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+pub use body::key_given_twice;
 use body::{Body, parse};
 use document::finished;
 use serde::de::DeserializeOwned;
