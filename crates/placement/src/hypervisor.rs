@@ -145,6 +145,20 @@ pub trait Hypervisor: Send {
     /// If it cannot be reached.
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
 
+    /// All domains, and as they are those that say they are virtual machines: what [`Hypervisor::list`] and [`Hypervisor::inspect`] say, by fewer
+    /// calls where a call takes long.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
+        let mut all = Vec::new();
+        for listed in self.list()? {
+            let actual = if listed.vm.is_some() { self.inspect(&listed.name)? } else { None };
+            all.push((listed, actual));
+        }
+        Ok(all)
+    }
+
     /// CPU time that a running domain's virtual CPUs have used, in seconds; none if the hypervisor does not say.
     ///
     /// # Errors

@@ -4,9 +4,10 @@
 use crate::audit::{self, AuditError, What, differences, intended_pins};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,10 @@ struct Agent<'a> {
     host: &'a Host,
     /// The store's identity.
     database: String,
+    /// All domains at the beginning: one by one they would be asked for again and again.
+    seen: BTreeMap<String, (Listed, Option<Actual>)>,
+    /// Domains that were changed since; these are asked for anew.
+    touched: BTreeSet<String>,
     report: Report,
 }
 
@@ -105,7 +110,9 @@ impl<'a> Agent<'a> {
         host: &'a Host,
     ) -> Result<Self, AuditError> {
         let database = store.identity()?;
-        Ok(Self { store, hypervisor, host, database, report: Report::default() })
+        let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
+        let touched = BTreeSet::new();
+        Ok(Self { store, hypervisor, host, database, seen, touched, report: Report::default() })
     }
 }
 
@@ -115,7 +122,8 @@ impl Agent<'_> {
     }
 
     fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
-        for listed in self.hypervisor.list()? {
+        let all: Vec<Listed> = self.seen.values().map(|found| found.0.clone()).collect();
+        for listed in all {
             let (ours, domain) = (listed.vm_in(&self.database), listed.name);
             match ours {
                 None if listed.vm.is_none() => self.report.foreign.push(domain),
@@ -141,10 +149,24 @@ impl Agent<'_> {
         self.report.foreign.push(domain);
     }
 
-    /// A domain as it is; none if there is none of this name but another database's.
+    /// A virtual machine's domain as it is, whatever its database.
+    fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
+        let found = match self.touched.contains(domain) {
+            true => self.hypervisor.inspect(domain)?,
+            false => self.seen.get(domain).and_then(|found| found.1.clone()),
+        };
+        Ok(found.filter(|actual| actual.vm.is_some()))
+    }
+
+    /// A domain as it is; none if there is none of this name but somebody else's or another database's.
     fn inspect(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
-        let found = self.hypervisor.inspect(domain)?;
+        let found = self.inspect_any(domain)?;
         Ok(found.filter(|actual| !actual.is_of_other_than(&self.database)))
+    }
+
+    /// A domain is about to be changed.
+    fn touch(&mut self, domain: &str) {
+        self.touched.insert(domain.into());
     }
 
     /// Whether it was done; a refusal is noted, anything else ends the run.
@@ -163,6 +185,7 @@ impl Agent<'_> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
+        self.touch(domain);
         self.hypervisor.stop(domain)?;
         self.hypervisor.undefine(domain)
     }
@@ -171,6 +194,7 @@ impl Agent<'_> {
         if self.inspect(domain)?.is_none() {
             return Ok(());
         }
+        self.touch(domain);
         self.hypervisor.stop(domain)
     }
 
@@ -217,6 +241,7 @@ impl Agent<'_> {
         if found.is_empty() {
             return Ok(());
         }
+        self.touch(&domain);
         for finding in &found {
             match finding.what {
                 What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, &pins.vcpus[vcpu as usize])?,
@@ -251,12 +276,12 @@ impl Agent<'_> {
         if own.is_empty() {
             return Ok(None);
         }
-        for listed in self.hypervisor.list()? {
-            if listed.vm.is_none() || listed.vm_in(&self.database) == Some(id) {
+        let domains: BTreeSet<String> = self.seen.keys().chain(&self.touched).cloned().collect();
+        for domain in domains {
+            let Some(actual) = self.inspect_any(&domain)?.filter(|a| a.running) else { continue };
+            if actual.vm == Some(id) && !actual.is_of_other_than(&self.database) {
                 continue;
             }
-            let domain = listed.name;
-            let Some(actual) = self.hypervisor.inspect(&domain)?.filter(|a| a.running) else { continue };
             if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
                 return Ok(Some(format!("{domain} still runs there")));
             }
@@ -324,7 +349,8 @@ impl Agent<'_> {
         if !running {
             let (request, pins) = (vm.request.clone(), self.pins(placement)?);
             let placement = placement.clone();
-            let (name, database) = (name.clone(), self.database.clone());
+            self.touch(&name);
+            let (name, database) = (name, self.database.clone());
             self.hypervisor.define(&Domain { name, vm: vm.id, database, request, placement, pins })?;
             self.hypervisor.start(&domain_name(vm.id))?;
         }

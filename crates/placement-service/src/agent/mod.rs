@@ -221,7 +221,9 @@ impl Agent {
             }
             round.described = Instant::now();
         }
-        if round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
+        // Somebody waits for what was carried out: it is told before the next look.
+        let has_done = !round.report.done.is_empty();
+        if !has_done && round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
             let _heard = self.heard(&round.host.name);
             self.look(&mut round);
         }
@@ -230,7 +232,7 @@ impl Agent {
             round.counters = Some(now);
         }
         round.report.generation = round.generation;
-        round.report.wait_ms = WAIT.as_millis() as u64;
+        round.report.wait_ms = if has_done { 0 } else { WAIT.as_millis() as u64 };
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
         let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
@@ -243,7 +245,10 @@ impl Agent {
                 let done = self.carry_out(&round.host, order);
                 round.report.done.push(done);
             }
-            self.look(&mut round);
+            match round.report.done.is_empty() {
+                true => self.look(&mut round),
+                false => round.looked = None,
+            }
         }
         *kept = Some(round);
         Ok(())

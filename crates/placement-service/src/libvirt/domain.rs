@@ -11,7 +11,6 @@ use longma_placement::hypervisor::{Actual, Domain, Pins};
 use longma_placement::placement::Placement;
 use longma_placement::request::{Boot, MemoryPolicy};
 use longma_placement::store::VmId;
-use std::collections::BTreeMap;
 
 /// The namespace of what Longma keeps with a domain.
 const NAMESPACE: &str = "urn:longma:placement";
@@ -212,6 +211,13 @@ pub(super) fn write(
     }
 }
 
+/// The domains that libvirt printed one after another; what is none is left out. Each ends with a line of its own, and what is inside is
+/// indented.
+pub(super) fn each(text: &str) -> Vec<Element> {
+    const END: &str = "</domain>\n";
+    text.split_inclusive(END).filter_map(|one| tree::parse(one.trim()).ok()).collect()
+}
+
 /// What Longma keeps with a domain.
 fn kept(xml: &Element) -> Option<&Element> {
     xml.at(&["metadata", "longma:vm"]).filter(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
@@ -256,7 +262,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
-        memory_mib: BTreeMap::new(),
+        ..Actual::default()
     })
 }
 
@@ -315,6 +321,21 @@ mod tests {
         assert_eq!(actual.pins, domain.pins);
         assert_eq!(actual.bound, domain.placement.bound);
         assert_eq!(cell_bytes(&xml), [4096 << 20]);
+    }
+
+    #[test]
+    fn domains_that_are_printed_together_are_told_apart() {
+        let one = |id: u32| {
+            format!(
+                "<domain type='kvm'>\n  <name>longma-{id}</name>\n  <title>&lt;/domain&gt;</title>\n</domain>\n\n"
+            )
+        };
+        let names = |text: &str| -> Vec<String> {
+            each(text).iter().map(|xml| xml.child("name").unwrap().text.clone()).collect()
+        };
+        assert_eq!(names(&(one(1) + &one(2))), ["longma-1", "longma-2"]);
+        assert_eq!(names(&format!("{}<domain>\n<name>\n{}", one(1), one(3))), ["longma-1"]);
+        assert_eq!(names(""), Vec::<String>::new());
     }
 
     #[test]
