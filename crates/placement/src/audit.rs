@@ -85,7 +85,7 @@ pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual
         found.push(Finding { vm: Some(vm), domain: domain_name(vm), what, intended, actual });
     };
     for (at, cpus) in pins.vcpus.iter().enumerate() {
-        let now = actual.pins.vcpus.get(at);
+        let now = actual.strayed.get(&(at as u32)).or(actual.pins.vcpus.get(at));
         if now != Some(cpus) {
             note(
                 What::VcpuPin(at as u32),

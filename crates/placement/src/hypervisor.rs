@@ -87,8 +87,11 @@ pub struct Actual {
     pub database: Option<String>,
     /// Whether it runs.
     pub running: bool,
-    /// Where its threads run.
+    /// Where its threads run, as the hypervisor says.
     pub pins: Pins,
+    /// Where the kernel lets threads of virtual CPUs run, of those that are elsewhere than the hypervisor says: somebody moved them behind its back.
+    #[serde(default)]
+    pub strayed: BTreeMap<u32, CpuSet>,
     /// Nodes that its memory may come from.
     pub bound: Vec<u32>,
     /// Memory that it has, in MiB by node; empty when it does not run.

@@ -235,6 +235,8 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         d.bound = vec![7];
         true
     });
+    // Its thread was moved past the hypervisor.
+    house.hypervisor.tamper(&a, |d| d.strayed.insert(2, "5".parse().unwrap()).is_none());
     house.hypervisor.tamper(&b, |d| {
         d.running = false;
         true
@@ -245,7 +247,7 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         .into_iter()
         .map(|f| f.what)
         .collect();
-    assert_eq!(kinds, [What::VcpuPin(0), What::Bound, What::NotRunning, What::NotRunning]);
+    assert_eq!(kinds, [What::VcpuPin(0), What::VcpuPin(2), What::Bound, What::NotRunning, What::NotRunning]);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert_eq!(report.foreign, ["my-own"]);
     assert!(house.agree());
@@ -283,7 +285,7 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
     second.place(&Request { cpu: CpuPolicy::None, ..Request::new("mine", 1, 128) }).unwrap();
     assert_eq!(domain_name(second.find("mine").unwrap().id), domain);
     let report = reconcile(&*second.store, &mut second.hypervisor, &second.host).unwrap();
-    assert_eq!(report.foreign, [domain.clone()]);
+    assert_eq!(report.foreign, std::slice::from_ref(&domain));
     assert!(report.problems[0].contains("another database"), "{report:?}");
     let vm = second.find("mine").unwrap();
     assert!(vm.state == VmState::Failed && vm.problem.unwrap().contains("another database"));

@@ -15,6 +15,7 @@ use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_placement::{CpuSet, Hypervisor};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use virsh::{Fault, Virsh};
 
@@ -153,6 +154,7 @@ fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
         let cells = domain::cell_bytes(xml);
         // What cannot be seen (libvirt on another machine, no rights) is not compared.
         actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
+        actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
     }
     Ok(actual)
 }

@@ -87,7 +87,9 @@ impl From<postgres::Error> for Failure {
                 };
                 Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
             }
-            None => Failure { kind: if is_away(&error) { Kind::Away } else { Kind::Other }, text: told(&error) },
+            None => {
+                Failure { kind: if is_away(&error) { Kind::Away } else { Kind::Other }, text: told(&error) }
+            }
         }
     }
 }
