@@ -81,8 +81,13 @@ class House:
 
     def start(self):
         words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
-        log = (self.folder / "service.log").open("a")
-        self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log)
+        log, tools = (self.folder / "service.log").open("a"), self.folder / "tools"
+        # What it asks libvirt is written down.
+        tools.mkdir(exist_ok=True)
+        (tools / "virsh").write_text(f'#!/bin/sh\necho "$*" >> {self.folder}/calls\nexec {shutil.which("virsh")} "$@"\n')
+        (tools / "virsh").chmod(0o755)
+        path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log, env=path)
         until("the service answers", lambda: self.says("list"))
 
     def kill(self):
@@ -134,13 +139,17 @@ def pid_of(domain):
     return int(pathlib.Path(f"/run/libvirt/qemu/{domain}.pid").read_text())
 
 
+def tasks(pid):
+    """Numbers and names of the threads of a process."""
+    return [(int(task.name), (task / "comm").read_text().strip()) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+
 def allowed(pid, wanted):
     """The CPUs that each thread of a process may run on, of those whose name fits."""
     found = {}
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        name = (task / "comm").read_text().strip()
+    for task, name in tasks(pid):
         if wanted(name):
-            status = (task / "status").read_text()
+            status = pathlib.Path(f"/proc/{pid}/task/{task}/status").read_text()
             found[name] = cpus(status.split("Cpus_allowed_list:")[1].split()[0])
     return found
 
@@ -225,6 +234,28 @@ def those_of_others_are_left_alone(house):
     must(seen == ["somebody-elses"], f"{seen}")
 
 
+def those_of_another_database_are_left_alone(house):
+    before = {name: (pid_of(name), virsh("vcpupin", name)) for name in ("longma-1", "longma-2")}
+    words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
+    log, state = (house.folder / "other.log").open("a"), house.folder / "other"
+    other = subprocess.Popen([house.longma, *words, state], stdout=log, stderr=log)
+
+    def says(*words, check=True):
+        return run(house.longma, "placement", *words, "--state", state, timeout=300, check=check)
+
+    try:
+        until("it sees them", lambda: {"longma-1", "longma-2"} <= set(json.loads(says("hosts", "--json"))[0]["foreign"]))
+        says("request", "first", "--vcpus", "1", "--memory", "64MiB", "--patience", "60", check=False)
+        failed = until("its number is taken", lambda: json.loads(says("show", "first", "--json"))["problem"])
+        must("another database" in failed, failed)
+        says("delete", "first", "--patience", "60")
+    finally:
+        other.kill()
+        other.wait()
+    now = {name: (pid_of(name), virsh("vcpupin", name)) for name in before}
+    must(now == before, f"{before} became {now}")
+
+
 def watch_says_where_all_run(house):
     looks = json.loads(run(house.longma, "placement", "watch", "--json"))
     must({look["domain"] for look in looks} == {"longma-1", "longma-2", "somebody-elses"}, f"{looks}")
@@ -240,11 +271,32 @@ def a_template_is_taken_and_filled_in(house):
     must("<title>a &amp; b</title>" in xml and ">7</vcpu>" not in xml and "<name>longma-3</name>" in xml, xml)
 
 
+def a_look_is_a_few_calls_whatever_their_number(house):
+    calls = house.folder / "calls"
+    time.sleep(5)
+    calls.write_text("")
+    until("it looks", lambda: calls.read_text())
+    time.sleep(10)
+    made = calls.read_text().splitlines()
+    must(len(made) <= 4, f"{len(made)} calls for three virtual machines: {made}")
+
+
 def freed_cpus_are_shared_again(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     house.says("delete", "own", "--patience", "120")
     until("live re-pinned", lambda: all(own <= at for at in vcpu_threads(pid_of("longma-2")).values()))
     must("running" in virsh("domstate", "longma-2"), "it did not run on")
+
+
+def a_thread_that_was_moved_past_libvirt_comes_back(house):
+    said, pid = cpus(virsh("vcpupin", "longma-2").split()[-1]), pid_of("longma-2")
+    must(len(said) > 1, f"it has nothing but {said} to be moved to")
+    for task, name in tasks(pid):
+        if name.startswith("CPU "):
+            os.sched_setaffinity(task, {min(said)})
+    must(all(at == {min(said)} for at in vcpu_threads(pid).values()), "it could not be moved")
+    must(cpus(virsh("vcpupin", "longma-2").split()[-1]) == said, "libvirt noticed it")
+    until("back where it was", lambda: all(at == said for at in vcpu_threads(pid).values()), 40)
 
 
 def nothing_is_left_over(house):
@@ -265,9 +317,12 @@ STEPS = (
     what_is_changed_by_hand_is_put_right,
     a_killed_service_leaves_everything_running,
     those_of_others_are_left_alone,
+    those_of_another_database_are_left_alone,
     watch_says_where_all_run,
     a_template_is_taken_and_filled_in,
+    a_look_is_a_few_calls_whatever_their_number,
     freed_cpus_are_shared_again,
+    a_thread_that_was_moved_past_libvirt_comes_back,
     nothing_is_left_over,
 )
 

@@ -57,7 +57,7 @@ class House:
     def __init__(self, longma, folder):
         self.longma, self.folder, self.port = longma, folder, free_port()
         self.log = (folder / "log").open("a")
-        self.token = None
+        self.token, self.headers = None, {}
         self.service = self.start_service()
         self.token = json.loads((folder / "state" / "client.json").read_text())["token"]
         made = self.ask("POST", "/v1/tokens", {"name": "agent", "role": "agent", "scope": "h1"})[1]
@@ -86,7 +86,7 @@ class House:
         try:
             connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             answer = connection.getresponse()
-            said = answer.read()
+            said, self.headers = answer.read(), {name.lower(): value for name, value in answer.getheaders()}
             return answer.status, json.loads(said) if said.startswith((b"{", b"[")) else said
         finally:
             connection.close()

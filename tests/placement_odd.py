@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Tests `longma placement` under what seldom happens to a machine: its clock jumps by hours, forwards and backwards, and its disk is full.
+"""Tests `longma placement` under what seldom happens to a machine: its clock jumps by hours, forwards and backwards, and its disk is full; its
+libvirt does not answer, its database is locked by somebody else or has two names.
 
 Clocks are libfaketime's, for the service and the agent only, and the monotonic one is left alone, as a real step of the clock leaves it. The
-full disk is a small tmpfs, which needs root. What the machine cannot do is left out with a line. Source: libfaketime's README; tmpfs(5).
+full disk is a small tmpfs, which needs root. The libvirt that hangs is a script in the place of virsh. What the machine cannot do is left out with a line. Source: libfaketime's README; tmpfs(5).
 """
 
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -176,12 +179,150 @@ def full(longma):
     print(f"odd: a full disk: {len(answered)} answered, {len(refused)} refused whole, all of them made afterwards, {time.monotonic() - began:.0f} s")
 
 
+# It says what there is, and is silent about each domain. What it starts itself holds its output open.
+HANGS = """#!/bin/sh
+case "$*" in *version*|*list*) exit 0;; esac
+echo $$ >> {folder}/called
+sleep 1000
+true
+"""
+
+
+def hangs(longma):
+    """Ten machines wait on a libvirt that hangs: a service, and an agent of its own, end when they are told to, and nothing of them is left."""
+    with tempfile.TemporaryDirectory(prefix="longma-hangs-") as folder:
+        folder = pathlib.Path(folder)
+        (folder / "virsh").write_text(HANGS.format(folder=folder))
+        (folder / "virsh").chmod(0o755)
+        path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+        log, called = (folder / "log").open("a"), folder / "called"
+
+        def begin(*words):
+            called.unlink(missing_ok=True)
+            return subprocess.Popen(
+                [longma, "placement", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=path, cwd=folder
+            )
+
+        def say(*words):
+            done = subprocess.run([longma, "placement", *words, "--state", folder / "state"], capture_output=True, text=True, timeout=60)
+            return done.stdout if done.returncode == 0 else None
+
+        def end(process):
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(timeout=60)
+            must(code == 0, f"it ended with {code}")
+            took = time.monotonic() - began
+            must(took <= 10, f"it ended after {took:.0f} s")
+            left = [group for group in map(int, called.read_text().split()) if is_there(group)]
+            must(not left, f"{left}: what it called is still there")
+            return took
+
+        host = ["--virtualization", "software", "--name", "h1"]
+        serve = ["serve", "--listen", "127.0.0.1:0", "--state", "state", "--overcommit", "10000"]
+        service = begin(*serve, "--all-in-one", *host)
+        agent, took = None, []
+        try:
+            until("the host is there", lambda: "h1" in (say("hosts") or ""), 30)
+            for number in range(10):
+                say("request", f"v{number}", "--vcpus", "1", "--memory", "16MiB", "--patience", "0")
+            must(len(json.loads(say("list", "--json"))) == 10, "ten wait")
+            until("libvirt is called", called.exists, 30)
+            took.append(end(service))
+            service = begin(*serve)
+            until("the service answers", lambda: say("list") is not None, 30)
+            (folder / "token").write_text(say("token", "add", "agent", "--role", "agent", "--host", "h1"))
+            access = json.loads((folder / "state" / "client.json").read_text())
+            agent = begin("agent", "--server", access["url"], "--token-file", "token", *host)
+            until("libvirt is called again", called.exists, 60)
+            took.append(end(agent))
+        finally:
+            for process in filter(None, (agent, service)):
+                process.kill()
+                process.wait(timeout=30)
+            for group in map(int, called.read_text().split() if called.exists() else []):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
+    print(f"odd: a libvirt that hangs: the service ended within {took[0]:.0f} s, an agent within {took[1]:.0f} s")
+
+
+def is_there(group):
+    """Whether a process of a group lives."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
+
+
+def locked(longma):
+    """Somebody else locks the database: what would change it is refused with the time to ask again, reading goes on, and all does after it."""
+    with tempfile.TemporaryDirectory(prefix="longma-locked-") as folder:
+        folder = pathlib.Path(folder)
+        house = House(longma, folder)
+        try:
+            must(request(house, "before")[0] == 201, "the first request")
+            other = sqlite3.connect(folder / "state" / "placement.db", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            status, said = request(house, "during", "k")
+            must(status == 503 and said["title"] == "busy", f"a locked database is answered with {status}: {said}")
+            must(house.headers.get("retry-after", "").isdigit(), f"{house.headers}: when to ask again")
+            must(house.ask("GET", "/v1/vms/before")[0] == 200, "reading goes on")
+            other.execute("ROLLBACK")
+            other.close()
+            until("it is made", lambda: request(house, "during", "k")[0] == 201, 15)
+            until("both run", lambda: runs(house, "before") and runs(house, "during"), 30)
+        finally:
+            house.end()
+    print("odd: a locked database: refused with the time to ask again, made afterwards")
+
+
+def two_names(longma):
+    """A second service is not let at the same database by whatever name."""
+    with tempfile.TemporaryDirectory(prefix="longma-names-") as folder:
+        folder = pathlib.Path(folder)
+        house = House(longma, folder)
+        state = folder / "state"
+
+        def refused(home, why):
+            words = [longma, "placement", "serve", "--listen", "127.0.0.1:0", "--state", home]
+            try:
+                done = subprocess.run(words, capture_output=True, text=True, timeout=20, cwd=folder)
+            except subprocess.TimeoutExpired:
+                raise Wrong(f"a second service runs as {home}") from None
+            must(done.returncode != 0 and why in done.stderr, f"{home}: {done.returncode}: {done.stderr}")
+
+        try:
+            (folder / "linked").symlink_to(state)
+            for home in ("state", "linked", "linked/../state"):
+                refused(home, "another service runs with this folder")
+            for name, make in (("soft", os.symlink), ("hard", os.link)):
+                (folder / name).mkdir()
+                make(state / "placement.db", folder / name / "placement.db")
+                refused(name, "another service runs with this database")
+            must(request(house, "after")[0] == 201, "the first one goes on")
+            # After a crash the log lies under the first name only.
+            house.service.kill()
+            house.service.wait(timeout=30)
+            refused("hard", "hard links")
+            (folder / "hard" / "placement.db").unlink()
+            house.service = house.start_service()
+            until("it is the only name again", lambda: runs(house, "after"), 30)
+        finally:
+            house.end()
+    print("odd: one database by five names: one service")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--longma", type=pathlib.Path, required=True, help="the command")
     longma = parser.parse_args().longma.resolve()
     # Whatever stops this stops the processes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    hangs(longma)
+    locked(longma)
+    two_names(longma)
     full(longma)
     library = faketime()
     if library is None:

@@ -23,6 +23,9 @@ LOOK = """JSON.stringify({
   own: document.querySelectorAll(".cpus i.own").length, shared: document.querySelectorAll(".cpus i.shared").length,
   vms: [...document.querySelectorAll(".vm")].map((vm) => vm.textContent), said: document.getElementById("said").textContent,
   asks: !document.getElementById("key").hidden, status: [...document.querySelectorAll(".host .status.bad")].map((s) => s.textContent),
+  table: Object.fromEntries(["hosts", "tenants", "tokens"].map((kind) => [kind, [...document.querySelectorAll(`#table-${kind} tr`)].slice(1).map(
+    (row) => [...row.children].map((cell) => cell.textContent))])), sees_tokens: !document.getElementById("access").hidden,
+  bad: [...document.querySelectorAll("td.bad")].map((cell) => cell.textContent), text: document.body.innerText,
   events: document.getElementById("events").children.length, hash: location.hash, wide: document.documentElement.scrollWidth > innerWidth,
   outside: performance.getEntriesByType("resource").map((e) => e.name).filter((n) => !n.startsWith(location.origin)) })"""
 
@@ -80,7 +83,20 @@ class Browser:
         raise AssertionError(f"{what}: not within {seconds} s: {seen}")
 
     def picture(self, path):
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        taken = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1})
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+
+def look_at_tables(seen):
+    """Hosts with their state and when they were heard, tenants with what they have of what they may, tokens without their secrets."""
+    hosts, tenants, tokens = (seen["table"][kind] for kind in ("hosts", "tenants", "tokens"))
+    assert [row[:2] for row in hosts] == [["h-1", "up"], ["h-2", "up"]] and all(row[2].endswith("s ago") for row in hosts), hosts
+    assert sum(int(row[3]) for row in hosts) == 2, hosts
+    assert tenants == [["default", "2 of 2", "10", "12 GiB of 100 GiB"], ["other", "0", "0 of 8", "0 MiB"]], tenants
+    assert seen["bad"] == ["2 of 2"], f"{seen['bad']}: only what is full is marked"
+    assert seen["sees_tokens"] and [row[:3] for row in tokens] == [[name, role, "all"] for name, role in
+        (("admin", "admin"), ("local-admin", "admin"), ("operator", "operator"))], tokens
 
 
 def check(browser, longma, folder, screenshot):
@@ -96,18 +112,29 @@ def check(browser, longma, folder, screenshot):
     access = json.loads((state / "client.json").read_text())
     says("request", "web", "--vcpus", "4", "--memory", "8GiB")
     says("request", "db", "--vcpus", "6", "--memory", "4GiB", "--cpu", "exclusive")
+    says("quota", "default", "--vms", "2", "--memory", "100GiB")
+    says("quota", "other", "--vcpus", "8")
+    tokens = {role: says("token", "add", role, "--role", role).strip() for role in ("operator", "admin")}
     for width in (1200, 390):
         browser.open(f"{access['url']}/#token={access['token']}", width)
         seen = browser.until("all is drawn", lambda s: s["hosts"] == 2 and len(s["vms"]) == 2)
         assert (seen["nodes"], seen["own"], seen["shared"]) == (16, 6, 4), seen
         assert sorted(seen["vms"]) == ["db", "web"] and not seen["asks"], seen
+        look_at_tables(seen)
+        assert not any(token in seen["text"] for token in tokens.values()), "a token is shown"
         assert not seen["wide"], f"at {width} pixels something is cut off"
         assert seen["hash"] == "" and seen["outside"] == [], seen
         if screenshot:
             time.sleep(1)
             browser.picture(screenshot.with_name(f"{screenshot.stem}-{width}{screenshot.suffix}"))
     says("drain", "h-2")
-    browser.until("the drained host", lambda s: s["status"] == ["draining"])
+    seen = browser.until("the drained host", lambda s: s["status"] == ["draining"])
+    assert ["h-2", "draining"] in [row[:2] for row in seen["table"]["hosts"]] and "draining" in seen["bad"], seen
+    browser.open(f"{access['url']}/#token={tokens['operator']}", 390)
+    seen = browser.until("an operator sees no tokens", lambda s: s["hosts"] == 2 and not s["sees_tokens"] and s["table"]["tenants"])
+    assert not seen["asks"] and seen["table"]["tokens"] == [["none", "", "", ""]], seen
+    browser.open(f"{access['url']}/#token={access['token']}", 1200)
+    browser.until("an admin does", lambda s: s["sees_tokens"])
     says("delete", "web")
     seen = browser.until("what is deleted is gone", lambda s: s["vms"] == ["db"])
     browser.until("events", lambda s: s["events"] > 0)

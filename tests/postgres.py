@@ -106,6 +106,18 @@ class Service:
         self.process.send_signal(how)
         self.process.wait(timeout=90)
 
+    def http(self, method, path, body=None, key=None):
+        """Status, headers and body of an answer of the API."""
+        access = json.loads((self.state / "client.json").read_text())
+        headers = {"authorization": f"Bearer {access['token']}", "content-type": "application/json"} | ({"idempotency-key": key} if key else {})
+        asked = urllib.request.Request(access["url"] + path, json.dumps(body).encode() if body else None, headers, method=method)
+        try:
+            answer = urllib.request.urlopen(asked, timeout=30)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            return answer.status, {name.lower(): value for name, value in answer.headers.items()}, json.loads(answer.read())
+
     def ask(self, *words):
         """What a command says as JSON, or None if it failed."""
         words = [self.longma, "placement", *words, "--state", self.state, "--json"]
@@ -157,15 +169,33 @@ def two_services(longma, server, folder, kills):
         for cell in placement["cells"] if placement and vm["request"].get("cpu") == "exclusive" else []:
             for cpu in cell["cpus"]:
                 must(owners.setdefault((placement["host"], cpu), vm["id"]) == vm["id"], f"CPU {cpu} is promised twice")
-    # The server goes down under them and comes back.
-    server.stop("immediate")
-    must(both[0].ask("list") is None, "a service without its database says so")
-    server.start()
-    until("they answer again", lambda: all(s.ask("list") for s in both), 60)
+    outage(server, both)
     for service in both:
         service.kill(signal.SIGTERM)
         must(service.process.returncode == 0, f"{service.name} ended with {service.process.returncode}")
     print(f"postgres: {kills} kills, {len(answered)} virtual machines kept, {len(owners)} exclusive CPUs, nothing twice")
+
+
+def outage(server, both):
+    """The server goes down under the services and comes back: they say so and when to ask again, and go on without being started anew."""
+    for turn, how in enumerate(("fast", "immediate")):
+        server.stop(how)
+        for attempt in range(6):
+            for service in both:
+                for method, path, body in (("GET", "/v1/vms", None), ("POST", "/v1/vms", {"name": f"o{turn}", "vcpus": 1, "memory_mib": 16})):
+                    status, headers, said = service.http(method, path, body, f"o{turn}")
+                    must(status == 503, f"{method} without a database, attempt {attempt}: {status}: {said}")
+                    must(headers.get("retry-after", "").isdigit() and "database cannot be reached" in said["title"], f"{headers} {said}")
+            time.sleep(0.3)
+        server.start()
+        for service in both:
+            until(f"{service.name} answers again", lambda: service.http("GET", "/v1/vms")[0] == 200, 15)
+            made = {"name": f"o{turn}", "vcpus": 1, "memory_mib": 16}
+            until("what was refused is made", lambda: service.http("POST", "/v1/vms", made, f"o{turn}")[0] in (200, 201), 15)
+        found = [vm["request"]["name"] for vm in both[0].ask("list")]
+        must(found.count(f"o{turn}") == 1, f"{found}: made once")
+        must(all(service.process.poll() is None for service in both), "a service ended with its database")
+    until("all run", lambda: all(vm["state"] == "running" for vm in both[0].ask("list")), 30)
 
 
 def full_database(longma, server, folder):

@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use longma_placement::audit::Finding;
 use longma_placement::host::NodeLoad;
+use longma_placement::hypervisor::Ending;
 use longma_placement::inventory::HostStatus;
 use longma_placement::monitor::{Change, Monitor, Threshold};
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
@@ -139,6 +140,8 @@ pub(crate) struct Desk {
     pub shared: bool,
     /// True from the moment that the service is to end.
     pub stopping: watch::Sender<bool>,
+    /// When it is to have ended, for its agents.
+    pub ending: Ending,
     /// Number of the last event of the store.
     pub last_event: watch::Sender<i64>,
     began: Instant,
@@ -182,6 +185,7 @@ impl Desk {
             overcommit_percent,
             shared,
             stopping: watch::Sender::new(false),
+            ending: Ending::default(),
             last_event: watch::Sender::new(last),
             began: Instant::now(),
             hosts: Mutex::default(),

@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -68,11 +69,25 @@ pub fn default_home() -> PathBuf {
     base.unwrap_or_else(|| "/var/tmp".into()).join("longma/placement")
 }
 
+/// A database's file, held against a second service.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub path: PathBuf,
+    _lock: OwnedFd,
+}
+
+fn lock(file: &OwnedFd, taken: &'static str) -> io::Result<()> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::AddrInUse, taken),
+        error => error.into(),
+    })
+}
+
 /// A service's folder, held against a second service.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub folder: PathBuf,
-    _lock: std::os::fd::OwnedFd,
+    _lock: OwnedFd,
 }
 
 impl Home {
@@ -81,18 +96,26 @@ impl Home {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let lock = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            rustix::io::Errno::WOULDBLOCK => {
-                io::Error::new(io::ErrorKind::AddrInUse, "another service runs with this folder")
-            }
-            error => error.into(),
-        })?;
-        Ok(Self { folder: folder.into(), _lock: lock })
+        let file = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
+        lock(&file, "another service runs with this folder")?;
+        Ok(Self { folder: folder.into(), _lock: file })
     }
 
-    /// The database.
-    pub fn database(&self) -> PathBuf {
-        self.folder.join("placement.db")
+    /// The database's file, made if there is none, and held against a second service that reaches it through another folder. SQLite's own
+    /// locks let a second one in. They end when the process closes any descriptor of the file: this one is closed after the database.
+    pub fn hold_database(&self) -> io::Result<Held> {
+        let path = self.folder.join("placement.db");
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
+        lock(&file, "another service runs with this database")?;
+        let names = rustix::fs::fstat(&file)?.st_nlink;
+        if names > 1 {
+            // Its log lies beside it under the same name, so that what was answered under one is not seen under another.
+            let why = format!(
+                "it has {names} names (hard links), and SQLite keeps a log for each: remove all but one"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Ok(Held { path, _lock: file })
     }
 }

@@ -19,7 +19,7 @@ mod signals;
 pub mod wire;
 
 pub use agent::AllInOne;
-pub use api::openapi;
+pub use api::{key_given_twice, openapi};
 pub use client::Client;
 pub use home::{Access, default_home};
 pub use serve::{Options, ServeError, serve};

@@ -3,6 +3,7 @@
 //! Source: RFC 9112 (HTTP/1.1), RFC 8446 (TLS 1.3).
 
 use crate::Log;
+use crate::agent::ENDING;
 use crate::api::Peer;
 use axum::Router;
 use axum::http::Request;
@@ -36,8 +37,6 @@ const HEADER: Duration = Duration::from_secs(10);
 const WRITING: Duration = Duration::from_secs(20);
 /// A header may not be longer.
 const HEADER_BYTES: usize = 32 << 10;
-/// Requests that are under way when the service ends have so long.
-const ENDING: Duration = Duration::from_secs(10);
 
 /// A stream that fails when nobody takes what is written.
 struct Impatient<S> {

@@ -1,17 +1,20 @@
 //! An answer that refuses, and what it is made of: what the store, the scheduler and the thread before it say.
 //! Not when: whoever refuses knows.
-//! Source: RFC 9457.
+//! Source: RFC 9457; RFC 9110, 10.2.3 for Retry-After.
 
 use crate::Log;
 use crate::decider::NoAnswer;
 use crate::wire::Problem;
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use longma_placement::allocator::AllocateError;
 use longma_placement::request::Invalid;
 use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::StoreError;
+
+/// When to ask again what is not possible now, seconds.
+const AGAIN_S: &str = "2";
 
 /// An answer that refuses.
 #[derive(Clone, Debug)]
@@ -54,6 +57,12 @@ impl Refusal {
                 log(&said);
                 let detail = "nothing was done: make room where the database is, then ask again".into();
                 Self::new(507, "the database is full", detail)
+            }
+            StoreError::Away(_) => {
+                log(&said);
+                let detail = "it is tried again with each request. Nothing was done, unless the connection was lost in the middle of it: \
+                    ask again with the same idempotency key, or look first";
+                Self::new(503, "the database cannot be reached", detail.into())
             }
             StoreError::Format(_) | StoreError::Database(_) => {
                 log(&said);
@@ -102,6 +111,9 @@ impl IntoResponse for Refusal {
         response.headers_mut().insert(CONTENT_TYPE, kind);
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(AGAIN_S));
         }
         response.extensions_mut().insert(self.0);
         response

@@ -2,7 +2,7 @@
 //! Not the requests (`api`).
 
 use crate::access::{digest, new_token};
-use crate::agent::{Agent, AllInOne};
+use crate::agent::{Agent, AllInOne, ENDING};
 use crate::decider::Decider;
 use crate::desk::Desk;
 use crate::home::{Access, Home};
@@ -74,10 +74,13 @@ pub enum ServeError {
 pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), ServeError> {
     let home = Home::hold(&options.home).map_err(|e| ServeError::Home(options.home.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
-    let opened = match &options.database {
-        Some(url) => SqlStore::connect(url),
-        None => SqlStore::open_file(&home.database()),
+    // Held longer than the store.
+    let file = match &options.database {
+        Some(_) => None,
+        None => Some(home.hold_database().map_err(|e| wrong(&e))?),
     };
+    let url = options.database.as_deref().unwrap_or_default();
+    let opened = file.as_ref().map_or_else(|| SqlStore::connect(url), |file| SqlStore::open_file(&file.path));
     // Held to the end: the last to close PostgreSQL's connections must not be a task.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
@@ -165,10 +168,10 @@ async fn run(
     listen::listen(listener, tls, api::router(desk.clone()), desk.stopping.subscribe(), &options.log).await;
     looking.abort();
     signals.abort();
-    // What an agent has begun it ends: a few calls of the hypervisor.
+    // What an agent has begun it ends: a few calls of the hypervisor. It gives up by itself what lasts.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
-    if !matches!(tokio::time::timeout(Duration::from_secs(60), ended).await, Ok(Ok(true))) {
-        (options.log)("an agent did not end; what it left half done is put right at the next start");
+    if !matches!(ended.await, Ok(true)) {
+        (options.log)("an agent failed inside");
     }
     Ok(())
 }
@@ -178,6 +181,7 @@ async fn until_signalled(desk: Arc<Desk>) {
     match signals::ended().await {
         Ok(()) => {
             (desk.log)("ending");
+            desk.ending.begin(ENDING);
             desk.stopping.send_replace(true);
         }
         Err(error) => (desk.log)(&format!("signals end the service at once, which loses nothing: {error}")),

@@ -4,9 +4,9 @@
 mod service;
 
 use longma_placement::fake::FakeHypervisor;
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError};
+use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed};
 use longma_placement::placement::Share;
-use longma_placement::store::{Alarm, Vm, VmId, VmState};
+use longma_placement::store::{Alarm, Vm, VmState};
 use longma_placement::{CpuSet, Hypervisor};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::wire::{Alarms, HostView};
@@ -151,7 +151,7 @@ impl Hypervisor for Slow {
         std::thread::sleep(Duration::from_secs(12));
         self.0.start(name)
     }
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         self.0.list()
     }
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {

@@ -85,7 +85,7 @@ pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual
         found.push(Finding { vm: Some(vm), domain: domain_name(vm), what, intended, actual });
     };
     for (at, cpus) in pins.vcpus.iter().enumerate() {
-        let now = actual.pins.vcpus.get(at);
+        let now = actual.strayed.get(&(at as u32)).or(actual.pins.vcpus.get(at));
         if now != Some(cpus) {
             note(
                 What::VcpuPin(at as u32),
@@ -130,13 +130,19 @@ pub fn audit(
     host: &Host,
 ) -> Result<Vec<Finding>, AuditError> {
     let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
+    let database = store.identity()?;
+    let all = hypervisor.survey()?;
+    let own = |domain: &str| {
+        let (_, actual) = all.iter().find(|(listed, _)| listed.name == domain)?;
+        actual.as_ref().filter(|actual| !actual.is_of_other_than(&database))
+    };
     let mut found = Vec::new();
     for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
         let Some(placement) = &vm.placement else { continue };
         let domain = domain_name(vm.id);
-        match hypervisor.inspect(&domain)? {
+        match own(&domain) {
             Some(actual) if actual.running => {
-                found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), &actual));
+                found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), actual));
             }
             other => {
                 let actual = if other.is_some() { "stopped" } else { "missing" }.to_string();
@@ -145,7 +151,8 @@ pub fn audit(
             }
         }
     }
-    for (domain, vm) in hypervisor.list()? {
+    for (listed, _) in all {
+        let (vm, domain) = (listed.vm_in(&database), listed.name);
         if vm.is_some_and(|id| !vms.iter().any(|vm| vm.id == id)) {
             let (intended, actual) = ("no domain".to_string(), "a domain".to_string());
             found.push(Finding { vm, domain, what: What::Orphan, intended, actual });

@@ -3,9 +3,8 @@
 //! Not a model of time: the modelled host is.
 
 use crate::cpus::CpuSet;
-use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError};
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed};
 use crate::placement::Share;
-use crate::store::VmId;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -166,12 +165,17 @@ impl FakeHypervisor {
 }
 
 impl Hypervisor for FakeHypervisor {
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
         let state = self.state();
-        match state.away {
-            true => Err(HypervisorError::Away("the caller is dead".into())),
-            false => Ok(state.domains.iter().map(|(name, d)| (name.clone(), d.0.vm)).collect()),
+        if state.away {
+            return Err(HypervisorError::Away("the caller is dead".into()));
         }
+        let listed = |(name, (actual, _)): (&String, &(Actual, Vec<Vec<Share>>))| Listed {
+            name: name.clone(),
+            vm: actual.vm,
+            database: actual.database.clone(),
+        };
+        Ok(state.domains.iter().map(listed).collect())
     }
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
@@ -184,11 +188,15 @@ impl Hypervisor for FakeHypervisor {
 
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
         self.change("define", &domain.name, |domains| {
+            if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database)) {
+                return Err("another database has a domain of this name".into());
+            }
             if domains.get(&domain.name).is_some_and(|d| d.0.running) {
                 return Err("it runs".into());
             }
             let actual = Actual {
                 vm: Some(domain.vm),
+                database: Some(domain.database.clone()),
                 pins: domain.pins.clone(),
                 bound: domain.placement.bound.clone(),
                 ..Actual::default()
@@ -230,6 +238,7 @@ impl Hypervisor for FakeHypervisor {
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         self.change_running("pin a virtual CPU of", name, |actual, _| {
             *actual.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
+            actual.strayed.remove(&vcpu);
             Ok(())
         })
     }
@@ -282,7 +291,8 @@ mod tests {
             groups: Vec::new(),
         };
         let request = Request::new("a", 1, 64);
-        let domain = Domain { name: "longma-1".into(), vm: 1, request, placement, pins: Default::default() };
+        let (name, database) = ("longma-1".into(), "here".into());
+        let domain = Domain { name, vm: 1, database, request, placement, pins: Default::default() };
         hypervisor.define(&domain).unwrap();
         hypervisor.start("longma-1").unwrap();
         let mut again = FakeHypervisor::kept_in(&file).unwrap();

@@ -9,6 +9,8 @@ use crate::request::Request;
 use crate::store::VmId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Why a hypervisor did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,13 +28,38 @@ pub enum HypervisorError {
     },
 }
 
+/// When whoever drives a hypervisor is to have ended: a call that lasts longer is given up. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Ending(Arc<OnceLock<Instant>>);
+
+impl Ending {
+    /// All is to have ended after so long. Who says it first counts.
+    pub fn begin(&self, within: Duration) {
+        // Without a clock that goes so far it is over at once.
+        let now = Instant::now();
+        let _ = self.0.set(now.checked_add(within).unwrap_or(now));
+    }
+
+    /// Whether it has begun.
+    pub fn has_begun(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|until| Instant::now() >= *until)
+    }
+}
+
 /// A domain to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Domain {
     /// Its name on the host: [`domain_name`].
     pub name: String,
-    /// The virtual machine that it is; the hypervisor keeps it with the domain.
+    /// The virtual machine that it is; the hypervisor keeps it with the domain, ...
     pub vm: VmId,
+    /// ... and the database that gave it this number: others may give the same.
+    pub database: String,
     /// What was asked for.
     pub request: Request,
     /// Its virtual nodes and their memory.
@@ -55,14 +82,45 @@ pub struct Pins {
 pub struct Actual {
     /// The virtual machine that it says it is; none for a domain of others.
     pub vm: Option<VmId>,
+    /// The database that it says its virtual machine is of; none for one of others, or that was made before databases had identities.
+    #[serde(default)]
+    pub database: Option<String>,
     /// Whether it runs.
     pub running: bool,
-    /// Where its threads run.
+    /// Where its threads run, as the hypervisor says.
     pub pins: Pins,
+    /// Where the kernel lets threads of virtual CPUs run, of those that are elsewhere than the hypervisor says: somebody moved them behind its back.
+    #[serde(default)]
+    pub strayed: BTreeMap<u32, CpuSet>,
     /// Nodes that its memory may come from.
     pub bound: Vec<u32>,
     /// Memory that it has, in MiB by node; empty when it does not run.
     pub memory_mib: BTreeMap<u32, u64>,
+}
+
+impl Actual {
+    /// Whether it says that it is of another database than this one.
+    pub fn is_of_other_than(&self, database: &str) -> bool {
+        self.database.as_deref().is_some_and(|own| own != database)
+    }
+}
+
+/// A domain in a hypervisor's list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// The virtual machine that it says it is; none for a domain of others.
+    pub vm: Option<VmId>,
+    /// The database that it says its virtual machine is of, as in [`Actual`].
+    pub database: Option<String>,
+}
+
+impl Listed {
+    /// The virtual machine of this database that it says it is.
+    pub fn vm_in(&self, database: &str) -> Option<VmId> {
+        self.vm.filter(|_| self.database.as_deref().is_none_or(|own| own == database))
+    }
 }
 
 /// The name of a virtual machine's domain.
@@ -72,17 +130,37 @@ pub fn domain_name(vm: VmId) -> String {
 
 /// One host's hypervisor. Every call may be made again: what is so already is no error.
 pub trait Hypervisor: Send {
-    /// Names of all domains, running or not, and the virtual machines that they say they are.
+    /// Gives up what lasts beyond this ending, and refuses what is asked after it as [`HypervisorError::Away`]. One whose calls cannot last
+    /// need not heed it.
+    fn heed(&mut self, ending: &Ending) {
+        let _ = ending;
+    }
+
+    /// All domains, running or not, and the virtual machines that they say they are.
     ///
     /// # Errors
     /// If it cannot be reached.
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError>;
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError>;
 
     /// A domain as it is; none if there is none of this name.
     ///
     /// # Errors
     /// If it cannot be reached.
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError>;
+
+    /// All domains, and as they are those that say they are virtual machines: what [`Hypervisor::list`] and [`Hypervisor::inspect`] say, by fewer
+    /// calls where a call takes long.
+    ///
+    /// # Errors
+    /// If it cannot be reached.
+    fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
+        let mut all = Vec::new();
+        for listed in self.list()? {
+            let actual = if listed.vm.is_some() { self.inspect(&listed.name)? } else { None };
+            all.push((listed, actual));
+        }
+        Ok(all)
+    }
 
     /// CPU time that a running domain's virtual CPUs have used, in seconds; none if the hypervisor does not say.
     ///
@@ -96,7 +174,7 @@ pub trait Hypervisor: Send {
     /// Makes a domain that does not run, or replaces one that does not run.
     ///
     /// # Errors
-    /// If it cannot be reached or refuses.
+    /// If it cannot be reached or refuses, as where somebody else or another database has a domain of this name.
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError>;
 
     /// Starts a domain.

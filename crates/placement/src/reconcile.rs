@@ -4,9 +4,10 @@
 use crate::audit::{self, AuditError, What, differences, intended_pins};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Domain, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,12 @@ struct Agent<'a> {
     store: &'a dyn Store,
     hypervisor: &'a mut dyn Hypervisor,
     host: &'a Host,
+    /// The store's identity.
+    database: String,
+    /// All domains at the beginning: one by one they would be asked for again and again.
+    seen: BTreeMap<String, (Listed, Option<Actual>)>,
+    /// Domains that were changed since; these are asked for anew.
+    touched: BTreeSet<String>,
     report: Report,
 }
 
@@ -36,7 +43,7 @@ pub fn reconcile(
     hypervisor: &mut dyn Hypervisor,
     host: &Host,
 ) -> Result<Report, AuditError> {
-    let mut agent = Agent { store, hypervisor, host, report: Report::default() };
+    let mut agent = Agent::new(store, hypervisor, host)?;
     let vms = agent.vms()?;
     agent.remove_orphans(&vms)?;
     // Who runs gives way first: then nobody is on a CPU that becomes another's own.
@@ -65,7 +72,7 @@ pub fn move_vm(
     id: VmId,
     target: &Placement,
 ) -> Result<Report, AuditError> {
-    let mut agent = Agent { store, hypervisor, host, report: Report::default() };
+    let mut agent = Agent::new(store, hypervisor, host)?;
     let vm = agent.store.begin_move(id, target)?;
     // Those who share CPUs that the target takes for itself give way first.
     for other in agent.vms()?.iter().filter(|o| o.id != id && o.state == VmState::Running) {
@@ -96,20 +103,34 @@ pub fn move_vm(
     Ok(agent.report)
 }
 
+impl<'a> Agent<'a> {
+    fn new(
+        store: &'a dyn Store,
+        hypervisor: &'a mut dyn Hypervisor,
+        host: &'a Host,
+    ) -> Result<Self, AuditError> {
+        let database = store.identity()?;
+        let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
+        let touched = BTreeSet::new();
+        Ok(Self { store, hypervisor, host, database, seen, touched, report: Report::default() })
+    }
+}
+
 impl Agent<'_> {
     fn vms(&self) -> Result<Vec<Vm>, AuditError> {
         Ok(self.store.vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })?)
     }
 
     fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
-        for (domain, id) in self.hypervisor.list()? {
-            match id {
-                None => self.report.foreign.push(domain),
+        let all: Vec<Listed> = self.seen.values().map(|found| found.0.clone()).collect();
+        for listed in all {
+            let (ours, domain) = (listed.vm_in(&self.database), listed.name);
+            match ours {
+                None if listed.vm.is_none() => self.report.foreign.push(domain),
+                None => self.leave_alone(domain, "is of another database's virtual machine"),
                 Some(id) if vms.iter().any(|vm| vm.id == id) => {}
                 Some(id) if !self.store.has_made(id)? => {
-                    let whose = "is of no virtual machine that was ever made here: it is another service's, and is left alone";
-                    self.report.problems.push(format!("domain {domain} {whose}"));
-                    self.report.foreign.push(domain);
+                    self.leave_alone(domain, "is of no virtual machine that was ever made here");
                 }
                 Some(id) => {
                     let removed = self.remove(&domain);
@@ -120,6 +141,32 @@ impl Agent<'_> {
             }
         }
         Ok(())
+    }
+
+    fn leave_alone(&mut self, domain: String, why: &str) {
+        let whose = "it is another service's, and is left alone";
+        self.report.problems.push(format!("domain {domain} {why}: {whose}"));
+        self.report.foreign.push(domain);
+    }
+
+    /// A virtual machine's domain as it is, whatever its database.
+    fn inspect_any(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
+        let found = match self.touched.contains(domain) {
+            true => self.hypervisor.inspect(domain)?,
+            false => self.seen.get(domain).and_then(|found| found.1.clone()),
+        };
+        Ok(found.filter(|actual| actual.vm.is_some()))
+    }
+
+    /// A domain as it is; none if there is none of this name but somebody else's or another database's.
+    fn inspect(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
+        let found = self.inspect_any(domain)?;
+        Ok(found.filter(|actual| !actual.is_of_other_than(&self.database)))
+    }
+
+    /// A domain is about to be changed.
+    fn touch(&mut self, domain: &str) {
+        self.touched.insert(domain.into());
     }
 
     /// Whether it was done; a refusal is noted, anything else ends the run.
@@ -135,14 +182,26 @@ impl Agent<'_> {
     }
 
     fn remove(&mut self, domain: &str) -> Result<(), HypervisorError> {
+        if self.inspect(domain)?.is_none() {
+            return Ok(());
+        }
+        self.touch(domain);
         self.hypervisor.stop(domain)?;
         self.hypervisor.undefine(domain)
+    }
+
+    fn halt(&mut self, domain: &str) -> Result<(), HypervisorError> {
+        if self.inspect(domain)?.is_none() {
+            return Ok(());
+        }
+        self.touch(domain);
+        self.hypervisor.stop(domain)
     }
 
     /// A running virtual machine as intended: threads and memory where they should be, a move that was not ended undone.
     fn keep(&mut self, vm: &Vm) -> Result<(), AuditError> {
         let (id, Some(placement)) = (vm.id, &vm.placement) else { return Ok(()) };
-        let running = self.hypervisor.inspect(&domain_name(id))?.is_some_and(|a| a.running);
+        let running = self.inspect(&domain_name(id))?.is_some_and(|a| a.running);
         if !running {
             // It died: nothing of it is anywhere, so a move is as good as undone, and it is made again.
             if vm.state == VmState::Moving {
@@ -172,11 +231,17 @@ impl Agent<'_> {
     fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
         let domain = domain_name(id);
         let pins = self.pins(placement)?;
-        let mut actual = self.hypervisor.inspect(&domain)?.unwrap_or_default();
+        let Some(actual) = self.inspect(&domain)? else {
+            return Err(HypervisorError::Refused {
+                what: format!("change {domain}"),
+                why: "there is none".into(),
+            });
+        };
         let found = differences(id, placement, &pins, &actual);
         if found.is_empty() {
             return Ok(());
         }
+        self.touch(&domain);
         for finding in &found {
             match finding.what {
                 What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, &pins.vcpus[vcpu as usize])?,
@@ -190,7 +255,7 @@ impl Agent<'_> {
                 self.hypervisor.move_memory(&domain, at, &cell.memory)?;
             }
         }
-        actual = self.hypervisor.inspect(&domain)?.unwrap_or_default();
+        let actual = self.inspect(&domain)?.unwrap_or_default();
         match differences(id, placement, &pins, &actual).first() {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
@@ -211,11 +276,12 @@ impl Agent<'_> {
         if own.is_empty() {
             return Ok(None);
         }
-        for (domain, vm) in self.hypervisor.list()? {
-            if vm.is_none_or(|other| other == id) {
+        let domains: BTreeSet<String> = self.seen.keys().chain(&self.touched).cloned().collect();
+        for domain in domains {
+            let Some(actual) = self.inspect_any(&domain)?.filter(|a| a.running) else { continue };
+            if actual.vm == Some(id) && !actual.is_of_other_than(&self.database) {
                 continue;
             }
-            let Some(actual) = self.hypervisor.inspect(&domain)?.filter(|a| a.running) else { continue };
             if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
                 return Ok(Some(format!("{domain} still runs there")));
             }
@@ -279,12 +345,14 @@ impl Agent<'_> {
 
     fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
         let name = domain_name(vm.id);
-        let running = self.hypervisor.inspect(&name)?.is_some_and(|a| a.running);
+        let running = self.inspect(&name)?.is_some_and(|a| a.running);
         if !running {
             let (request, pins) = (vm.request.clone(), self.pins(placement)?);
             let placement = placement.clone();
-            self.hypervisor.define(&Domain { name: name.clone(), vm: vm.id, request, placement, pins })?;
-            self.hypervisor.start(&name)?;
+            self.touch(&name);
+            let (name, database) = (name, self.database.clone());
+            self.hypervisor.define(&Domain { name, vm: vm.id, database, request, placement, pins })?;
+            self.hypervisor.start(&domain_name(vm.id))?;
         }
         self.apply(vm.id, placement)
     }
@@ -293,7 +361,7 @@ impl Agent<'_> {
         let (id, domain) = (vm.id, domain_name(vm.id));
         let done = match intent {
             Intent::Delete => self.remove(&domain),
-            Intent::Run | Intent::Stop => self.hypervisor.stop(&domain),
+            Intent::Run | Intent::Stop => self.halt(&domain),
         };
         if self.noted(id, done)? {
             let to = if intent == Intent::Delete { VmState::Deleted } else { VmState::Stopped };

@@ -255,6 +255,9 @@ pub enum StoreError {
     /// There is no room where the database is; nothing was done.
     #[error("the database is full: {0}")]
     Full(String),
+    /// It cannot be reached now. Nothing was done, unless the connection was lost in the middle of a commit.
+    #[error("the database cannot be reached: {0}")]
+    Away(String),
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
@@ -265,6 +268,12 @@ pub enum StoreError {
 
 /// What a store does. Every call that changes something has it durable when it returns.
 pub trait Store: Send + Sync {
+    /// What tells this database from all others, in letters and digits: drawn when it is made, the same ever after. Domains name it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn identity(&self) -> Result<String, StoreError>;
+
     /// Adds a host, or describes it anew.
     ///
     /// # Errors

@@ -235,6 +235,8 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         d.bound = vec![7];
         true
     });
+    // Its thread was moved past the hypervisor.
+    house.hypervisor.tamper(&a, |d| d.strayed.insert(2, "5".parse().unwrap()).is_none());
     house.hypervisor.tamper(&b, |d| {
         d.running = false;
         true
@@ -245,7 +247,7 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
         .into_iter()
         .map(|f| f.what)
         .collect();
-    assert_eq!(kinds, [What::VcpuPin(0), What::Bound, What::NotRunning, What::NotRunning]);
+    assert_eq!(kinds, [What::VcpuPin(0), What::VcpuPin(2), What::Bound, What::NotRunning, What::NotRunning]);
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert_eq!(report.foreign, ["my-own"]);
     assert!(house.agree());
@@ -269,6 +271,51 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
     let vm = other.find("b").unwrap();
     other.store.inner.set_intent(vm.id, Intent::Delete).unwrap();
     assert!(other.reconcile() && agrees(&*other.store, &mut other.hypervisor, &other.host).is_ok());
+}
+
+/// Two databases both begin with number 1.
+#[test]
+fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
+    let (mut first, mut second) = (house(), house());
+    second.hypervisor = first.hypervisor.clone();
+    first.place(&Request::new("theirs", 2, 64)).unwrap();
+    assert!(first.reconcile());
+    let domain = domain_name(first.find("theirs").unwrap().id);
+    let before = first.hypervisor.domains();
+    second.place(&Request { cpu: CpuPolicy::None, ..Request::new("mine", 1, 128) }).unwrap();
+    assert_eq!(domain_name(second.find("mine").unwrap().id), domain);
+    let report = reconcile(&*second.store, &mut second.hypervisor, &second.host).unwrap();
+    assert_eq!(report.foreign, std::slice::from_ref(&domain));
+    assert!(report.problems[0].contains("another database"), "{report:?}");
+    let vm = second.find("mine").unwrap();
+    assert!(vm.state == VmState::Failed && vm.problem.unwrap().contains("another database"));
+    // Neither an audit nor a stop nor a deletion here has to do with it.
+    assert_eq!(audit(&*second.store, &mut second.hypervisor, &second.host).unwrap(), []);
+    for intent in [Intent::Stop, Intent::Delete] {
+        second.store.inner.set_intent(vm.id, intent).unwrap();
+        assert!(second.reconcile());
+    }
+    assert!(second.find("mine").is_none());
+    assert_eq!(first.hypervisor.domains(), before);
+    assert!(first.agree());
+}
+
+/// As if it ran when its database was given its identity.
+#[test]
+fn a_domain_that_names_no_database_is_kept_as_ever() {
+    let mut house = house();
+    house.place(&Request::new("a", 1, 64)).unwrap();
+    assert!(house.reconcile());
+    let domain = domain_name(house.find("a").unwrap().id);
+    house.hypervisor.tamper(&domain, |d| {
+        d.database = None;
+        d.bound = vec![7];
+        true
+    });
+    assert!(house.reconcile() && house.agree());
+    house.store.inner.set_intent(house.find("a").unwrap().id, Intent::Delete).unwrap();
+    assert!(house.reconcile());
+    assert!(house.hypervisor.domains().is_empty());
 }
 
 #[test]

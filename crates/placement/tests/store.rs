@@ -242,6 +242,24 @@ fn what_was_answered_is_there_when_the_store_is_opened_again() {
 }
 
 #[test]
+fn a_database_is_told_from_all_others_for_ever() {
+    on_each(|database| {
+        let identity = database.open().identity().unwrap();
+        assert!(identity.len() == 32 && identity.bytes().all(|b| b.is_ascii_hexdigit()), "{identity}");
+        assert_eq!(database.open().identity().unwrap(), identity);
+        on_each(|other| assert_ne!(other.open().identity().unwrap(), identity));
+    });
+    // A file of the version before identities gets one.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("placement.db");
+    let first = SqlStore::open_file(&path).unwrap().identity().unwrap();
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch("DROP TABLE identity; PRAGMA user_version = 3").unwrap();
+    drop(file);
+    assert_ne!(SqlStore::open_file(&path).unwrap().identity().unwrap(), first);
+}
+
+#[test]
 fn alarms_stand_once_and_are_cleared_once() {
     on_each(|database| {
         let store = database.open();

@@ -7,6 +7,7 @@ use super::reach::{Form, Reach, explained};
 use crate::zoned::size;
 use clap::builder::PossibleValuesParser;
 use longma_placement::store::{Vm, VmState};
+use longma_placement_service::key_given_twice;
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::path::PathBuf;
@@ -91,6 +92,9 @@ impl Wanted {
                     false => std::fs::read_to_string(file),
                 };
                 let text = read.map_err(|e| format!("{}: {e}", file.display()))?;
+                if let Some(key) = key_given_twice(text.as_bytes()) {
+                    return Err(format!("{}: {key} is given twice", file.display()).into());
+                }
                 serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?
             }
         };

@@ -6,7 +6,7 @@ use super::print::{self, fitting, heading, list as listed, mib, place, word};
 use super::reach::{Form, Reach, explained};
 use crate::machine::print;
 use crate::zoned::size;
-use longma_placement::store::{Vm, VmState};
+use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
 use longma_placement_service::wire::{Rebind, Resize, VmPage};
@@ -93,7 +93,9 @@ impl One {
         let end = Instant::now() + Duration::from_secs(self.patience);
         loop {
             let vm: Vm = client.get(&format!("/v1/vms/{id}")).map_err(explained)?;
-            if vm.state == wanted || vm.state == VmState::Failed || Instant::now() > end {
+            // One that failed and is to stop or to go still does.
+            let has_failed = vm.state == VmState::Failed && vm.intent == Intent::Run;
+            if vm.state == wanted || has_failed || Instant::now() > end {
                 if self.form.json {
                     print::json(&vm)?;
                 } else {

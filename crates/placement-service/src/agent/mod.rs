@@ -11,7 +11,7 @@ use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
 use local::Local;
 use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
-use longma_placement::hypervisor::domain_name;
+use longma_placement::hypervisor::{Ending, domain_name};
 use longma_placement::reconcile::{move_vm, reconcile};
 use longma_placement::store::{StoreError, Vm, VmId, VmQuery, VmState};
 use longma_placement::{CpuSet, Host, Hypervisor, Store, collect};
@@ -19,7 +19,6 @@ use remote::Remote;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -31,6 +30,10 @@ const LOOKING: Duration = Duration::from_secs(15);
 const DESCRIBING: Duration = Duration::from_secs(10);
 /// Whoever is at work says so as often as this: to start a large virtual machine takes minutes, and a silent agent's host takes nothing more.
 const BEAT: Duration = Duration::from_secs(5);
+/// What has begun when the agent is to end has so long: a service manager kills what does not end.
+pub(crate) const ENDING: Duration = Duration::from_secs(6);
+/// An agent says what became of its last call within so long after that.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Memory of each node that the host keeps for itself: an eighth, at most so much.
 const KEPT_MIB: u64 = 2048;
 
@@ -96,8 +99,8 @@ trait Office: Send + Sync {
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
     /// Reports, and waits for what is to do.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
-    /// Whether the agent is to end.
-    fn ends(&self) -> bool;
+    /// When the agent is to end.
+    fn ending(&self) -> &Ending;
 }
 
 /// An agent.
@@ -124,7 +127,8 @@ impl Agent {
     pub(crate) fn beside(desk: Arc<Desk>, runtime: tokio::runtime::Handle, host: AllInOne) -> Self {
         let log = desk.log.clone();
         let office = Arc::new(Local::new(desk, runtime, machine()));
-        let AllInOne { description, hypervisor } = host;
+        let AllInOne { description, mut hypervisor } = host;
+        hypervisor.heed(office.ending());
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
@@ -133,19 +137,38 @@ impl Agent {
         client: Client,
         host: &str,
         description: Description,
-        hypervisor: Box<dyn Hypervisor>,
+        mut hypervisor: Box<dyn Hypervisor>,
         log: Log,
     ) -> Self {
         let client = if client.is_of_a_machine() { client } else { client.of_machine(&machine()) };
         let office = Arc::new(Remote::new(client, host, signalled(&log)));
+        hypervisor.heed(office.ending());
         Self { office, description, hypervisor, log, cpu_seconds: BTreeMap::new() }
     }
 
-    /// Works until it is to end. What fails is logged and tried again.
-    pub fn run(mut self) {
+    /// Works until it is to end, and then ends what it has begun if that does not last: a call of its service or of the kernel may hang.
+    /// What fails is logged and tried again.
+    pub fn run(self) {
+        let (office, log) = (self.office.clone(), self.log.clone());
+        let (at_work, ended) = channel::<()>();
+        let working = std::thread::Builder::new().name("placement-agent".into()).spawn(move || {
+            let _at_work = at_work;
+            self.work();
+        });
+        if let Err(error) = working {
+            return log(&format!("an agent cannot work: {error}"));
+        }
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(200)) {
+            if office.ending().is_over() && ended.recv_timeout(LAST_WORDS) == Err(RecvTimeoutError::Timeout) {
+                return log("an agent did not end; what it left half done is put right at the next start");
+            }
+        }
+    }
+
+    fn work(mut self) {
         let mut said = String::new();
         let mut round = None;
-        while !self.office.ends() {
+        while !self.office.ending().has_begun() {
             let Err(problem) = self.round(&mut round) else {
                 if !said.is_empty() {
                     (self.log)("the agent works again");
@@ -160,7 +183,7 @@ impl Agent {
             // From the beginning: the service may have been made anew.
             round = None;
             let until = Instant::now() + WAIT;
-            while Instant::now() < until && !self.office.ends() {
+            while Instant::now() < until && !self.office.ending().has_begun() {
                 std::thread::sleep(Duration::from_millis(100));
             }
         }
@@ -198,7 +221,9 @@ impl Agent {
             }
             round.described = Instant::now();
         }
-        if round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
+        // Somebody waits for what was carried out: it is told before the next look.
+        let has_done = !round.report.done.is_empty();
+        if !has_done && round.looked.is_none_or(|at| at.elapsed() > LOOKING) {
             let _heard = self.heard(&round.host.name);
             self.look(&mut round);
         }
@@ -207,7 +232,7 @@ impl Agent {
             round.counters = Some(now);
         }
         round.report.generation = round.generation;
-        round.report.wait_ms = WAIT.as_millis() as u64;
+        round.report.wait_ms = if has_done { 0 } else { WAIT.as_millis() as u64 };
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
         let orders = self.office.report(&round.host.name, report).map_err(|e| e.to_string())?;
@@ -220,7 +245,10 @@ impl Agent {
                 let done = self.carry_out(&round.host, order);
                 round.report.done.push(done);
             }
-            self.look(&mut round);
+            match round.report.done.is_empty() {
+                true => self.look(&mut round),
+                false => round.looked = None,
+            }
         }
         *kept = Some(round);
         Ok(())
@@ -316,17 +344,17 @@ fn machine() -> String {
     if started.is_empty() { format!("process{}", std::process::id()) } else { started }
 }
 
-/// Becomes true at SIGTERM and SIGINT.
-fn signalled(log: &Log) -> Arc<AtomicBool> {
-    let ends = Arc::new(AtomicBool::new(false));
-    let (heard, log) = (ends.clone(), log.clone());
+/// Begins at SIGTERM and SIGINT.
+fn signalled(log: &Log) -> Ending {
+    let ending = Ending::default();
+    let (begun, log) = (ending.clone(), log.clone());
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let waited = runtime.and_then(|runtime| runtime.block_on(crate::signals::ended()));
         match waited {
-            Ok(()) => heard.store(true, Ordering::Relaxed),
+            Ok(()) => begun.begin(ENDING),
             Err(error) => log(&format!("signals end the agent at once, which loses nothing: {error}")),
         }
     });
-    ends
+    ending
 }

@@ -4,18 +4,17 @@
 use super::Office;
 use crate::client::{Client, ClientError, part};
 use crate::wire::{AgentChange, AgentOrders, AgentReport};
+use longma_placement::hypervisor::Ending;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::{
     Alarm, Event, Intent, Pending, Quota, Reservation, Reserved, StoreError, StoredHost, TenantUse, Token,
     Vm, VmId, VmQuery, VmState,
 };
 use longma_placement::{Host, Placement, Request, Store};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct Remote {
     store: RemoteStore,
-    ends: Arc<AtomicBool>,
+    ending: Ending,
 }
 
 struct RemoteStore {
@@ -47,8 +46,8 @@ impl RemoteStore {
 }
 
 impl Remote {
-    pub fn new(client: Client, host: &str, ends: Arc<AtomicBool>) -> Self {
-        Self { store: RemoteStore { client, path: format!("/v1/agents/{}", part(host)) }, ends }
+    pub fn new(client: Client, host: &str, ending: Ending) -> Self {
+        Self { store: RemoteStore { client, path: format!("/v1/agents/{}", part(host)) }, ending }
     }
 }
 
@@ -66,12 +65,17 @@ impl Office for Remote {
         self.store.client.post(&path, None, &report).map_err(|e| StoreError::Database(e.to_string()))
     }
 
-    fn ends(&self) -> bool {
-        self.ends.load(Ordering::Relaxed)
+    fn ending(&self) -> &Ending {
+        &self.ending
     }
 }
 
 impl Store for RemoteStore {
+    fn identity(&self) -> Result<String> {
+        let path = format!("{}/database", self.path);
+        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+    }
+
     fn vms(&self, _query: &VmQuery) -> Result<Vec<Vm>> {
         let path = format!("{}/vms", self.path);
         self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))

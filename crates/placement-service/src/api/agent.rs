@@ -87,6 +87,19 @@ pub(crate) async fn made(
     Ok(Json(desk.with(move |d| d.store.has_made(vm)).await?))
 }
 
+/// The database's identity: domains name it, and one that names another is another service's, whatever its number.
+#[utoipa::path(get, path = "/v1/agents/{host}/database", tag = "agents", params(("host" = String, Path, description = "its host")),
+    responses((status = 200, body = String), (status = "4XX", body = Problem)))]
+pub(crate) async fn database(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Path(host): Path<String>,
+) -> Result<Json<String>, Refusal> {
+    own_host(&desk, &caller, &host, &headers).await?;
+    Ok(Json(desk.with(|d| d.store.identity()).await?))
+}
+
 /// Makes a change that an agent reports of one of its host's virtual machines, or of the host; the virtual machine after it.
 #[utoipa::path(post, path = "/v1/agents/{host}/changes", tag = "agents", params(("host" = String, Path, description = "its host")),
     request_body = AgentChange, responses((status = 200, body = Option<Vm>), (status = "4XX", body = Problem)))]

@@ -6,9 +6,11 @@ use crate::desk::Desk;
 use crate::refusal::Refusal;
 use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
-use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +48,9 @@ impl<T: DeserializeOwned + Serialize> FromRequest<Arc<Desk>> for Body<T> {
 
 /// A value from JSON; what is wrong is told with its place. `2.0` is the whole number 2, as it is to JSON Schema.
 pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, Refusal> {
+    if let Some(path) = key_given_twice(bytes) {
+        return Err(Refusal::field(&path, "is given twice".into()));
+    }
     parse_strictly(bytes).or_else(|refusal| {
         let whole = || {
             let mut value: Value = serde_json::from_slice(bytes).ok()?;
@@ -54,6 +59,74 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T, 
         };
         whole().ok_or(refusal)
     })
+}
+
+/// The path of a key that an object has twice. The library keeps the last one where it does not know the fields: in a value, in a map.
+pub fn key_given_twice(bytes: &[u8]) -> Option<String> {
+    let mut text = serde_json::Deserializer::from_slice(bytes);
+    let error = serde_path_to_error::deserialize::<_, KeysOnce>(&mut text).err()?;
+    // What is no JSON at all is told by whoever reads it.
+    error.inner().is_data().then(|| error.path().to_string())
+}
+
+/// JSON of any kind whose objects have each key once.
+struct KeysOnce;
+
+/// What stands in the place of a value whose key was there before.
+struct Refused;
+
+impl<'de> Deserialize<'de> for Refused {
+    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom("the key is given twice"))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeysOnce {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for KeysOnce {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
+        while all.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(key) = all.next_key::<String>()? {
+            // It fails at the value, so that the key is part of the error's path.
+            if keys.insert(key) {
+                all.next_value::<Self>()?;
+            } else {
+                all.next_value::<Refused>()?;
+            }
+        }
+        Ok(self)
+    }
 }
 
 /// Makes numbers whole that are so but for how they are written; whether there were any.
@@ -134,6 +207,28 @@ mod tests {
         assert!(status == 422 && said.contains(r#""cpu""#) && !said.contains("not JSON"), "{status}: {said}");
         let error = parse::<Request>(b"{\"name\": ]").unwrap_err().0;
         assert_eq!(error.title, "not JSON");
+    }
+
+    #[test]
+    fn a_key_that_is_given_twice_is_told_by_its_path() {
+        let twice = |fields: &[u8]| {
+            let problem = key_given_twice(fields);
+            // Read as a value, as a request is at first.
+            assert_eq!(parse::<Value>(fields).is_err(), problem.is_some());
+            problem
+        };
+        assert_eq!(twice(br#"{"name": "a", "vcpus": 1, "name": "b"}"#).as_deref(), Some("name"));
+        let deep = br#"{"groups": [{"group": "a"}, {"group": "a", "level": "host", "group": "b"}]}"#;
+        assert_eq!(twice(deep).as_deref(), Some("groups[1].group"));
+        // The same key by another spelling.
+        assert_eq!(
+            twice(br#"{"boot": {"disk": {"path": "/a", "p\u0061th": "/b"}}}"#).as_deref(),
+            Some("boot.disk.path")
+        );
+        assert_eq!(twice(br#"{"a": {"b": 1}, "b": {"a": [1, 2.5, -3, null, true, "x"]}}"#), None);
+        let report = br#"{"vm_cpus": {"1": 0.5, "1": 9.0}}"#;
+        let problem = parse::<crate::wire::AgentReport>(report).unwrap_err().0;
+        assert_eq!((problem.status, &*problem.fields[0].field), (422, "vm_cpus.1"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+pub use body::key_given_twice;
 use body::{Body, parse};
 use document::finished;
 use serde::de::DeserializeOwned;
@@ -106,6 +107,7 @@ fn described() -> OpenApiRouter<Arc<Desk>> {
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
         .routes(routes!(agent::made))
+        .routes(routes!(agent::database))
         .routes(routes!(agent::change))
 }
 

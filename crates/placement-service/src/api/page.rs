@@ -1,4 +1,4 @@
-//! The web page: a live map of hosts, nodes, CPUs, virtual machines and alarms, over the same API as everybody else.
+//! The web page: a live map of hosts, nodes, CPUs, virtual machines and alarms, and tables of hosts, tenants and tokens, over the same API as everybody else.
 //! Not a second way in: it has no token until its user gives it one.
 //! Source: the Content Security Policy Level 3 specification.
 

@@ -11,7 +11,6 @@ use longma_placement::hypervisor::{Actual, Domain, Pins};
 use longma_placement::placement::Placement;
 use longma_placement::request::{Boot, MemoryPolicy};
 use longma_placement::store::VmId;
-use std::collections::BTreeMap;
 
 /// The namespace of what Longma keeps with a domain.
 const NAMESPACE: &str = "urn:longma:placement";
@@ -118,6 +117,7 @@ fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Ele
     let placement = &domain.placement;
     let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
+    let vm = vm.with("database", &domain.database);
     let mut elements = vec![Element::new("name").holding(&domain.name)];
     // Beside the name: libvirt's schema is checked by a library that wants these two together.
     elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
@@ -211,10 +211,26 @@ pub(super) fn write(
     }
 }
 
+/// The domains that libvirt printed one after another; what is none is left out. Each ends with a line of its own, and what is inside is
+/// indented.
+pub(super) fn each(text: &str) -> Vec<Element> {
+    const END: &str = "</domain>\n";
+    text.split_inclusive(END).filter_map(|one| tree::parse(one.trim()).ok()).collect()
+}
+
+/// What Longma keeps with a domain.
+fn kept(xml: &Element) -> Option<&Element> {
+    xml.at(&["metadata", "longma:vm"]).filter(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
+}
+
 /// The virtual machine that a domain says it is.
 pub(super) fn vm_of(xml: &Element) -> Option<VmId> {
-    let kept = xml.at(&["metadata", "longma:vm"])?;
-    (kept.get("xmlns:longma") == Some(NAMESPACE)).then(|| kept.get("id")?.parse().ok())?
+    kept(xml)?.get("id")?.parse().ok()
+}
+
+/// The database that a domain says its virtual machine is of.
+pub(super) fn database_of(xml: &Element) -> Option<String> {
+    kept(xml)?.get("database").map(str::to_string)
 }
 
 fn list(text: &str) -> Result<CpuSet, String> {
@@ -242,10 +258,11 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     let bound = xml.at(&["numatune", "memory"]).and_then(|m| m.get("nodeset")).map(list).transpose()?;
     Ok(Actual {
         vm: vm_of(xml),
+        database: database_of(xml),
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
-        memory_mib: BTreeMap::new(),
+        ..Actual::default()
     })
 }
 
@@ -281,7 +298,8 @@ mod tests {
         let placement = scheduler.decide_on(&request, "h", &[2, 3]).unwrap();
         let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
         let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
-        Domain { name: "longma-7".into(), vm: 7, request, placement, pins }
+        let (name, database) = ("longma-7".into(), "da7a".into());
+        Domain { name, vm: 7, database, request, placement, pins }
     }
 
     fn exclusive(vcpus: u32, virtual_nodes: u32) -> Request {
@@ -299,9 +317,25 @@ mod tests {
         assert_eq!(xml.get("type"), Some("qemu"));
         let actual = actual(&xml).unwrap();
         assert_eq!((actual.vm, actual.running), (Some(7), false));
+        assert_eq!(actual.database.as_deref(), Some("da7a"));
         assert_eq!(actual.pins, domain.pins);
         assert_eq!(actual.bound, domain.placement.bound);
         assert_eq!(cell_bytes(&xml), [4096 << 20]);
+    }
+
+    #[test]
+    fn domains_that_are_printed_together_are_told_apart() {
+        let one = |id: u32| {
+            format!(
+                "<domain type='kvm'>\n  <name>longma-{id}</name>\n  <title>&lt;/domain&gt;</title>\n</domain>\n\n"
+            )
+        };
+        let names = |text: &str| -> Vec<String> {
+            each(text).iter().map(|xml| xml.child("name").unwrap().text.clone()).collect()
+        };
+        assert_eq!(names(&(one(1) + &one(2))), ["longma-1", "longma-2"]);
+        assert_eq!(names(&format!("{}<domain>\n<name>\n{}", one(1), one(3))), ["longma-1"]);
+        assert_eq!(names(""), Vec::<String>::new());
     }
 
     #[test]

@@ -3,13 +3,12 @@
 //! Not the agent's care for its own virtual machines.
 //! Source: proc(5) for threads and numa_maps; the distances are the firmware's (ACPI SLIT), 10 = local.
 
-use super::process::{all_memory, of_domain, ticks};
+use super::process::{Thread, all_memory, of_domain, vcpu_threads};
 use super::virsh::Virsh;
 use longma_placement::hypervisor::HypervisorError;
 use longma_placement::{CpuSet, Host, collect};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,17 +16,6 @@ use std::time::Duration;
 const WORTH: f64 = 0.05;
 /// A node with this part of the memory is where the threads should be; otherwise the memory comes to the threads.
 const HOME: f64 = 0.75;
-
-/// A virtual CPU's thread.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Thread {
-    /// CPU time within the interval, in ticks.
-    ticks: f64,
-    /// The CPU that it ran on last.
-    cpu: u32,
-    /// CPUs that it may run on.
-    allowed: CpuSet,
-}
 
 /// A virtual machine as it runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,28 +40,6 @@ pub struct Look {
     pub mend: Vec<String>,
     /// Why these, or why none.
     pub why: String,
-}
-
-/// The threads of the virtual CPUs of a process, by number; QEMU names them "CPU 0/KVM".
-fn threads(root: &Path, pid: u32) -> BTreeMap<u32, Thread> {
-    let mut found = BTreeMap::new();
-    let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
-    for folder in tasks.map(|t| t.path()) {
-        let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
-        let number =
-            read("comm").and_then(|name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse::<u32>().ok());
-        let (Some(number), Some(stat), Some(status)) = (number, read("stat"), read("status")) else {
-            continue;
-        };
-        let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
-        let allowed = allowed.and_then(|l| l.trim().parse().ok()).unwrap_or_default();
-        // The 39th field of all, the 37th behind the name: the CPU it ran on last.
-        let cpu = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse().ok());
-        if let (Some(cpu), Some(ticks)) = (cpu, ticks(&stat)) {
-            found.insert(number, Thread { ticks, cpu, allowed });
-        }
-    }
-    found
 }
 
 fn node_of(host: &Host, cpu: u32) -> Option<usize> {
@@ -190,10 +156,10 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
         .filter(|l| !l.is_empty())
         .filter_map(|name| Some((name.to_string(), of_domain(name)?)))
         .collect();
-    let before: Vec<_> = running.iter().map(|(_, pid)| threads(root, *pid)).collect();
+    let before: Vec<_> = running.iter().map(|(_, pid)| vcpu_threads(root, *pid)).collect();
     std::thread::sleep(interval);
     let look = |((name, pid), before): (&(String, u32), BTreeMap<u32, Thread>)| {
-        let mut now = threads(root, *pid);
+        let mut now = vcpu_threads(root, *pid);
         for (number, thread) in &mut now {
             thread.ticks = (thread.ticks - before.get(number).map_or(0.0, |b| b.ticks)).max(0.0);
         }
@@ -207,7 +173,9 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::libvirt::process::strayed;
     use longma_topology::Machine;
+    use std::fs;
 
     fn host() -> Host {
         Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap()
@@ -257,9 +225,14 @@ mod tests {
             .unwrap();
             fs::write(folder.join("status"), "Name: x\nCpus_allowed_list:\t0-3\n").unwrap();
         }
-        let found = threads(folder.path(), 9);
+        let found = vcpu_threads(folder.path(), 9);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(found[&1], Thread { ticks: 100.0, cpu: 11, allowed: "0-3".parse().unwrap() });
+        // Pinned to CPU 5 too, which is offline, and to where it is; somebody took the other one away.
+        fs::create_dir_all(folder.path().join("sys/devices/system/cpu")).unwrap();
+        fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-4\n").unwrap();
+        let pins: Vec<CpuSet> = ["0-3,5", "2"].iter().map(|list| list.parse().unwrap()).collect();
+        assert_eq!(strayed(folder.path(), 9, &pins), BTreeMap::from([(1, "0-3".parse().unwrap())]));
         fs::write(folder.path().join("proc/9/numa_maps"), "1 default N0=512 N1=256 kernelpagesize_kB=4\n")
             .unwrap();
         assert_eq!(all_memory(folder.path(), 9).unwrap(), BTreeMap::from([(0, 2), (1, 1)]));

@@ -10,10 +10,12 @@ mod virsh;
 
 pub use look::{Look, look};
 
-use longma_placement::hypervisor::{Actual, Domain, HypervisorError};
+use longma_placement::hypervisor::{Actual, Domain, Ending, HypervisorError, Listed};
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_placement::{CpuSet, Hypervisor};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use virsh::{Fault, Virsh};
 
@@ -22,6 +24,8 @@ pub(crate) fn template_problem(xml: &str) -> Option<String> {
     domain::template(xml).err()
 }
 
+/// Domains that one call describes.
+const TOGETHER: usize = 100;
 /// Starting allocates all of a virtual machine's memory.
 const STARTING: Duration = Duration::from_secs(300);
 /// libvirt waits 15 s for QEMU to end before it kills it.
@@ -77,6 +81,50 @@ impl Libvirt {
         }
     }
 
+    /// All domains, with the XML of those whose names are Longma's.
+    fn found(&self) -> Result<Vec<(Listed, Option<tree::Element>)>, HypervisorError> {
+        let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
+        let names: Vec<&str> = text.lines().filter(|l| !l.is_empty()).collect();
+        let ours: Vec<&str> = names.iter().copied().filter(|name| number(name).is_some()).collect();
+        let mut described = BTreeMap::new();
+        for some in ours.chunks(TOGETHER) {
+            described.extend(self.xmls(some)?);
+        }
+        let found = |name: &str| {
+            let (mut listed, xml) =
+                (Listed { name: name.into(), ..Listed::default() }, described.remove(name));
+            // A domain is ours if its name and what is kept with it both say so.
+            if let Some(xml) =
+                xml.as_ref().filter(|xml| domain::vm_of(xml).is_some_and(|vm| number(name) == Some(vm)))
+            {
+                (listed.vm, listed.database) = (number(name), domain::database_of(xml));
+            }
+            (listed, xml)
+        };
+        Ok(names.into_iter().map(found).collect())
+    }
+
+    /// The XML of several domains by one call: each takes long on a slow host.
+    fn xmls(&self, names: &[&str]) -> Result<BTreeMap<String, tree::Element>, HypervisorError> {
+        let commands: Vec<String> = names.iter().map(|name| format!("dumpxml --domain {name}")).collect();
+        let together = match self.virsh.run(&[&commands.join("; ")]) {
+            Ok(text) => domain::each(&text),
+            Err(fault @ Fault::Gone(_)) => return Err(fault.error("describe domains")),
+            Err(Fault::Said(_)) => Vec::new(),
+        };
+        let mut all: BTreeMap<String, tree::Element> =
+            together.into_iter().filter_map(|xml| Some((xml.child("name")?.text.clone(), xml))).collect();
+        // One that went meanwhile, or cannot be read, is told by itself.
+        for name in names {
+            if !all.contains_key(*name)
+                && let Some(xml) = self.xml(name)?
+            {
+                all.insert((*name).into(), xml);
+            }
+        }
+        Ok(all)
+    }
+
     /// The XML of a domain, live if it runs; none if there is no such domain.
     fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
         let what = format!("describe {name}");
@@ -91,37 +139,51 @@ impl Libvirt {
     }
 }
 
+/// The number of the virtual machine that a domain's name says it is.
+fn number(name: &str) -> Option<VmId> {
+    name.strip_prefix("longma-")?.parse().ok()
+}
+
+/// A domain as its XML and the kernel tell it.
+fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
+    let mut actual = domain::actual(xml)
+        .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
+    if actual.running
+        && let Some(pid) = process::of_domain(name)
+    {
+        let cells = domain::cell_bytes(xml);
+        // What cannot be seen (libvirt on another machine, no rights) is not compared.
+        actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
+        actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
+    }
+    Ok(actual)
+}
+
 fn never(_: &Fault) -> bool {
     false
 }
 
 impl Hypervisor for Libvirt {
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
-        let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
+    fn heed(&mut self, ending: &Ending) {
+        self.virsh.heed(ending);
+    }
+
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+        Ok(self.found()?.into_iter().map(|(listed, _)| listed).collect())
+    }
+
+    fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
         let mut all = Vec::new();
-        for name in text.lines().filter(|l| !l.is_empty()) {
-            // A domain is ours if its name and what is kept with it both say so.
-            let vm = match name.strip_prefix("longma-").and_then(|n| n.parse::<VmId>().ok()) {
-                Some(id) => self.xml(name)?.and_then(|xml| domain::vm_of(&xml)).filter(|vm| *vm == id),
-                None => None,
-            };
-            all.push((name.to_string(), vm));
+        for (listed, xml) in self.found()? {
+            let actual =
+                xml.filter(|_| listed.vm.is_some()).map(|xml| actual(&listed.name, &xml)).transpose()?;
+            all.push((listed, actual));
         }
         Ok(all)
     }
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
-        let Some(xml) = self.xml(name)? else { return Ok(None) };
-        let mut actual = domain::actual(&xml)
-            .map_err(|why| HypervisorError::Refused { what: format!("describe {name}"), why })?;
-        if actual.running {
-            let cells = domain::cell_bytes(&xml);
-            // Memory that cannot be seen (libvirt on another machine, no rights) is not compared.
-            actual.memory_mib = process::of_domain(name)
-                .and_then(|pid| process::guest_memory(pid, &cells))
-                .unwrap_or_default();
-        }
-        Ok(Some(actual))
+        self.xml(name)?.map(|xml| actual(name, &xml)).transpose()
     }
 
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
@@ -135,6 +197,9 @@ impl Hypervisor for Libvirt {
         let uuid = match self.xml(&wanted.name)? {
             Some(xml) if domain::vm_of(&xml) != Some(wanted.vm) => {
                 return Err(refused("somebody else has a domain of this name: rename or undefine it".into()));
+            }
+            Some(xml) if domain::database_of(&xml).is_some_and(|other| other != wanted.database) => {
+                return Err(refused("another database has a domain of this name: undefine it there".into()));
             }
             found => found.and_then(|xml| Some(xml.child("uuid")?.text.clone())),
         };

@@ -1,7 +1,8 @@
-//! QEMU's process as the kernel tells it: its number, its memory by node, its CPU time; and its memory moved.
+//! QEMU's process as the kernel tells it: its number, its memory by node, its CPU time, where its threads may run; and its memory moved.
 //! Not libvirt's view.
-//! Source: proc(5): maps, numa_maps, stat; migrate_pages(2).
+//! Source: proc(5): maps, numa_maps, stat, status; migrate_pages(2).
 
+use longma_placement::CpuSet;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -30,6 +31,56 @@ pub(super) fn ticks(stat: &str) -> Option<f64> {
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<f64>().ok();
     Some(number(11)? + number(12)?)
+}
+
+/// Where threads of virtual CPUs may run, of those that may elsewhere than their `pins` say. A CPU that is offline cannot be run on, and its pin
+/// stands for the others.
+pub(super) fn strayed(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
+    let online = fs::read_to_string(root.join("sys/devices/system/cpu/online"));
+    let Some(online) = online.ok().and_then(|list| list.trim().parse::<CpuSet>().ok()) else {
+        return BTreeMap::new();
+    };
+    let elsewhere = |vcpu: u32, allowed: &CpuSet| {
+        let Some(pin) = pins.get(vcpu as usize) else { return false };
+        let may: CpuSet = pin.iter().filter(|cpu| online.contains(*cpu)).collect();
+        // What cannot be read is not compared, nor what has no pin.
+        !allowed.is_empty() && !pin.is_empty() && may != *allowed
+    };
+    let threads = vcpu_threads(root, pid).into_iter().map(|(vcpu, thread)| (vcpu, thread.allowed));
+    threads.filter(|(vcpu, allowed)| elsewhere(*vcpu, allowed)).collect()
+}
+
+/// A virtual CPU's thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Thread {
+    /// CPU time that it used, in ticks.
+    pub ticks: f64,
+    /// The CPU that it ran on last.
+    pub cpu: u32,
+    /// CPUs that it may run on.
+    pub allowed: CpuSet,
+}
+
+/// The threads of the virtual CPUs of a process, by number; QEMU names them "CPU 0/KVM".
+pub(super) fn vcpu_threads(root: &Path, pid: u32) -> BTreeMap<u32, Thread> {
+    let mut found = BTreeMap::new();
+    let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
+    for folder in tasks.map(|t| t.path()) {
+        let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
+        let number =
+            read("comm").and_then(|name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse::<u32>().ok());
+        let (Some(number), Some(stat), Some(status)) = (number, read("stat"), read("status")) else {
+            continue;
+        };
+        let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+        let allowed = allowed.and_then(|l| l.trim().parse().ok()).unwrap_or_default();
+        // The 39th field of all, the 37th behind the name: the CPU it ran on last.
+        let cpu = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(36)?.parse().ok());
+        if let (Some(cpu), Some(ticks)) = (cpu, ticks(&stat)) {
+            found.insert(number, Thread { ticks, cpu, allowed });
+        }
+    }
+    found
 }
 
 /// Pages of a line of `numa_maps`, in KiB by node.
@@ -96,7 +147,7 @@ pub(super) fn all_memory(root: &Path, pid: u32) -> io::Result<BTreeMap<u32, u64>
 /// Moves a process's memory to the first of `to` from all nodes that are not among them. On a host of one node there is nothing to do.
 pub(super) fn migrate(pid: u32, to: &[u32]) -> io::Result<()> {
     let online = fs::read_to_string("/sys/devices/system/node/online")?;
-    let online: longma_placement::CpuSet =
+    let online: CpuSet =
         online.parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{e}")))?;
     let from: Vec<u32> = online.iter().filter(|n| !to.contains(n)).collect();
     let Some(first) = to.first().filter(|_| !from.is_empty()) else { return Ok(()) };

@@ -2,8 +2,10 @@
 //! Not what is called.
 //! Source: virsh(1).
 
-use longma_placement::hypervisor::HypervisorError;
+use longma_placement::hypervisor::{Ending, HypervisorError};
+use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ const LONGEST: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
     uri: String,
+    ending: Ending,
 }
 
 /// Why a call came to nothing.
@@ -68,7 +71,12 @@ impl Fault {
 
 impl Virsh {
     pub fn new(uri: &str) -> Self {
-        Self { uri: uri.into() }
+        Self { uri: uri.into(), ending: Ending::default() }
+    }
+
+    /// Children that last beyond this ending are killed, and none are made after it.
+    pub fn heed(&mut self, ending: &Ending) {
+        self.ending = ending.clone();
     }
 
     /// What a call prints.
@@ -82,19 +90,25 @@ impl Virsh {
         command.args(["--quiet", "--connect", &self.uri]).args(words);
         command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+        // With whatever it starts, so that all of them can be killed.
+        command.process_group(0);
         let gone = |why: String| Fault::Gone(format!("virsh: {why}"));
+        if self.ending.is_over() {
+            return Err(gone(format!("{} is not called any more: it is the end", words[0])));
+        }
         let mut child = command.spawn().map_err(|e| gone(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
             // A child that does not read it says why by its own means.
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));
-        let ended = wait(&mut child, patience);
+        let ended = wait(&mut child, patience, &self.ending);
         let (Ok(out), Ok(said)) = (readers.0.join(), readers.1.join()) else {
             return Err(gone("its output could not be read".into()));
         };
         drop(writer.map(std::thread::JoinHandle::join));
         match ended.map_err(|e| gone(e.to_string()))? {
+            None if self.ending.is_over() => Err(gone(format!("{} did not end in time", words[0]))),
             None => Err(gone(format!("{} did not end within {} s", words[0], patience.as_secs()))),
             Some(status) if status.success() => {
                 String::from_utf8(out).map_err(|_| gone("its output is no text".into()))
@@ -124,14 +138,16 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
 }
 
 /// How a child ended; none if it was killed because the time was over.
-fn wait(child: &mut Child, patience: Duration) -> std::io::Result<Option<ExitStatus>> {
+fn wait(child: &mut Child, patience: Duration, ending: &Ending) -> std::io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if Instant::now() > until {
+        if Instant::now() > until || ending.is_over() {
+            // What it started itself may hold its output open.
+            let _ = rustix::process::kill_process_group(Pid::from_child(child), Signal::KILL);
             child.kill()?;
             child.wait()?;
             return Ok(None);
@@ -149,8 +165,25 @@ mod tests {
     fn a_child_that_hangs_is_killed() {
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();
         let began = Instant::now();
-        assert_eq!(wait(&mut child, Duration::from_millis(50)).unwrap(), None);
+        assert_eq!(wait(&mut child, Duration::from_millis(50), &Ending::default()).unwrap(), None);
         assert!(began.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn at_the_end_a_child_is_killed_with_what_it_started_and_none_is_made_after() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 100; true"]).process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = read(child.stdout.take());
+        let (began, ending) = (Instant::now(), Ending::default());
+        ending.begin(Duration::from_millis(50));
+        assert_eq!(wait(&mut child, PATIENCE, &ending).unwrap(), None);
+        assert_eq!(output.join().unwrap(), b"");
+        assert!(began.elapsed() < Duration::from_secs(20));
+        let mut virsh = Virsh::new("test:///default");
+        virsh.heed(&ending);
+        let said = virsh.run(&["version"]).unwrap_err();
+        assert!(said.text().contains("not called any more"), "{said:?}");
     }
 
     #[test]

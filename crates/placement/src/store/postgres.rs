@@ -14,12 +14,14 @@ use postgres::{Client, Config, NoTls, Statement};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// "Lpla": the advisory lock of those that change something. One a database, whatever its schema.
 const LOCK: i64 = 0x4c70_6c61;
 /// How long the server may take to be reached, or to take what was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A server that could not be reached is tried again after so long.
+const AGAIN: Duration = Duration::from_millis(500);
 /// What a session waits for at most, and how long a stopped one may keep others waiting.
 const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
@@ -52,6 +54,8 @@ struct Postgres {
     config: Config,
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
+    /// When the server could not be reached last, and why.
+    refused: RefCell<Option<(Instant, Failure)>>,
 }
 
 struct Session {
@@ -74,15 +78,32 @@ impl From<postgres::Error> for Failure {
                     // Serialization failure, deadlock, a lock that others held for too long.
                     "40001" | "40P01" | "55P03" => Kind::Busy,
                     "53100" => Kind::Full,
+                    // It is shut down or just starting, has no connection left, or the connection is lost.
+                    "57P01" | "57P02" | "57P03" | "53300" => Kind::Away,
+                    code if code.starts_with("08") => Kind::Away,
                     // The class of constraints that refuse.
                     code if code.starts_with("23") => Kind::Constraint,
                     _ => Kind::Other,
                 };
                 Failure { kind, text: format!("{} ({})", said.message(), said.code().code()) }
             }
-            None => Failure::other(told(&error)),
+            None => {
+                Failure { kind: if is_away(&error) { Kind::Away } else { Kind::Other }, text: told(&error) }
+            }
         }
     }
+}
+
+/// Whether an error that the server did not send says that it is not there.
+fn is_away(error: &postgres::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    error.is_closed()
 }
 
 /// Whether the server ends the session with this, which it says before it closes the connection.
@@ -137,7 +158,7 @@ fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, Failur
 impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
         let session = RefCell::new(Some(session(&config)?));
-        Ok(Self { config, session, in_transaction: Cell::new(false) })
+        Ok(Self { config, session, in_transaction: Cell::new(false), refused: RefCell::new(None) })
     }
 
     /// Does something in the session, or in a new one if that was lost and nothing had begun in it.
@@ -151,9 +172,9 @@ impl Postgres {
                 Some(session) if !session.client.is_closed() => session,
                 _ if self.in_transaction.get() => {
                     let text = "the connection was lost: what was begun is undone".into();
-                    return Err(Failure::other(text));
+                    return Err(Failure { kind: Kind::Away, text });
                 }
-                lost => lost.insert(session(&self.config)?),
+                lost => lost.insert(self.session_again()?),
             };
             match work(session) {
                 Err(error) if session.client.is_closed() || ends_session(&error) => {
@@ -166,6 +187,17 @@ impl Postgres {
             }
         }
         unreachable!("the second turn returns")
+    }
+
+    /// A new session. Those who waited while one was tried in vain hear the same and do not try one by one.
+    fn session_again(&self) -> std::result::Result<Session, Failure> {
+        let mut refused = self.refused.borrow_mut();
+        if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
+            return Err(failure.clone());
+        }
+        let made = session(&self.config);
+        *refused = made.as_ref().err().map(|failure| (Instant::now(), failure.clone()));
+        made
     }
 
     fn enter(&self, how: &str) -> std::result::Result<(), Failure> {

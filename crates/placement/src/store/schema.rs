@@ -11,7 +11,7 @@ const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One entry a version; the last is this program's. What is promised twice, the tables themselves refuse. In SQLite's words;
 /// [`postgres_words`] makes them PostgreSQL's.
-const MIGRATIONS: [&str; 3] = ["
+const MIGRATIONS: [&str; 4] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -132,6 +132,13 @@ INSERT INTO tenants (tenant, vms, vcpus, memory_mib)
 ", "
 -- The machine whose agent speaks for a host, for all services of the database.
 ALTER TABLE hosts ADD COLUMN agent TEXT;
+", "
+-- What tells this database from all others: domains name it, whose virtual machines' numbers others give too.
+CREATE TABLE identity (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    identity TEXT NOT NULL
+) STRICT;
+INSERT INTO identity (one, identity) VALUES (1, lower(hex(randomblob(16))));
 "];
 
 /// Makes a new file's tables, or brings an older file's to this version.
@@ -162,6 +169,8 @@ fn postgres_words(migration: &str) -> String {
     // There is no PostgreSQL database of version 1.
     let tables = migration.split("-- Those of a file of version 1").next().unwrap_or_default();
     tables
+        .replace("lower(hex(randomblob(16)))", "replace(CAST(gen_random_uuid() AS TEXT), '-', '')")
+        .replace("one INTEGER PRIMARY KEY", "one BIGINT PRIMARY KEY")
         .replace("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
         .replace("INTEGER PRIMARY KEY", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
         .replace("INTEGER", "BIGINT")

@@ -22,6 +22,8 @@ pub(super) enum Kind {
     Busy,
     /// There is no room on the disk, and the transaction is undone.
     Full,
+    /// The database cannot be reached, and the transaction is undone unless it was being committed: later it may be there again.
+    Away,
     /// Anything else; whether a commit was made may not be known.
     Other,
 }
@@ -52,6 +54,7 @@ impl From<Failure> for StoreError {
         match failure.kind {
             Kind::Busy => StoreError::Busy(failure.text),
             Kind::Full => StoreError::Full(failure.text),
+            Kind::Away => StoreError::Away(failure.text),
             Kind::Constraint | Kind::Other => StoreError::Database(failure.text),
         }
     }

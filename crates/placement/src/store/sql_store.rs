@@ -81,6 +81,11 @@ fn limit(limit: usize) -> i64 {
 }
 
 impl Store for SqlStore {
+    fn identity(&self) -> Result<String> {
+        let row = self.read().row("SELECT identity FROM identity", &[])?;
+        row.ok_or_else(|| StoreError::Database("the database's identity is gone".into()))?.get(0)
+    }
+
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
         host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
         let host = host.clone();

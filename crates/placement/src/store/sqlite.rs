@@ -61,6 +61,8 @@ impl From<rusqlite::Error> for Failure {
             Some(ErrorCode::DiskFull) => Kind::Full,
             // No room for the log's index is told as this.
             _ if extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE) => Kind::Full,
+            // Its disk is gone or read-only now, or its folder may not be entered any more.
+            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => Kind::Away,
             _ => Kind::Other,
         };
         Failure { kind, text: error.to_string() }

@@ -52,6 +52,9 @@ impl FaultyStore {
 }
 
 impl Store for FaultyStore {
+    fn identity(&self) -> Result<String, StoreError> {
+        self.read(|s| s.identity())
+    }
     fn put_host(&self, host: &Host, percent: u32) -> Result<(), StoreError> {
         self.change(|s| s.put_host(host, percent))
     }

@@ -6,7 +6,7 @@
 
 use longma_placement::Host;
 use longma_placement::cpus::CpuSet;
-use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Pins};
+use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins};
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_topology::Machine;
@@ -370,8 +370,14 @@ impl ModelledHost {
 }
 
 impl Hypervisor for ModelledHost {
-    fn list(&mut self) -> Result<Vec<(String, Option<VmId>)>, HypervisorError> {
-        Ok(self.world().domains.iter().map(|(name, domain)| (name.clone(), Some(domain.vm))).collect())
+    fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
+        // There is one database on it.
+        let listed = |(name, domain): (&String, &Machined)| Listed {
+            name: name.clone(),
+            vm: Some(domain.vm),
+            ..Listed::default()
+        };
+        Ok(self.world().domains.iter().map(listed).collect())
     }
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
@@ -386,6 +392,7 @@ impl Hypervisor for ModelledHost {
                 pins: domain.pins.clone(),
                 bound: domain.bound.clone(),
                 memory_mib: if domain.running { memory } else { BTreeMap::new() },
+                ..Actual::default()
             }
         }))
     }
