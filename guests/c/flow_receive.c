@@ -8,11 +8,13 @@
 //   flows     streams, from ports 40000 on (1)              queues   of the NIC that a hash chooses from (1)
 //   ring      receive descriptors of each queue (1024)      message  bytes that an application reads at once (131072)
 //   room      bytes of each receive buffer (3145728)        ways     of the shared cache for packets; 0: the machine's (0)
+//   segment   bytes of the largest segment that comes, for which buffers are made (8960)
 //   begin     the region of interest begins after so many bytes of all streams (0)    settle  and the rate is measured so many further on (0)
 //   bytes     after so many all is over (0: at the streams' end)
+//   key       what the key of the queues' hash is drawn from (1)
 //   delay_ns, frames   interrupt moderation (0, 0)            budget   frames that a poll takes (64)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
-//             this does not (0)
+//             this does not, by whoever has the socket (0)             before   the same in the softirq, before the socket (0)
 #include "guest.h"
 #define LARGEST_SEGMENT 8960
 #include "../include/longma.h"
@@ -26,7 +28,7 @@
 #include <sys/syscall.h>
 
 // Metadata of a buffer: struct sk_buff and skb_shared_info of Linux 3.13 on 64-bit machines, 256 and 320 bytes.
-enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_BYTES = 9216, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
+enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_UNIT = 1024, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
 // A stream has a send ring of its own, and the NIC no more than 16 of them.
 enum { MOST_QUEUES = 16, MOST_CORES = 1024, FIRST_PEER_PORT = 40000 };
 // The calling thread takes the device's interrupts, and goes first on its core.
@@ -48,6 +50,11 @@ static struct queue {
     _Alignas(64) _Atomic(struct sk_buff *) given_back;
 } queues[MOST_QUEUES];
 
+static struct {
+    uint32_t queues, streams, ring, budget, segment, buffer_bytes;
+    uint64_t path, before, message_bytes, begin, settled, end;
+} settings;
+
 enum owner { NOBODY, SOFTIRQ, READER };
 
 // A stream: its socket, who has it, and the backlog, written by softirqs and read by whoever has the socket; what it sends by, and who reads.
@@ -68,11 +75,6 @@ static struct stream {
     unsigned char *message;
     uint32_t first, arrived;   // the next sequence number when the region of interest began, and when the rate began to be measured
 } streams[MOST_QUEUES];
-
-static struct {
-    uint32_t queues, streams, ring, budget;
-    uint64_t path, message_bytes, begin, settled, end;
-} settings;
 
 static atomic_int over;
 
@@ -129,6 +131,17 @@ __attribute__((noinline)) static void release(struct sk_buff *b) {
     while (!atomic_compare_exchange_weak(&q->given_back, &former, b));
 }
 
+#define ADD __asm__ volatile("" : "+r"(sum)); sum++;
+#define FOUR(what) what what what what
+
+// What else a kernel does for a segment: hooks, accounting, timestamps. The compiler may not add these up.
+__attribute__((noinline)) static void other_work(uint64_t cycles) {
+    uint64_t sum = 0;
+    for (uint64_t i = cycles / 16; i > 0; i--) { FOUR(FOUR(ADD)) }
+    for (uint64_t i = cycles % 16; i > 0; i--) { ADD }
+    __asm__ volatile("" : : "r"(sum));
+}
+
 // --- The driver --------------------------------------------------------------------------------------------------------
 
 // A register that each queue has: the first one's is among the NIC's own.
@@ -138,7 +151,7 @@ static inline void give(struct queue *q, uint32_t index, struct sk_buff *b) {
     volatile struct mac_descriptor *at = &q->ring[index];
     q->in_ring[index] = b;
     at->address = (uint64_t)(uintptr_t)b->buffer;
-    at->control = BUFFER_BYTES - 64;
+    at->control = settings.buffer_bytes - 64;
     mac_barrier();
     at->status = MAC_STATUS_OWN;
 }
@@ -172,17 +185,6 @@ static void send_frame(const unsigned char *frame, size_t bytes) {
 __attribute__((noinline)) static void wake_reader(struct stream *stream) {
     stream->wakes++;
     syscall(SYS_futex, &stream->sleeps, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
-}
-
-#define ADD __asm__ volatile("" : "+r"(sum)); sum++;
-#define FOUR(what) what what what what
-
-// What else a kernel does for a segment: hooks, accounting, timestamps. The compiler may not add these up.
-__attribute__((noinline)) static void other_work(uint64_t cycles) {
-    uint64_t sum = 0;
-    for (uint64_t i = cycles / 16; i > 0; i--) { FOUR(FOUR(ADD)) }
-    for (uint64_t i = cycles % 16; i > 0; i--) { ADD }
-    __asm__ volatile("" : : "r"(sum));
 }
 
 // Sees to the backlog. Only who has the socket may call it.
@@ -241,6 +243,7 @@ __attribute__((noinline)) static int poll_ring(struct queue *q) {
         give(q, q->next, fresh ? fresh : full);
         q->next = q->next + 1 < settings.ring ? q->next + 1 : 0;
         if (!fresh) continue;
+        other_work(settings.before);
         full->length = status & MAC_STATUS_LENGTH;
         if (sound) deliver(full);
         else release(full);
@@ -287,7 +290,8 @@ static void *softirq(void *of) {
 static struct {
     _Alignas(64) _Atomic uint64_t received;
     uint64_t interest, counted;
-    double began, ended;
+    double began;
+    _Atomic double ended;
     atomic_int is_of_interest, is_counted;
 } all;
 
@@ -306,6 +310,7 @@ static size_t receive(struct stream *stream) {
         atomic_store(&stream->sleeps, 1);
         give_up(stream, READER);
         stream->reader_sleeps++;
+        if (atomic_load(&over)) return 0;
         syscall(SYS_futex, &stream->sleeps, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
     }
     atomic_store_explicit(&stream->sleeps, 0, memory_order_relaxed);
@@ -331,7 +336,7 @@ static void note_begin(uint64_t received) {
 // The first who is done ends it for all.
 static void note_end(void) {
     if (atomic_exchange(&over, 1)) return;
-    all.ended = seconds();
+    double ended = seconds();
     longma_roi_end();
     uint64_t received = atomic_load(&all.received);
     for (uint32_t i = 0; i < settings.streams; i++) {
@@ -339,6 +344,10 @@ static void note_end(void) {
         streams[i].first = streams[i].socket.next - streams[i].first;
     }
     all.counted = received - all.counted, all.interest = received - all.interest;
+    // Nobody wakes the other readers any more.
+    for (uint32_t i = 0; i < settings.streams; i++)
+        if (atomic_exchange(&streams[i].sleeps, 0)) wake_reader(&streams[i]);
+    all.ended = ended;
 }
 
 static void *reader(void *of) {
@@ -386,12 +395,12 @@ static void open_queue(struct queue *q, const char *device) {
 
 static void set_up_queue(struct queue *q, uint64_t room) {
     // Any queue may have to hold what all sockets do.
-    uint64_t buffers = settings.ring + room / MSS * settings.streams + SPARE;
-    unsigned char *data = zeroed(buffers * BUFFER_BYTES);
+    uint64_t buffers = settings.ring + room / settings.segment * settings.streams + SPARE;
+    unsigned char *data = zeroed(buffers * settings.buffer_bytes);
     q->ring = zeroed(settings.ring * sizeof *q->ring);
     q->buffs = zeroed(buffers * sizeof *q->buffs), q->metadata = zeroed(buffers * METADATA_BYTES);
     for (uint64_t i = buffers; i-- > 0;) {
-        q->buffs[i].buffer = data + i * BUFFER_BYTES + 2;
+        q->buffs[i].buffer = data + i * settings.buffer_bytes + 2;
         q->buffs[i].queue = (uint8_t)q->number;
         release(&q->buffs[i]);
     }
@@ -414,16 +423,10 @@ static void set_up_stream(struct stream *stream, uint64_t room) {
     mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER(n, TX_COUNT), SEND_RING);
 }
 
-// The queues in turn for the hashes in turn, with the key of the document that verifies such hashes (Microsoft, Verifying the RSS Hash Calculation).
+// The queues in turn for the hashes in turn, with a key that is drawn, as Linux draws one when it starts (netdev_rss_key_fill).
 static void spread(void) {
-    static const unsigned char key[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3,
-                                          0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
-                                          0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
-    for (unsigned word = 0; word < sizeof key / 8; word++) {
-        uint64_t bytes;
-        memcpy(&bytes, key + word * 8, 8);
-        mac_write(&queues[0].mac, MAC_KEY(word) + MAC_KEY_WORD, bytes);
-    }
+    uint64_t seed = setting("key", 1, 0, UINT64_MAX);
+    for (unsigned word = 0; word < 5; word++) mac_write(&queues[0].mac, MAC_KEY(word) + MAC_KEY_WORD, random_next(&seed));
     for (unsigned word = 0; word < 16; word++) {
         unsigned char entries[8];
         for (unsigned at = 0; at < 8; at++) entries[at] = (unsigned char)((word * 8 + at) % settings.queues);
@@ -499,6 +502,10 @@ int main(int argc, char **argv) {
     }
     settings.queues = (uint32_t)setting("queues", 1, 1, MOST_QUEUES), settings.streams = (uint32_t)setting("flows", 1, 1, MOST_QUEUES);
     settings.ring = (uint32_t)setting("ring", 1024, 2, MOST_RING), settings.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
+    settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
+    // Headers, what aligns them, and the rest of a unit, as allocators have it.
+    settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
+    settings.before = setting("before", 0, 0, 1u << 20);
     settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
     settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);
     settings.settled = settings.begin + setting("settle", 0, 0, 1u << 30);
