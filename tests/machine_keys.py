@@ -43,7 +43,6 @@ EXCEPTIONS = {
     "hosts.*.links.*.protocol": "what the link speaks, for the drawing; width, rate and latency say how fast it is",
     "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
-    "devices.*.ethernet.queues": "what software for real hosts spreads flows over; the modelled MAC has one pair",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
     "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/zoned do",
     "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
@@ -153,6 +152,9 @@ PROBES = {
     "packets-fast": guest("tcp_receive eth0", "--wire", f"eth0,{FAST}", dca="1"),
     "frames": guest("device_check mac eth0 4 2", "--wire", "eth0,loop"),
     "flow": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=300000,mss=8960", flow="1", application="2"),
+    # It says how many there are.
+    "queues": guest("flow_receive eth0", "--wire", f"eth0,{WIRE}", queues="16"),
+    "queues-pci": guest("flow_receive nic0", "--wire", f"nic0,{WIRE}", queues="16"),
     "messages": experiment("via", firmware="bvia", measure="latency", messages=20, size="4 KiB"),
     "messages-rate": experiment("via", firmware="myvia", measure="bandwidth", messages=60, size="64 KiB"),
     "messages-pages": experiment("via", firmware="bvia", measure="bandwidth", messages=60, size="64 KiB", tlb_entries=16),
@@ -170,16 +172,16 @@ PROBES |= {
 }
 GENERAL = ["fft", "sort", "threads", "calls", "switches", "chase", "in-order", "counts", "features", "numa", "touch", "sharing"]
 ENGINES = ["engine", "machines", "engine-rules"]
-PACKETS = ["packets", "frames", "packets-polled", "packets-fast"]
+PACKETS = ["packets", "frames", "packets-polled", "packets-fast", "queues"]
 DRIVES = ["tree-drive", "tree-answering", "tree-drive-full", "tree-drive-zones"]
 MESSAGES = ["messages", "messages-rate", "messages-pages", "messages-small"]
 OF = {
     "godson3": GENERAL + ENGINES + PACKETS,
     "godson3-conventional": GENERAL + PACKETS,
     "godson3-two-chips": GENERAL + ENGINES + ["pages"],
-    "godson3-and-pci": GENERAL + ENGINES + PACKETS + ["packets-pci"],
+    "godson3-and-pci": GENERAL + ENGINES + PACKETS + ["packets-pci", "queues-pci"],
     "loongson-3a5000-ethernet": GENERAL + PACKETS,
-    "sandybridge-2x6": GENERAL + ["packets-fast", "frames", "flow"],
+    "sandybridge-2x6": GENERAL + ["packets-fast", "frames", "flow", "queues"],
     "zns-host": GENERAL + DRIVES,
     "piii-lanai9": GENERAL + MESSAGES,
     "piii-myrinet": GENERAL + MESSAGES,
@@ -188,6 +190,7 @@ OF = {
 LIKELY = [
     (r"\.(store|idma)\b", ["engine", "machines", "engine-rules"]),
     (r"\.cam\b", ["machines"]),
+    (r"ethernet\.queues", ["queues", "queues-pci"]),
     (r"ethernet|buses", ["packets", "packets-pci", "frames", "packets-fast"]),
     (r"zoned", DRIVES),
     (r"myrinet|switches|cables", MESSAGES),

@@ -1,16 +1,20 @@
-// Receives a TCP stream on two cores, as a kernel does: one takes the NIC's interrupts, the other runs the program that reads.
-// Here for the flow's and the application's cores: the first thread stands for interrupt, softirq, driver and protocol, the second for a
-// program in recv(2). Between them lies a socket with an owner and a backlog, as in Linux: a segment that comes while the program has the
-// socket waits in the backlog, and whoever has the socket last sees to it. No GRO, no timestamps; one connection.
-// Arguments: a device of /dev/longma, such as eth0. All else by the environment, as numbers:
-//   flow      core of interrupts and protocol (0)            application  core of the program that reads (0)
-//   ring      receive descriptors (1024)                     message  bytes that the application reads at once (131072)
-//   room      bytes of the receive buffer (3145728)          ways     of the shared cache for packets; 0: the machine's (0)
-//   begin     the region of interest begins after so many bytes (0)    settle  and the rate is measured so many further on (0)
-//   bytes     after so many both are over (0: at the stream's end)
+// Receives TCP streams as a kernel does: some cores take the NIC's interrupts, others run the programs that read.
+// Here for the flow's and the application's cores: a thread for each queue of the NIC stands for interrupt, softirq, driver and protocol, one
+// for each stream for a program in recv(2). Between them lies a socket with an owner and a backlog, as in Linux: a segment that comes while the
+// program has the socket waits in the backlog, and whoever has the socket last sees to it. No GRO, no timestamps.
+// Arguments: a device of /dev/longma, such as eth0. All else by the environment, as numbers; a list of cores is as 1,2,8, of which the last
+// stands for all further ones:
+//   flow      cores of interrupts and protocol, a queue each (0)       application  cores of the programs that read, a stream each (0)
+//   flows     streams, from ports 40000 on (1)              queues   of the NIC that a hash chooses from (1)
+//   ring      receive descriptors of each queue (1024)      message  bytes that an application reads at once (131072)
+//   room      bytes of each receive buffer (3145728)        ways     of the shared cache for packets; 0: the machine's (0)
+//   segment   bytes of the largest segment that comes, for which buffers are made (8960)
+//   begin     the region of interest begins after so many bytes of all streams (0)    settle  and the rate is measured so many further on (0)
+//   bytes     after so many all is over (0: at the streams' end)
+//   key       what the key of the queues' hash is drawn from (1)
 //   delay_ns, frames   interrupt moderation (0, 0)            budget   frames that a poll takes (64)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
-//             this does not (0)
+//             this does not, by whoever has the socket (0)             before   the same in the softirq, before the socket (0)
 #include "guest.h"
 #define LARGEST_SEGMENT 8960
 #include "../include/longma.h"
@@ -24,52 +28,82 @@
 #include <sys/syscall.h>
 
 // Metadata of a buffer: struct sk_buff and skb_shared_info of Linux 3.13 on 64-bit machines, 256 and 320 bytes.
-enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_BYTES = 9216, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
+enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_UNIT = 1024, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
+// A stream has a send ring of its own, and the NIC no more than 16 of them.
+enum { MOST_QUEUES = 16, MOST_CORES = 1024, FIRST_PEER_PORT = 40000 };
 // The calling thread takes the device's interrupts, and goes first on its core.
 enum { HANDLE_INTERRUPTS = 0x4c01 };
 
-static struct {
-    struct mac mac;
-    struct mac_descriptor *receive_ring, *send_ring;
+// A receive queue: its ring, and its buffers with their metadata.
+static struct queue {
+    _Alignas(64) struct mac mac;
+    unsigned number;
+    uint64_t core;
+    struct mac_descriptor *ring;
     struct sk_buff *in_ring[MOST_RING];
-    uint32_t count, next, send_next, budget;
-    uint64_t interrupts, polls, frames, errors, no_buffer, no_send_room, path;
-} driver;
+    uint32_t next;
+    uint64_t interrupts, polls, frames, errors, no_buffer;
+    unsigned char (*metadata)[METADATA_BYTES];
+    struct sk_buff *buffs;
+    // Free buffers: the softirq's own, most recently used first, and those that were given back, which it takes all at once.
+    struct sk_buff *own_free;
+    _Alignas(64) _Atomic(struct sk_buff *) given_back;
+} queues[MOST_QUEUES];
 
-static unsigned char send_buffers[SEND_RING][64] __attribute__((aligned(64)));
-static unsigned char (*metadata)[METADATA_BYTES];
-static struct sk_buff *buffs;
-
-// Free buffers: the softirq's own, most recently used first, and those that were given back, which it takes all at once.
-static struct sk_buff *own_free;
-static _Alignas(64) _Atomic(struct sk_buff *) given_back;
+static struct {
+    uint32_t queues, streams, ring, budget, segment, buffer_bytes;
+    uint64_t path, before, message_bytes, begin, settled, end;
+} settings;
 
 enum owner { NOBODY, SOFTIRQ, READER };
 
-// The socket, who has it, and the backlog: written by the softirq, read by whoever has the socket.
-static struct {
+// A stream: its socket, who has it, and the backlog, written by softirqs and read by whoever has the socket; what it sends by, and who reads.
+static struct stream {
     _Alignas(64) atomic_int owner;
     _Alignas(64) atomic_uint pushed;
     _Alignas(64) atomic_uint popped;
     _Alignas(64) atomic_int sleeps;
     struct sk_buff *backlog[MOST_BACKLOG];
     struct socket socket;
-    uint64_t wakes, late;
-} sock;
+    uint64_t wakes;
+    struct mac_descriptor *send_ring;
+    unsigned char (*send_buffers)[64];
+    uint32_t send_next;
+    uint64_t no_send_room;
+    // The program that reads.
+    uint64_t core, received, reads, reader_sleeps;
+    unsigned char *message;
+    uint32_t first, arrived;   // the next sequence number when the region of interest began, and when the rate began to be measured
+} streams[MOST_QUEUES];
 
 static atomic_int over;
 
-static uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most) {
-    const char *text = getenv(name);
-    if (!text || !*text) return fallback;
-    char *end;
-    uint64_t value = strtoull(text, &end, 10);
-    if (*text == '-' || *end || value < least || value > most) {
-        fprintf(stderr, "flow_receive: %s is '%s': give a whole number from %llu to %llu\n", name, text, (unsigned long long)least,
+static uint64_t number(const char *name, const char *text, char until, char **end, uint64_t least, uint64_t most) {
+    uint64_t value = strtoull(text, end, 10);
+    if (*text == '-' || *end == text || (**end && **end != until) || value < least || value > most) {
+        fprintf(stderr, "flow_receive: %s is '%s': give a whole number from %llu to %llu\n", name, getenv(name), (unsigned long long)least,
                 (unsigned long long)most);
         exit(2);
     }
     return value;
+}
+
+static uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uint64_t most) {
+    const char *text = getenv(name);
+    char *end;
+    return text && *text ? number(name, text, 0, &end, least, most) : fallback;
+}
+
+// The n-th core of a list, or the last one if it is shorter.
+static uint64_t core_of(const char *name, unsigned n) {
+    const char *text = getenv(name);
+    if (!text || !*text) return 0;
+    for (;;) {
+        char *end;
+        uint64_t core = number(name, text, ',', &end, 0, MOST_CORES - 1);
+        if (n-- == 0 || !*end) return core;
+        text = end + 1;
+    }
 }
 
 static inline int take(atomic_int *held, int as) {
@@ -79,56 +113,22 @@ static inline int take(atomic_int *held, int as) {
 
 // --- Buffers -----------------------------------------------------------------------------------------------------------
 
-// Only the softirq allocates.
-__attribute__((noinline)) static struct sk_buff *allocate_buff(void) {
-    struct sk_buff *b = own_free ? own_free : atomic_exchange(&given_back, NULL);
+// Only the queue's softirq allocates.
+__attribute__((noinline)) static struct sk_buff *allocate_buff(struct queue *q) {
+    struct sk_buff *b = q->own_free ? q->own_free : atomic_exchange(&q->given_back, NULL);
     if (!b) return NULL;
-    own_free = b->next;
-    memset(metadata[b - buffs], 0, METADATA_BYTES);
+    q->own_free = b->next;
+    memset(q->metadata[b - q->buffs], 0, METADATA_BYTES);
     return b;
 }
 
 // Freeing looks at the fragments and their counts.
 __attribute__((noinline)) static void release(struct sk_buff *b) {
-    metadata[b - buffs][METADATA_BYTES - 1]++;
-    struct sk_buff *former = atomic_load_explicit(&given_back, memory_order_relaxed);
+    struct queue *q = &queues[b->queue];
+    q->metadata[b - q->buffs][METADATA_BYTES - 1]++;
+    struct sk_buff *former = atomic_load_explicit(&q->given_back, memory_order_relaxed);
     do b->next = former;
-    while (!atomic_compare_exchange_weak(&given_back, &former, b));
-}
-
-// --- The driver --------------------------------------------------------------------------------------------------------
-
-static inline void give(uint32_t index, struct sk_buff *b) {
-    volatile struct mac_descriptor *at = &driver.receive_ring[index];
-    driver.in_ring[index] = b;
-    at->address = (uint64_t)(uintptr_t)b->buffer;
-    at->control = BUFFER_BYTES - 64;
-    mac_barrier();
-    at->status = MAC_STATUS_OWN;
-}
-
-// Whoever has the socket sends.
-static void send_frame(const unsigned char *frame, size_t bytes) {
-    volatile struct mac_descriptor *at = &driver.send_ring[driver.send_next];
-    if (at->status & MAC_STATUS_OWN) {
-        driver.no_send_room++;
-        return;
-    }
-    memcpy(send_buffers[driver.send_next], frame, bytes);
-    at->address = (uint64_t)(uintptr_t)send_buffers[driver.send_next];
-    at->control = (uint32_t)(bytes < 60 ? 60 : bytes) | MAC_SEND_FIRST | MAC_SEND_LAST;
-    mac_barrier();
-    at->status = MAC_STATUS_OWN;
-    mac_barrier();
-    driver.send_next = (driver.send_next + 1) % SEND_RING;
-    mac_write(&driver.mac, MAC_TX_POLL, 1);
-}
-
-// --- The socket --------------------------------------------------------------------------------------------------------
-
-__attribute__((noinline)) static void wake_reader(void) {
-    sock.wakes++;
-    syscall(SYS_futex, &sock.sleeps, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+    while (!atomic_compare_exchange_weak(&q->given_back, &former, b));
 }
 
 #define ADD __asm__ volatile("" : "+r"(sum)); sum++;
@@ -142,60 +142,108 @@ __attribute__((noinline)) static void other_work(uint64_t cycles) {
     __asm__ volatile("" : : "r"(sum));
 }
 
+// --- The driver --------------------------------------------------------------------------------------------------------
+
+// A register that each queue has: the first one's is among the NIC's own.
+#define QUEUE_REGISTER(n, name) ((n) ? MAC_QUEUE((n) - 1) + MAC_QUEUE_##name : MAC_##name)
+
+static inline void give(struct queue *q, uint32_t index, struct sk_buff *b) {
+    volatile struct mac_descriptor *at = &q->ring[index];
+    q->in_ring[index] = b;
+    at->address = (uint64_t)(uintptr_t)b->buffer;
+    at->control = settings.buffer_bytes - 64;
+    mac_barrier();
+    at->status = MAC_STATUS_OWN;
+}
+
+// The stream of a segment from or to the peer's port.
+static inline struct stream *stream_at(const unsigned char *port) {
+    uint32_t number = load16(port) - (uint32_t)FIRST_PEER_PORT;
+    return &streams[number < settings.streams ? number : 0];
+}
+
+// Whoever has the socket sends, by the stream's own ring.
+static void send_frame(const unsigned char *frame, size_t bytes) {
+    struct stream *stream = stream_at(frame + ETHERNET_BYTES + IP_BYTES + 2);
+    volatile struct mac_descriptor *at = &stream->send_ring[stream->send_next];
+    if (at->status & MAC_STATUS_OWN) {
+        stream->no_send_room++;
+        return;
+    }
+    memcpy(stream->send_buffers[stream->send_next], frame, bytes);
+    at->address = (uint64_t)(uintptr_t)stream->send_buffers[stream->send_next];
+    at->control = (uint32_t)(bytes < 60 ? 60 : bytes) | MAC_SEND_FIRST | MAC_SEND_LAST;
+    mac_barrier();
+    at->status = MAC_STATUS_OWN;
+    mac_barrier();
+    stream->send_next = (stream->send_next + 1) % SEND_RING;
+    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER((unsigned)(stream - streams), TX_POLL), 1);
+}
+
+// --- The socket --------------------------------------------------------------------------------------------------------
+
+__attribute__((noinline)) static void wake_reader(struct stream *stream) {
+    stream->wakes++;
+    syscall(SYS_futex, &stream->sleeps, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+}
+
 // Sees to the backlog. Only who has the socket may call it.
-__attribute__((noinline)) static void process_backlog(void) {
-    unsigned popped = atomic_load_explicit(&sock.popped, memory_order_relaxed);
-    while (popped != atomic_load_explicit(&sock.pushed, memory_order_acquire)) {
-        struct sk_buff *b = sock.backlog[popped++ % MOST_BACKLOG];
-        atomic_store_explicit(&sock.popped, popped, memory_order_release);
-        other_work(driver.path);
-        socket_receive(&sock.socket, b);
+__attribute__((noinline)) static void process_backlog(struct stream *stream) {
+    unsigned popped = atomic_load_explicit(&stream->popped, memory_order_relaxed);
+    while (popped != atomic_load_explicit(&stream->pushed, memory_order_acquire)) {
+        struct sk_buff *b = stream->backlog[popped++ % MOST_BACKLOG];
+        atomic_store_explicit(&stream->popped, popped, memory_order_release);
+        other_work(settings.path);
+        socket_receive(&stream->socket, b);
     }
 }
 
 // Gives the socket up; what came meanwhile is seen to first.
-static void give_up(int me) {
+static void give_up(struct stream *stream, int me) {
     for (;;) {
-        atomic_store_explicit(&sock.owner, NOBODY, memory_order_seq_cst);
-        unsigned popped = atomic_load_explicit(&sock.popped, memory_order_relaxed);
-        if (popped == atomic_load_explicit(&sock.pushed, memory_order_seq_cst) || !take(&sock.owner, me)) return;
-        process_backlog();
+        atomic_store_explicit(&stream->owner, NOBODY, memory_order_seq_cst);
+        unsigned popped = atomic_load_explicit(&stream->popped, memory_order_relaxed);
+        if (popped == atomic_load_explicit(&stream->pushed, memory_order_seq_cst) || !take(&stream->owner, me)) return;
+        process_backlog(stream);
     }
 }
 
-// A frame goes to the socket, or to its backlog if the reader has it.
+// A frame goes to its stream's socket, or to the backlog if the reader has it. A stream's frames come by one queue.
 static void deliver(struct sk_buff *b) {
-    unsigned pushed = atomic_load_explicit(&sock.pushed, memory_order_relaxed);
-    if (pushed - atomic_load_explicit(&sock.popped, memory_order_acquire) == MOST_BACKLOG) {
+    struct stream *stream = b->length < HEADER_BYTES ? streams : stream_at(b->buffer + ETHERNET_BYTES + IP_BYTES);
+    unsigned pushed = atomic_load_explicit(&stream->pushed, memory_order_relaxed);
+    if (pushed - atomic_load_explicit(&stream->popped, memory_order_acquire) == MOST_BACKLOG) {
         release(b);
         return;
     }
-    sock.backlog[pushed % MOST_BACKLOG] = b;
-    atomic_store_explicit(&sock.pushed, pushed + 1, memory_order_seq_cst);
-    if (!take(&sock.owner, SOFTIRQ)) return;
-    process_backlog();
-    int wakes = (sock.socket.queued || sock.socket.finished || sock.socket.state == CLOSED) && atomic_exchange(&sock.sleeps, 0);
-    give_up(SOFTIRQ);
-    if (wakes) wake_reader();
+    stream->backlog[pushed % MOST_BACKLOG] = b;
+    atomic_store_explicit(&stream->pushed, pushed + 1, memory_order_seq_cst);
+    if (!take(&stream->owner, SOFTIRQ)) return;
+    process_backlog(stream);
+    struct socket *s = &stream->socket;
+    int wakes = (s->queued || s->finished || s->state == CLOSED) && atomic_exchange(&stream->sleeps, 0);
+    give_up(stream, SOFTIRQ);
+    if (wakes) wake_reader(stream);
 }
 
 // Takes frames of the ring up to the budget: 1 if there may be more.
-__attribute__((noinline)) static int poll_ring(void) {
-    driver.polls++;
-    for (uint32_t taken = 0; taken < driver.budget; taken++) {
-        volatile struct mac_descriptor *at = &driver.receive_ring[driver.next];
+__attribute__((noinline)) static int poll_ring(struct queue *q) {
+    q->polls++;
+    for (uint32_t taken = 0; taken < settings.budget; taken++) {
+        volatile struct mac_descriptor *at = &q->ring[q->next];
         uint32_t status = at->status;
         if (status & MAC_STATUS_OWN) return 0;
         mac_barrier();
-        struct sk_buff *full = driver.in_ring[driver.next], *fresh = allocate_buff();
-        driver.frames++;
+        struct sk_buff *full = q->in_ring[q->next], *fresh = allocate_buff(q);
+        q->frames++;
         uint32_t whole = MAC_STATUS_FIRST | MAC_STATUS_LAST;
-        int sound = (status & (MAC_STATUS_ERROR | whole)) == whole;
-        driver.errors += !sound;
-        driver.no_buffer += sound && !fresh;
-        give(driver.next, fresh ? fresh : full);
-        driver.next = driver.next + 1 < driver.count ? driver.next + 1 : 0;
+        int sound = (status & (MAC_STATUS_ERROR | MAC_STATUS_SUM_WRONG | whole)) == whole;
+        q->errors += !sound;
+        q->no_buffer += sound && !fresh;
+        give(q, q->next, fresh ? fresh : full);
+        q->next = q->next + 1 < settings.ring ? q->next + 1 : 0;
         if (!fresh) continue;
+        other_work(settings.before);
         full->length = status & MAC_STATUS_LENGTH;
         if (sound) deliver(full);
         else release(full);
@@ -203,7 +251,7 @@ __attribute__((noinline)) static int poll_ring(void) {
     return 1;
 }
 
-// --- The two threads -----------------------------------------------------------------------------------------------------
+// --- The threads -----------------------------------------------------------------------------------------------------------
 
 static void bind_to(uint64_t core) {
     cpu_set_t set;
@@ -216,78 +264,106 @@ static void bind_to(uint64_t core) {
     }
 }
 
-// Interrupt and softirq: interrupts are off while there are frames, as NAPI has it.
-static void *softirq(void *core) {
-    bind_to((uint64_t)(uintptr_t)core);
-    if (ioctl(driver.mac.file, HANDLE_INTERRUPTS)) perror("flow_receive: interrupts stay where they are");
+// Interrupt and softirq of a queue: interrupts are off while there are frames, as NAPI has it.
+static void *softirq(void *of) {
+    struct queue *q = of;
+    const unsigned enable = (unsigned)QUEUE_REGISTER(q->number, ENABLE), interrupt = (unsigned)QUEUE_REGISTER(q->number, INTERRUPT);
+    bind_to(q->core);
+    if (ioctl(q->mac.file, HANDLE_INTERRUPTS)) perror("flow_receive: interrupts stay where they are");
     const uint64_t causes = MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED;
-    mac_write(&driver.mac, MAC_ENABLE, causes);
+    mac_write(&q->mac, enable, causes);
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        mac_wait(&driver.mac, -1);
-        driver.interrupts++;
-        mac_write(&driver.mac, MAC_ENABLE, 0);
+        mac_wait(&q->mac, -1);
+        q->interrupts++;
+        mac_write(&q->mac, enable, 0);
         do {
-            while (poll_ring()) {}
-            mac_write(&driver.mac, MAC_INTERRUPT, causes);
+            while (poll_ring(q)) {}
+            mac_write(&q->mac, interrupt, causes);
             // What came before the causes were cleared is told by nobody.
-        } while (!(((volatile struct mac_descriptor *)driver.receive_ring)[driver.next].status & MAC_STATUS_OWN));
-        mac_write(&driver.mac, MAC_ENABLE, causes);
+        } while (!(((volatile struct mac_descriptor *)q->ring)[q->next].status & MAC_STATUS_OWN));
+        mac_write(&q->mac, enable, causes);
     }
     return NULL;
 }
 
-struct application {
-    unsigned char *message;
-    size_t message_bytes;
-    uint64_t received, begin, settled, end, reads, sleeps, counted, interest;
-    uint32_t first, arrived;   // the next sequence number when the region of interest began, and when the rate began to be measured
-    int is_of_interest;
-    double began, ended;
-};
+// What all streams have come to, and when. Who reads past a threshold notes it.
+static struct {
+    _Alignas(64) _Atomic uint64_t received;
+    uint64_t interest, counted;
+    double began;
+    _Atomic double ended;
+    atomic_int is_of_interest, is_counted;
+} all;
 
 // Whoever takes the socket waits for the softirq of another core; that of its own core is done when it runs.
-static void own(void) {
-    while (!take(&sock.owner, READER)) {}
+static void own(struct stream *stream) {
+    while (!take(&stream->owner, READER)) {}
 }
 
 // recv(2): what there is, up to the message; it sleeps while there is nothing. 0 at the end.
-static size_t receive(struct application *app) {
-    struct socket *s = &sock.socket;
+static size_t receive(struct stream *stream) {
+    struct socket *s = &stream->socket;
     syscall(SYS_getppid);
     for (;;) {
-        own();
+        own(stream);
         if (s->queued || s->finished || s->state == CLOSED) break;
-        atomic_store(&sock.sleeps, 1);
-        give_up(READER);
-        app->sleeps++;
-        syscall(SYS_futex, &sock.sleeps, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+        atomic_store(&stream->sleeps, 1);
+        give_up(stream, READER);
+        stream->reader_sleeps++;
+        if (atomic_load(&over)) return 0;
+        syscall(SYS_futex, &stream->sleeps, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
     }
-    atomic_store_explicit(&sock.sleeps, 0, memory_order_relaxed);
-    size_t bytes = socket_read(s, app->message, app->message_bytes);
-    give_up(READER);
+    atomic_store_explicit(&stream->sleeps, 0, memory_order_relaxed);
+    size_t bytes = socket_read(s, stream->message, settings.message_bytes);
+    give_up(stream, READER);
     return bytes;
 }
 
-static void *reader(void *of) {
-    struct application *app = of;
-    for (;;) {
-        // Opening, and the first windows, are not what this is about.
-        if (!app->is_of_interest && app->received >= app->begin && sock.socket.state != LISTEN) {
-            longma_roi_begin();
-            app->is_of_interest = 1, app->interest = app->received, app->first = sock.socket.next;
-        }
-        if (app->is_of_interest && app->began == 0 && app->received >= app->settled)
-            app->began = seconds(), app->counted = app->received, app->arrived = sock.socket.next;
-        size_t bytes = receive(app);
-        if (!bytes) break;
-        app->received += bytes, app->reads++;
-        if (app->end && app->received >= app->end) break;
+// Opening, and the first windows, are not what this is about.
+static void note_begin(uint64_t received) {
+    if (received >= settings.begin && streams[0].socket.state != LISTEN && !atomic_exchange(&all.is_of_interest, 1)) {
+        longma_roi_begin();
+        all.interest = received;
+        for (uint32_t i = 0; i < settings.streams; i++) streams[i].first = streams[i].socket.next;
     }
-    app->ended = seconds();
+    if (atomic_load(&all.is_of_interest) && received >= settings.settled && !atomic_exchange(&all.is_counted, 1)) {
+        all.counted = received;
+        for (uint32_t i = 0; i < settings.streams; i++) streams[i].arrived = streams[i].socket.next;
+        all.began = seconds();
+    }
+}
+
+// The first who is done ends it for all.
+static void note_end(void) {
+    if (atomic_exchange(&over, 1)) return;
+    double ended = seconds();
     longma_roi_end();
-    app->arrived = sock.socket.next - app->arrived, app->first = sock.socket.next - app->first;
-    app->counted = app->received - app->counted, app->interest = app->received - app->interest;
-    atomic_store(&over, 1);
+    uint64_t received = atomic_load(&all.received);
+    for (uint32_t i = 0; i < settings.streams; i++) {
+        streams[i].arrived = streams[i].socket.next - streams[i].arrived;
+        streams[i].first = streams[i].socket.next - streams[i].first;
+    }
+    all.counted = received - all.counted, all.interest = received - all.interest;
+    // Nobody wakes the other readers any more.
+    for (uint32_t i = 0; i < settings.streams; i++)
+        if (atomic_exchange(&streams[i].sleeps, 0)) wake_reader(&streams[i]);
+    all.ended = ended;
+}
+
+static void *reader(void *of) {
+    struct stream *stream = of;
+    bind_to(stream->core);
+    uint64_t received = 0;
+    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+        note_begin(received);
+        size_t bytes = receive(stream);
+        // A stream that has ended leaves the others to go on, unless they are to be counted.
+        if (!bytes) break;
+        stream->received += bytes, stream->reads++;
+        received = atomic_fetch_add(&all.received, bytes) + bytes;
+        if (settings.end && received >= settings.end) note_end();
+    }
+    if (settings.streams == 1 || settings.end) note_end();
     return NULL;
 }
 
@@ -302,74 +378,146 @@ static void *zeroed(size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
+static void no_device(const char *device) {
+    fprintf(stderr, "flow_receive: cannot open the MAC /dev/longma/%s: ", device);
+    perror("name a device of the machine");
+    exit(1);
+}
+
+// The file of a queue beside the first, which has the same registers.
+static void open_queue(struct queue *q, const char *device) {
+    char name[64];
+    snprintf(name, sizeof name, "/dev/longma/%s.%u", device, q->number);
+    q->mac = queues[0].mac;
+    q->mac.file = open(name, O_RDWR | O_CLOEXEC);
+    if (q->mac.file < 0) no_device(name + sizeof "/dev/longma/" - 1);
+}
+
+static void set_up_queue(struct queue *q, uint64_t room) {
+    // Any queue may have to hold what all sockets do.
+    uint64_t buffers = settings.ring + room / settings.segment * settings.streams + SPARE;
+    unsigned char *data = zeroed(buffers * settings.buffer_bytes);
+    q->ring = zeroed(settings.ring * sizeof *q->ring);
+    q->buffs = zeroed(buffers * sizeof *q->buffs), q->metadata = zeroed(buffers * METADATA_BYTES);
+    for (uint64_t i = buffers; i-- > 0;) {
+        q->buffs[i].buffer = data + i * settings.buffer_bytes + 2;
+        q->buffs[i].queue = (uint8_t)q->number;
+        release(&q->buffs[i]);
+    }
+    for (uint32_t i = 0; i < settings.ring; i++) give(q, i, allocate_buff(q));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_BASE), (uint64_t)(uintptr_t)q->ring);
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_COUNT), settings.ring);
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_DELAY), setting("delay_ns", 0, 0, 1000000000));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_FRAMES), setting("frames", 0, 0, 65535));
+}
+
+static void set_up_stream(struct stream *stream, uint64_t room) {
+    unsigned n = (unsigned)(stream - streams);
+    struct socket *s = &stream->socket;
+    // The NIC has checked TCP's sums.
+    s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = send_frame, s->release = release;
+    stream->core = core_of("application", n);
+    stream->message = zeroed(settings.message_bytes);
+    stream->send_ring = zeroed(SEND_RING * sizeof *stream->send_ring), stream->send_buffers = zeroed(SEND_RING * 64);
+    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER(n, TX_BASE), (uint64_t)(uintptr_t)stream->send_ring);
+    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER(n, TX_COUNT), SEND_RING);
+}
+
+// The queues in turn for the hashes in turn, with a key that is drawn, as Linux draws one when it starts (netdev_rss_key_fill).
+static void spread(void) {
+    uint64_t seed = setting("key", 1, 0, UINT64_MAX);
+    for (unsigned word = 0; word < 5; word++) mac_write(&queues[0].mac, MAC_KEY(word) + MAC_KEY_WORD, random_next(&seed));
+    for (unsigned word = 0; word < 16; word++) {
+        unsigned char entries[8];
+        for (unsigned at = 0; at < 8; at++) entries[at] = (unsigned char)((word * 8 + at) % settings.queues);
+        uint64_t bytes;
+        memcpy(&bytes, entries, 8);
+        mac_write(&queues[0].mac, MAC_TABLE(word) + MAC_TABLE_WORD, bytes);
+    }
+}
+
 static void open_device(const char *device) {
-    if (mac_open(&driver.mac, device)) {
-        fprintf(stderr, "flow_receive: cannot open the MAC /dev/longma/%s: ", device);
-        perror("name a device of the machine");
+    struct mac *mac = &queues[0].mac;
+    if (mac_open(mac, device)) no_device(device);
+    uint64_t has = mac_read(mac, MAC_QUEUES), room = setting("room", 3145728, MSS, 1u << 29);
+    if (settings.queues > has || settings.streams > has) {
+        fprintf(stderr, "flow_receive: %s has %llu queues: give no more queues nor flows\n", device, (unsigned long long)has);
         exit(1);
     }
-    uint64_t ring = setting("ring", 1024, 2, MOST_RING), room = setting("room", 3145728, MSS, 1u << 29);
-    uint64_t all = ring + room / MSS + SPARE;
-    unsigned char *data = zeroed(all * BUFFER_BYTES);
-    driver.receive_ring = zeroed(ring * sizeof *driver.receive_ring), driver.send_ring = zeroed(SEND_RING * sizeof *driver.send_ring);
-    buffs = zeroed(all * sizeof *buffs), metadata = zeroed(all * METADATA_BYTES);
-    for (uint64_t i = all; i-- > 0;) {
-        buffs[i].buffer = data + i * BUFFER_BYTES + 2;
-        release(&buffs[i]);
-    }
-    driver.count = (uint32_t)ring, driver.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
-    driver.path = setting("path", 0, 0, 1u << 20);
-    for (uint32_t i = 0; i < ring; i++) give(i, allocate_buff());
-    struct socket *s = &sock.socket;
-    // The NIC has checked TCP's sums, as those of its rate do.
-    s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = send_frame, s->release = release;
     uint64_t address = 0;
     memcpy(&address, OUR_STATION, 6);
-    mac_write(&driver.mac, MAC_ADDRESS, address);
-    mac_write(&driver.mac, MAC_DCA,
-              1 | 1 << MAC_DCA_HEADER_SHIFT | 1 << MAC_DCA_DESCRIPTOR_SHIFT | setting("ways", 0, 0, 64) << MAC_DCA_WAYS_SHIFT);
-    mac_write(&driver.mac, MAC_RX_BASE, (uint64_t)(uintptr_t)driver.receive_ring);
-    mac_write(&driver.mac, MAC_RX_COUNT, ring);
-    mac_write(&driver.mac, MAC_TX_BASE, (uint64_t)(uintptr_t)driver.send_ring);
-    mac_write(&driver.mac, MAC_TX_COUNT, SEND_RING);
-    mac_write(&driver.mac, MAC_RX_DELAY, setting("delay_ns", 0, 0, 1000000000));
-    mac_write(&driver.mac, MAC_RX_FRAMES, setting("frames", 0, 0, 65535));
-    mac_write(&driver.mac, MAC_CONTROL, MAC_CONTROL_RX_ENABLE | MAC_CONTROL_TX_ENABLE);
+    mac_write(mac, MAC_ADDRESS, address);
+    mac_write(mac, MAC_DCA, 1 | 1 << MAC_DCA_HEADER_SHIFT | 1 << MAC_DCA_DESCRIPTOR_SHIFT | setting("ways", 0, 0, 64) << MAC_DCA_WAYS_SHIFT);
+    for (uint32_t i = 0; i < settings.queues; i++) {
+        queues[i].number = i, queues[i].core = core_of("flow", i);
+        if (i) open_queue(&queues[i], device);
+        set_up_queue(&queues[i], room);
+    }
+    for (uint32_t i = 0; i < settings.streams; i++) set_up_stream(&streams[i], room);
+    if (settings.queues > 1) spread();
+    mac_write(mac, MAC_CONTROL,
+              MAC_CONTROL_RX_ENABLE | MAC_CONTROL_TX_ENABLE | MAC_CONTROL_RX_SUMS | (settings.queues > 1 ? MAC_CONTROL_SPREAD : 0));
+}
+
+static void begin(void *(*does)(void *), void *with) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, does, with)) {
+        fprintf(stderr, "flow_receive: no further thread: raise the limit of processes\n");
+        exit(1);
+    }
+}
+
+static void print_results(void) {
+    uint64_t interrupts = 0, polls = 0, frames = 0, no_buffer = 0, reads = 0, sleeps = 0, wakes = 0, acknowledgements = 0, no_room = 0,
+             out_of_order = 0, arrived = 0, first = 0;
+    for (uint32_t i = 0; i < settings.queues; i++) {
+        interrupts += queues[i].interrupts, polls += queues[i].polls, frames += queues[i].frames, no_buffer += queues[i].no_buffer;
+    }
+    for (uint32_t i = 0; i < settings.streams; i++) {
+        struct stream *stream = &streams[i];
+        reads += stream->reads, sleeps += stream->reader_sleeps, wakes += stream->wakes, no_room += stream->no_send_room;
+        acknowledgements += stream->socket.counters.acknowledgements, out_of_order += stream->socket.counters.out_of_order;
+        arrived += stream->arrived, first += stream->first;
+    }
+    double took = all.ended - all.began;
+    // While what waits in the sockets is read, more is read than arrives; while they fill, less. In the long run it is no more than either.
+    double sustained = (double)(arrived < all.counted ? arrived : all.counted);
+    fprintf(stderr, "%.3f Gb/s\n%.0f bytes in %.0f ns\n%llu bytes of interest, the mean of those that arrived and those that were read\n",
+            took > 0 ? sustained * 8e-9 / took : 0, (double)all.counted, took * 1e9, (unsigned long long)(all.interest + first) / 2);
+    fprintf(stderr, "%llu interrupts, %llu polls, %llu frames, %llu reads, %llu sleeps, %llu wake-ups, %llu acknowledgements\n",
+            (unsigned long long)interrupts, (unsigned long long)polls, (unsigned long long)frames, (unsigned long long)reads,
+            (unsigned long long)sleeps, (unsigned long long)wakes, (unsigned long long)acknowledgements);
+    fprintf(stderr, "lost: %llu without a buffer, %llu without room to send, %llu out of order, %llu in the NIC\n", (unsigned long long)no_buffer,
+            (unsigned long long)no_room, (unsigned long long)out_of_order,
+            (unsigned long long)(mac_read(&queues[0].mac, MAC_COUNT_RX_MISSED) + mac_read(&queues[0].mac, MAC_COUNT_RX_STARVED)));
+    for (uint32_t i = 0; settings.streams > 1 && i < settings.streams; i++)
+        fprintf(stderr, "stream %u: %.3f Gb/s\n", i, took > 0 ? (double)streams[i].arrived * 8e-9 / took : 0);
+    printf("flow_receive: %llu bytes\n", (unsigned long long)atomic_load(&all.received));
 }
 
 int main(int argc, char **argv) {
-    uint64_t flow = setting("flow", 0, 0, 1023), application = setting("application", 0, 0, 1023);
     if (argc < 2) {
         printf("flow_receive: name a device, such as eth0\n");
         return 0;
     }
-    struct application app = {.message_bytes = setting("message", 131072, 1, 1u << 24),
-                              .begin = setting("begin", 0, 0, 1u << 30), .end = setting("bytes", 0, 0, 1u << 30)};
-    app.settled = app.begin + setting("settle", 0, 0, 1u << 30);
-    app.message = zeroed(app.message_bytes);
+    settings.queues = (uint32_t)setting("queues", 1, 1, MOST_QUEUES), settings.streams = (uint32_t)setting("flows", 1, 1, MOST_QUEUES);
+    settings.ring = (uint32_t)setting("ring", 1024, 2, MOST_RING), settings.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
+    settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
+    // Headers, what aligns them, and the rest of a unit, as allocators have it.
+    settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
+    settings.before = setting("before", 0, 0, 1u << 20);
+    settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
+    settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);
+    settings.settled = settings.begin + setting("settle", 0, 0, 1u << 30);
+    // The first reader is the first thread; it is bound before anything runs.
+    bind_to(core_of("application", 0));
     open_device(argv[1]);
-    // The reader is bound before it runs: it is the first thread, and the softirq a second one.
-    pthread_t handler;
-    bind_to(application);
-    if (pthread_create(&handler, NULL, softirq, (void *)(uintptr_t)flow)) {
-        fprintf(stderr, "flow_receive: no second thread: raise the limit of processes\n");
-        return 1;
-    }
-    reader(&app);
-    double took = app.ended - app.began;
-    // While what waits in the socket is read, more is read than arrives; while it fills, less. In the long run it is no more than either.
-    double sustained = (double)(app.arrived < app.counted ? app.arrived : app.counted);
-    fprintf(stderr, "%.3f Gb/s\n%.0f bytes in %.0f ns\n%llu bytes of interest, the mean of those that arrived and those that were read\n", took > 0 ? sustained * 8e-9 / took : 0,
-            (double)app.counted, took * 1e9, (unsigned long long)(app.interest + app.first) / 2);
-    fprintf(stderr, "%llu interrupts, %llu polls, %llu frames, %llu reads, %llu sleeps, %llu wake-ups, %llu acknowledgements\n",
-            (unsigned long long)driver.interrupts, (unsigned long long)driver.polls, (unsigned long long)driver.frames,
-            (unsigned long long)app.reads, (unsigned long long)app.sleeps, (unsigned long long)sock.wakes,
-            (unsigned long long)sock.socket.counters.acknowledgements);
-    fprintf(stderr, "lost: %llu without a buffer, %llu without room to send, %llu out of order, %llu in the NIC\n",
-            (unsigned long long)driver.no_buffer, (unsigned long long)driver.no_send_room,
-            (unsigned long long)sock.socket.counters.out_of_order,
-            (unsigned long long)(mac_read(&driver.mac, MAC_COUNT_RX_MISSED) + mac_read(&driver.mac, MAC_COUNT_RX_STARVED)));
-    printf("flow_receive: %llu bytes\n", (unsigned long long)app.received);
-    // The handler sleeps in its read, and ends with the process.
+    for (uint32_t i = 0; i < settings.queues; i++) begin(softirq, &queues[i]);
+    for (uint32_t i = 1; i < settings.streams; i++) begin(reader, &streams[i]);
+    reader(&streams[0]);
+    // Whoever ended it has noted all; others may still be about it.
+    while (!all.ended) sched_yield();
+    print_results();
+    // The softirqs sleep in their reads, and end with the process.
     return 0;
 }

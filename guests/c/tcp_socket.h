@@ -34,7 +34,8 @@ struct sk_buff {
     uint32_t sequence;
     uint32_t taken;          // by the application
     uint8_t flags;
-    uint8_t padding[27];
+    uint8_t queue;           // that it belongs to, where there are several
+    uint8_t padding[26];
 };
 
 enum state { LISTEN, SYN_RECEIVED, ESTABLISHED, CLOSED };

@@ -143,7 +143,7 @@
 #define CAM_COMMAND_READ (1ull << 2)
 
 /* Ethernet MAC */
-#define MAC_BYTES 0x1000
+#define MAC_BYTES 0x2000
 
 /* The MAC */
 #define MAC_CONTROL 0x0
@@ -152,6 +152,8 @@
 #define MAC_CONTROL_PROMISCUOUS (1ull << 2)
 #define MAC_CONTROL_ALL_MULTICAST (1ull << 3)
 #define MAC_CONTROL_PASS_BAD (1ull << 4)
+#define MAC_CONTROL_SPREAD (1ull << 5)
+#define MAC_CONTROL_RX_SUMS (1ull << 6)
 #define MAC_ADDRESS 0x8
 #define MAC_MAX_FRAME 0x10
 #define MAC_DCA 0x18
@@ -189,6 +191,7 @@
 #define MAC_STATUS_TX_SUSPENDED (1ull << 1)
 #define MAC_STATUS_FIFO_SHIFT 32
 #define MAC_STATUS_FIFO_MASK 0xffffffff00000000ull
+#define MAC_QUEUES 0x90
 
 /* Counters */
 #define MAC_COUNT_RX_GOOD 0x800
@@ -204,5 +207,29 @@
 #define MAC_COUNT_TX_BYTES 0x850
 #define MAC_COUNT_TX_BAD 0x858
 #define MAC_COUNT_INTERRUPTS 0x860
+
+/* Key of the hash that spreads frames over queues */
+#define MAC_KEY(n) (0xc00 + 0x8 * (n)) /* n < 5 */
+#define MAC_KEY_WORD 0x0
+
+/* Table of queues by hash */
+#define MAC_TABLE(n) (0xd00 + 0x8 * (n)) /* n < 16 */
+#define MAC_TABLE_WORD 0x0
+
+/* Queues beside the first: block n is of queue n + 1 */
+#define MAC_QUEUE(n) (0x1000 + 0x80 * (n)) /* n < 15 */
+#define MAC_QUEUE_RX_BASE 0x0
+#define MAC_QUEUE_RX_COUNT 0x8
+#define MAC_QUEUE_RX_HEAD 0x10
+#define MAC_QUEUE_RX_POLL 0x18
+#define MAC_QUEUE_TX_BASE 0x20
+#define MAC_QUEUE_TX_COUNT 0x28
+#define MAC_QUEUE_TX_HEAD 0x30
+#define MAC_QUEUE_TX_POLL 0x38
+#define MAC_QUEUE_INTERRUPT 0x40
+#define MAC_QUEUE_ENABLE 0x48
+#define MAC_QUEUE_RX_DELAY 0x50
+#define MAC_QUEUE_RX_FRAMES 0x58
+#define MAC_QUEUE_INTERVAL 0x60
 
 #endif

@@ -28,6 +28,7 @@ struct mac_descriptor {
 #define MAC_SEND_FIRST (1u << 30)
 #define MAC_SEND_LAST (1u << 31)
 #define MAC_STATUS_LENGTH 0xffffu
+#define MAC_STATUS_SUM_WRONG (1u << 22)
 #define MAC_STATUS_ERROR (1u << 28)
 #define MAC_STATUS_LAST (1u << 29)
 #define MAC_STATUS_FIRST (1u << 30)

@@ -10,7 +10,7 @@ use super::failure::Failure;
 
 const HOW: &str =
     "write DEVICE,loop or DEVICE,tcp,KEY=VALUE,... as in --wire eth0,tcp,message=1024,bytes=1000000";
-const KEYS: &str = "message, bytes, mss, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
+const KEYS: &str = "message, bytes, mss, flows, begin_us, message_interval_ns, nodelay, lost, damaged, corrupted, cut, stretched, late, lateness_us, doubled, seed";
 
 /// Each device's wire.
 ///
@@ -65,6 +65,7 @@ fn set(tcp: &mut TcpOptions, key: &str, value: &str) -> Result<(), String> {
         "message" => tcp.message_bytes = number(1, 1 << 30)?,
         "bytes" => tcp.total_bytes = number(1, 1 << 40)?,
         "mss" => tcp.mss = number(64, 16_000)? as u16,
+        "flows" => tcp.flows = number(1, 64)? as u16,
         "begin_us" => tcp.begin = Time::from_ps(us()?),
         "message_interval_ns" => tcp.message_interval = Duration::from_ps(number(0, 1_000_000_000)? * 1000),
         "nodelay" => tcp.no_delay = number(0, 1)? == 1,
@@ -92,10 +93,11 @@ mod tests {
 
     #[test]
     fn a_wires_options_reach_its_sender() {
-        let wires = parse_one("eth0,tcp,message=64,bytes=4096,lost=100,begin_us=7,nodelay=1").unwrap();
+        let wires =
+            parse_one("eth0,tcp,message=64,bytes=4096,lost=100,begin_us=7,nodelay=1,flows=3").unwrap();
         let WireEnd::Tcp(tcp) = &wires["eth0"] else { panic!("{wires:?}") };
         assert_eq!((tcp.message_bytes, tcp.total_bytes, tcp.disturbance.lost), (64, 4096, 100));
-        assert_eq!((tcp.begin.ps(), tcp.no_delay, tcp.mss), (7_000_000, true, 1460));
+        assert_eq!((tcp.begin.ps(), tcp.no_delay, tcp.mss, tcp.flows), (7_000_000, true, 1460, 3));
         assert_eq!(parse_one("eth1,loop").unwrap()["eth1"], WireEnd::Loop);
     }
 
@@ -109,6 +111,7 @@ mod tests {
             ("eth0,tcp,mss", "no `=`"),
             ("eth0,tcp,mss=1", "from 64"),
             ("eth0,tcp,size=1", "no key"),
+            ("eth0,tcp,flows=0", "from 1"),
         ] {
             let failure = parse_one(text).unwrap_err();
             assert!(failure.contains(said), "{text}: {failure}");

@@ -3,7 +3,9 @@
 
 use longma_devices::Device;
 use longma_devices::bus::{PlainBus, Region};
+use longma_devices::ethernet::Frame;
 use longma_devices::ethernet::mac::{MAP, Mac, MacSpec};
+use longma_devices::ethernet::tcp::{Endpoint, Segment};
 use longma_sim::{Duration, Time};
 
 pub const MEMORY: u64 = 0x8_0000_0000;
@@ -31,6 +33,7 @@ pub fn gigabit() -> MacSpec {
         register_read: Duration::ZERO,
         register_write: Duration::ZERO,
         interrupt_delay: Duration::ZERO,
+        queues: 1,
     }
 }
 
@@ -103,4 +106,12 @@ pub fn content(to: [u8; 6], length: usize, seed: u64) -> Vec<u8> {
         (0..length.max(14)).map(|at| (at as u64 * 7 + seed * 13 + (seed >> 8)) as u8).collect();
     bytes[..6].copy_from_slice(&to);
     bytes
+}
+
+/// A sound TCP segment for the station, of the connection that comes from `port`.
+pub fn segment(port: u16, data: &[u8]) -> Frame {
+    let from = Endpoint { station: [2; 6], address: [10, 0, 0, 1], port };
+    let to = Endpoint { station: STATION, address: [10, 0, 0, 2], port: 5001 };
+    let segment = Segment { data: data.to_vec(), ..Segment::default() };
+    segment.frame(&from, &to).expect("it fits")
 }

@@ -4,7 +4,7 @@
 use crate::driver::*;
 use longma_devices::Device;
 use longma_devices::ethernet::Frame;
-use longma_devices::ethernet::mac::Mac;
+use longma_devices::ethernet::mac::{Mac, MacSpec};
 use longma_sim::{Duration, Time};
 use proptest::prelude::*;
 
@@ -16,8 +16,16 @@ fn access() -> impl Strategy<Value = (u64, u64)> {
         Just(RX_RING),
         Just(TX_RING),
         Just(3),
+        Just(0x63),
     ];
-    (0u64..18, value)
+    let of_queues = (0u64..5, 0u64..13).prop_map(|(queue, register)| (0x1000 + queue * 0x80) / 8 + register);
+    let spread = (0u64..40).prop_map(|word| 0xc00 / 8 + word);
+    (prop_oneof![3 => 0u64..19, 2 => of_queues, 1 => spread], value)
+}
+
+/// A MAC of several queues.
+fn wide() -> MacSpec {
+    MacSpec { queues: 4, ..gigabit() }
 }
 
 proptest! {
@@ -26,7 +34,7 @@ proptest! {
         accesses in proptest::collection::vec((access(), 0u64..20_000_000), 1..60),
         memory in proptest::collection::vec(any::<u64>(), 256), latency in 0u64..1000, frames in 0u64..20,
     ) {
-        let mut driver = Driver::new(gigabit());
+        let mut driver = Driver::new(wide());
         driver.bus.areas[0].latency = Duration::from_ps(latency);
         for (index, word) in memory.iter().enumerate() {
             for ring in [RX_RING, TX_RING] {
@@ -36,7 +44,10 @@ proptest! {
             }
         }
         for number in 0..frames {
-            let frame = Frame::new(&content([0xff; 6], 60 + number as usize * 70, number));
+            let frame = match number % 2 {
+                0 => Frame::new(&content([0xff; 6], 60 + number as usize * 70, number)),
+                _ => segment(number as u16, &[5; 60]),
+            };
             driver.mac.deliver(frame, Time::from_ps(number * 15_000_000));
         }
         for ((register, value), ps) in accesses {
@@ -53,7 +64,7 @@ proptest! {
             }
             driver.now = Time::from_ps(until);
             let text = serde_json::to_string(driver.mac.state()).unwrap();
-            driver.mac = Mac::restore(gigabit(), serde_json::from_str(&text).unwrap());
+            driver.mac = Mac::restore(wide(), serde_json::from_str(&text).unwrap());
         }
     }
 }

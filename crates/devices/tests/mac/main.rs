@@ -5,5 +5,6 @@
 mod driver;
 mod hostile;
 mod interrupts;
+mod queues;
 mod receive;
 mod send;

@@ -156,8 +156,8 @@ impl Devices {
         let takes =
             self.act(number, memory, |model, bus| model.device_mut().write(offset, width, value, there, bus));
         let part = &mut self.parts[number];
-        part.line.withdraw(&self.files[part.file]);
-        part.line.renew(there, &self.files[part.file]);
+        part.withdraw(&self.files);
+        part.lines.iter_mut().zip(&part.files).for_each(|(line, file)| line.renew(there, &self.files[*file]));
         self.settle(number);
         self.publish();
         Duration::from_ps(way.ps() + takes.ps())

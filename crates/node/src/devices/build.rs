@@ -150,15 +150,15 @@ impl Devices {
 }
 
 impl<'a> Builder<'a> {
-    fn add_registers(
-        &mut self,
-        name: String,
-        bytes: u32,
-        part: impl FnOnce(usize) -> Part,
-    ) -> io::Result<()> {
+    /// A part with so many bytes of registers; each of its lines has a file, the first that of its name.
+    fn add(&mut self, bytes: u32, mut part: Part) -> io::Result<()> {
         let number = self.parts.len() as u16;
-        self.files.push(DeviceFile::registers(&name, number, bytes.into())?);
-        self.parts.push(part(self.files.len() - 1));
+        for line in 0..part.lines.len() {
+            let name = if line == 0 { part.name.clone() } else { format!("{}.{line}", part.name) };
+            part.files.push(self.files.len());
+            self.files.push(DeviceFile::registers(&name, number, bytes.into())?);
+        }
+        self.parts.push(part);
         Ok(())
     }
 
@@ -204,15 +204,17 @@ impl<'a> Builder<'a> {
             let model = Model::other(Idma::new(IdmaSpec::from_part(part, core.clock)?)?);
             let line = Line::new(duration(part.interrupt, core.clock));
             let (name, seat, way) = (format!("idma{number}"), seat.clone(), way.clone());
-            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
-            self.add_registers(name.clone(), idma::MAP.bytes, part)?;
+            let lines = vec![line];
+            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            self.add(idma::MAP.bytes, part)?;
         }
         if let Some(part) = &core.cam {
             let model = Model::other(Cam::new(CamSpec::from_part(part, core.clock)));
             let name = format!("cam{number}");
             let line = Line::default();
-            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
-            self.add_registers(name.clone(), cam::MAP.bytes, part)?;
+            let lines = vec![line];
+            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            self.add(cam::MAP.bytes, part)?;
         }
         Ok(())
     }
@@ -235,8 +237,9 @@ impl<'a> Builder<'a> {
             let seat = Seat { place, node, ways: None, core, far: Arc::default() };
             let (name, way) = (format!("lock{number}"), self.ways_to(place));
             let (model, line) = (Model::other(CacheLock::new(spec)), Line::default());
-            let part = |file| Part { name: name.clone(), model, seat, attachment: None, line, file, way };
-            self.add_registers(name.clone(), cache_lock::MAP.bytes, part)?;
+            let lines = vec![line];
+            let part = Part { name, model, seat, attachment: None, lines, files: Vec::new(), way };
+            self.add(cache_lock::MAP.bytes, part)?;
             number += 1;
         }
         Ok(())
@@ -327,9 +330,8 @@ impl<'a> Builder<'a> {
         let (name, way) = (placed.name.clone(), self.ways_to(place));
         let number = self.parts.len();
         let attachment = (!buses.is_empty()).then(|| (attachment, Default::default()));
-        let line = Line::new(latency);
-        let part = |file| Part { name: name.clone(), model, seat, attachment, line, file, way };
-        self.add_registers(name.clone(), mac::MAP.bytes, part)?;
+        let lines = (0..spec.queues).map(|_| Line::new(latency)).collect();
+        self.add(mac::MAP.bytes, Part { name, model, seat, attachment, lines, files: Vec::new(), way })?;
         if let Some(end) = wire {
             self.wires.push(Wire::new(number, end, spec.rate, ethernet.mtu_bytes(), propagation));
         }

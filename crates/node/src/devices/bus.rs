@@ -61,7 +61,7 @@ pub(super) struct MachineBus<'a> {
     pub guest: Option<&'a GuestMemory>,
     pub stores: &'a [StoreRange],
     pub seat: &'a Seat,
-    pub line: &'a mut Line,
+    pub lines: &'a mut [Line],
     /// Where accesses are noted, and under which number.
     pub notes: Option<(usize, &'a mut Notes)>,
 }
@@ -207,13 +207,16 @@ impl Bus for MachineBus<'_> {
         Ok(end)
     }
 
-    fn interrupt(&mut self, _: u32, asserted: bool, at: Time) {
+    fn interrupt(&mut self, line: u32, asserted: bool, at: Time) {
         if let Some((part, notes)) = &mut self.notes
             && asserted
         {
             notes.asserted(*part, at);
         }
-        self.line.set(asserted, at);
+        // A device has no more lines than were made for it.
+        if let Some(line) = self.lines.get_mut(line as usize) {
+            line.set(asserted, at);
+        }
     }
 
     fn lock_window(&mut self, window: u32, to: Option<(u64, u64)>) {

@@ -227,19 +227,24 @@ impl Devices {
             return at;
         }
         let others = self.first_but(number).0.saturating_sub(1);
-        let told = part.line.earliest(at).ps().saturating_sub(1);
+        let told =
+            part.lines.iter().map(|line| line.earliest(at).ps()).min().unwrap_or(NEVER).saturating_sub(1);
         Time::from_ps(limit.ps().min(others).min(told)).max(at)
     }
 
-    /// Lets part `number` act from `at` until `horizon`; true if its file became ready.
+    /// Lets part `number` act from `at` until `horizon`; true if a file of its became ready.
     fn part_acts(&mut self, number: usize, at: Time, horizon: Time, memory: &mut MemorySystem) -> bool {
         let part = &mut self.parts[number];
-        let file = &self.files[part.file];
-        let ready = part.line.deliver(at, file);
-        if ready {
+        let mut ready = false;
+        for (line, file) in part.lines.iter_mut().zip(&part.files) {
+            let file = &self.files[*file];
+            if !line.deliver(at, file) {
+                continue;
+            }
+            ready = true;
             // Taking the interrupt is work of the core that it goes to.
             let core = file.interrupted_core().unwrap_or(part.seat.core);
-            let takes = part.line.latency();
+            let takes = line.latency();
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
             self.kernel.post_taking(core, from, Work::Interrupt, takes);
             self.published.is_ready(at, core);
@@ -266,7 +271,7 @@ impl Devices {
             guest: self.guest.as_ref(),
             stores: &self.ranges,
             seat: &part.seat,
-            line: &mut part.line,
+            lines: &mut part.lines,
             notes,
         };
         match &mut part.attachment {
@@ -291,7 +296,7 @@ impl Devices {
     fn settle(&mut self, number: usize) {
         let parts = self.parts.len();
         let part = &mut self.parts[number];
-        part.line.withdraw(&self.files[part.file]);
+        part.withdraw(&self.files);
         if let Some(mac) = part.model.mac() {
             if let Some(notes) = &mut self.notes {
                 notes.counted(number, mac.counters());

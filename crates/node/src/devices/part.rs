@@ -1,4 +1,4 @@
-//! One device in its place: its model, how it is attached, and its interrupt line.
+//! One device in its place: its model, how it is attached, and its interrupt lines.
 //! Not its registers' meaning.
 
 use longma_devices::{
@@ -7,6 +7,8 @@ use longma_devices::{
     ethernet::mac::Mac,
 };
 use longma_sim::{Duration, Time};
+
+use longma_linux::DeviceFile;
 
 use super::bus::Seat;
 use super::line::Line;
@@ -57,9 +59,10 @@ pub(super) struct Part {
     pub seat: Seat,
     /// The buses between it and the chip's port, if there are any.
     pub attachment: Option<(Attachment, AttachmentState)>,
-    pub line: Line,
-    /// Its file's number.
-    pub file: usize,
+    /// Its interrupt lines, at least one.
+    pub lines: Vec<Line>,
+    /// The number of each line's file.
+    pub files: Vec<usize>,
     /// One way between each core and it: the chip's part of it.
     pub way: Vec<Duration>,
 }
@@ -67,6 +70,12 @@ pub(super) struct Part {
 impl Part {
     /// When it does something by itself, or its interrupt arrives.
     pub fn next_event(&self) -> Option<Time> {
-        [self.model.device().next_event(), self.line.due()].into_iter().flatten().min()
+        let lines = self.lines.iter().filter_map(Line::due);
+        self.model.device().next_event().into_iter().chain(lines).min()
+    }
+
+    /// Its files are unready whose lines were released.
+    pub fn withdraw(&mut self, files: &[DeviceFile]) {
+        self.lines.iter_mut().zip(&self.files).for_each(|(line, file)| line.withdraw(&files[*file]));
     }
 }

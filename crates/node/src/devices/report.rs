@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use longma_devices::{Device, ethernet::tcp::SenderCounters};
+use longma_devices::{
+    Device,
+    ethernet::tcp::{SenderCounters, TcpSender},
+};
 use longma_sim::{Statistics, StatisticsError};
 
 use super::Devices;
@@ -25,8 +28,8 @@ const ALL_PORTS: &str = "ports";
 type Known<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
 
 const OF_LINE: [Known<Line>; 2] = [
-    ("interrupts", |line| line.assertions, "interrupts", "assertions of the interrupt line"),
-    ("deliveries", |line| line.deliveries, "interrupts", "that made its file ready"),
+    ("interrupts", |line| line.assertions, "interrupts", "assertions of its interrupt lines"),
+    ("deliveries", |line| line.deliveries, "interrupts", "that made a file of its ready"),
 ];
 
 const OF_SENDER: [Known<SenderCounters>; 9] = [
@@ -40,16 +43,6 @@ const OF_SENDER: [Known<SenderCounters>; 9] = [
     ("damaged", |tcp| tcp.damaged, "frames", "from the program that were damaged or malformed"),
     ("impossible", |tcp| tcp.impossible, "segments", "that acknowledged what was never sent"),
 ];
-
-/// The counts of `known` that `of` keeps, for the device `name`.
-fn counts_of<T>(name: &str, of: &T, known: &[Known<T>]) -> impl Iterator<Item = Count> {
-    known.iter().map(move |(what, value, unit, about)| Count {
-        name: format!("{name}.{what}"),
-        value: value(of),
-        unit,
-        about,
-    })
-}
 
 /// What a device itself has counted, as that of `name`.
 fn counts_of_device(name: &str, device: &dyn Device) -> impl Iterator<Item = Count> {
@@ -66,7 +59,12 @@ impl Part {
     fn counts(&self, into: &mut Vec<Count>) {
         let device = self.model.device();
         if device.interrupts() {
-            into.extend(counts_of(&self.name, &self.line, &OF_LINE));
+            into.extend(OF_LINE.map(|(what, value, unit, about)| Count {
+                name: format!("{}.{what}", self.name),
+                value: self.lines.iter().map(value).sum(),
+                unit,
+                about,
+            }));
         }
         into.extend(counts_of_device(&self.name, device));
     }
@@ -77,15 +75,23 @@ impl Devices {
         let mut counts = Vec::new();
         self.parts.iter().for_each(|part| part.counts(&mut counts));
         for wire in &self.wires {
-            let Some((sender, acknowledged)) = wire.sender() else { continue };
+            let senders = wire.senders();
+            if senders.is_empty() {
+                continue;
+            }
             let name = format!("{}.sender", self.parts[wire.part()].name);
             counts.push(Count {
                 name: format!("{name}.acknowledged_bytes"),
-                value: acknowledged,
+                value: senders.iter().map(TcpSender::acknowledged).sum(),
                 unit: "bytes",
-                about: "of the stream that the program has acknowledged",
+                about: "of the streams that the program has acknowledged",
             });
-            counts.extend(counts_of(&name, sender, &OF_SENDER));
+            counts.extend(OF_SENDER.map(|(what, value, unit, about)| Count {
+                name: format!("{name}.{what}"),
+                value: senders.iter().map(|sender| value(sender.counters())).sum(),
+                unit,
+                about,
+            }));
         }
         counts.extend(self.of_all_ports());
         counts

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use longma_devices::ethernet::{
-    Disturbance, Disturber, Frame,
+    Disturbance, Disturber, Frame, Wire as Link,
     mac::Mac,
-    tcp::{Endpoint, SenderCounters, SenderSpec, TcpSender},
+    tcp::{Endpoint, SenderSpec, TcpSender},
 };
 use longma_sim::{Duration, Time};
 
@@ -43,6 +43,9 @@ pub struct TcpOptions {
     pub disturbance: Disturbance,
     /// Which frames they meet.
     pub seed: u64,
+    /// Connections, at least 1, each of `total_bytes`, from ports that follow one another. Several come by a switch, which sends on what it has
+    /// whole, in the order in which it came, and whose buffer is never full.
+    pub flows: u16,
 }
 
 impl Default for TcpOptions {
@@ -56,6 +59,7 @@ impl Default for TcpOptions {
             no_delay: false,
             disturbance: Disturbance::default(),
             seed: 1,
+            flows: 1,
         }
     }
 }
@@ -72,16 +76,17 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_ps(200_000_000_000);
 /// Of IPv4 and TCP without options, bytes.
 const HEADERS: u64 = 40;
 
-/// Which way a frame goes.
+/// What a frame goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    ToMac,
-    ToEnd,
+    Mac,
+    End,
+    Switch,
 }
 
 enum End {
     Loop,
-    Tcp(Box<TcpSender>),
+    Tcp(Vec<TcpSender>),
 }
 
 /// A wire with its far end.
@@ -90,6 +95,8 @@ pub(super) struct Wire {
     /// Bits a second.
     rate: u64,
     end: End,
+    /// The switch's link to the MAC.
+    link: Link,
     /// Faults towards the MAC and away from it.
     faults: [Option<Disturber>; 2],
     /// Frames on their way, by arrival; those of one time in the order in which they were sent.
@@ -104,8 +111,8 @@ impl Wire {
             WireEnd::Loop => (End::Loop, [None, None]),
             WireEnd::Tcp(options) => {
                 let mss = u64::from(options.mss).min(mtu.saturating_sub(HEADERS).max(1)) as u16;
-                let spec = SenderSpec {
-                    own: SENDER,
+                let spec = |flow: u16| SenderSpec {
+                    own: Endpoint { port: SENDER.port + flow, ..SENDER },
                     peer: RECEIVER,
                     first_sequence: 1,
                     mss,
@@ -121,11 +128,13 @@ impl Wire {
                 let disturber = |salt: u64| {
                     faulty.then(|| Disturber::new(options.disturbance, options.seed.wrapping_add(salt << 32)))
                 };
-                let sender = TcpSender::new(spec, rate, propagation);
-                (End::Tcp(Box::new(sender)), [disturber(0), disturber(1)])
+                let flows = 0..options.flows.max(1);
+                let senders = flows.map(|flow| TcpSender::new(spec(flow), rate, propagation)).collect();
+                (End::Tcp(senders), [disturber(0), disturber(1)])
             }
         };
-        Self { part, rate, end, faults, frames: BTreeMap::new(), sent: 0 }
+        let link = Link::new(rate, propagation);
+        Self { part, rate, end, link, faults, frames: BTreeMap::new(), sent: 0 }
     }
 
     /// The MAC's number among the parts.
@@ -133,11 +142,11 @@ impl Wire {
         self.part
     }
 
-    /// What the TCP sender has counted, and the bytes acknowledged.
-    pub fn sender(&self) -> Option<(&SenderCounters, u64)> {
+    /// The TCP senders; none where frames come back.
+    pub fn senders(&self) -> &[TcpSender] {
         match &self.end {
-            End::Loop => None,
-            End::Tcp(sender) => Some((sender.counters(), sender.acknowledged())),
+            End::Loop => &[],
+            End::Tcp(senders) => senders,
         }
     }
 
@@ -146,13 +155,13 @@ impl Wire {
         let frame = self.frames.first_key_value().map(|((at, _), _)| *at);
         let end = match &self.end {
             End::Loop => None,
-            End::Tcp(sender) => sender.next_event(),
+            End::Tcp(senders) => senders.iter().filter_map(TcpSender::next_event).min(),
         };
         [frame, end].into_iter().flatten().min()
     }
 
     fn put(&mut self, way: Way, frame: Frame, arrival: Time) {
-        let frames = match &mut self.faults[way as usize] {
+        let frames = match self.faults.get_mut(way as usize).and_then(Option::as_mut) {
             None => vec![(arrival, frame)],
             Some(faults) => faults.pass(frame, arrival),
         };
@@ -168,7 +177,7 @@ impl Wire {
             if let Some(notes) = &mut notes {
                 notes.frame(self.part, Row::WireOut, frame.len(), arrival, self.rate);
             }
-            let way = if matches!(self.end, End::Loop) { Way::ToMac } else { Way::ToEnd };
+            let way = if matches!(self.end, End::Loop) { Way::Mac } else { Way::End };
             self.put(way, frame, arrival);
         }
     }
@@ -178,21 +187,37 @@ impl Wire {
         while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
             let ((arrival, _), (way, frame)) = first.remove_entry();
             if let Some(notes) = &mut notes
-                && way == Way::ToMac
+                && way == Way::Mac
             {
                 notes.frame(self.part, Row::WireIn, frame.len(), arrival, self.rate);
             }
             match (way, &mut self.end) {
-                (Way::ToMac, _) => mac.deliver(frame, arrival),
-                (Way::ToEnd, End::Tcp(sender)) => sender.deliver(frame, arrival),
-                (Way::ToEnd, End::Loop) => {}
+                (Way::Mac, _) => mac.deliver(frame, arrival),
+                (Way::End, End::Tcp(senders)) => {
+                    let flow = flow_of(&frame).min(senders.len() - 1);
+                    senders[flow].deliver(frame, arrival);
+                }
+                (Way::End, End::Loop) => {}
+                (Way::Switch, _) => {
+                    let passage = self.link.send(&frame, arrival);
+                    self.put(Way::Mac, frame, passage.arrival);
+                }
             }
         }
         let mut sent = Vec::new();
-        if let End::Tcp(sender) = &mut self.end {
+        let End::Tcp(senders) = &mut self.end else { return };
+        let way = if senders.len() > 1 { Way::Switch } else { Way::Mac };
+        for sender in senders {
             sender.advance(at);
             sent.extend(std::iter::from_fn(|| sender.take_sent()));
         }
-        sent.into_iter().for_each(|(arrival, frame)| self.put(Way::ToMac, frame, arrival));
+        sent.into_iter().for_each(|(arrival, frame)| self.put(way, frame, arrival));
     }
+}
+
+/// Which of the connections a frame from the program belongs to, by the port that it goes to; what is none of theirs is the first's to refuse.
+fn flow_of(frame: &Frame) -> usize {
+    // Behind Ethernet's header of 14 bytes and IPv4's of 20.
+    let port = frame.bytes().get(36..38).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+    port.checked_sub(SENDER.port).map_or(0, usize::from)
 }

@@ -54,7 +54,7 @@ part! {
         ports: u32 = 1,
         /// Largest IP packet.
         mtu: Option<Size>,
-        /// Queue pairs.
+        /// Queue pairs; the modelled MAC has 16 at most.
         queues: u32 = 1,
         /// Receive FIFO.
         rx_fifo: Option<Size>,

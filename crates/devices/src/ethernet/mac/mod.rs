@@ -1,33 +1,39 @@
-//! An Ethernet MAC with DMA: descriptor rings, interrupt moderation, counters; 1 to 100 Gb/s by its parameters.
-//! Not the wire's other end, nor checksum offload, VLANs, several queues or flow control, which it does not have.
+//! An Ethernet MAC with DMA: descriptor rings, several queues, interrupt moderation, counters; 1 to 100 Gb/s by its parameters.
+//! Not the wire's other end, nor VLANs, segmentation, coalescing of what is received or flow control, which it does not have.
 //! Source: in the manner of the Loongson 3A5000 manual's GMAC (Synopsys DesignWare) and Intel's 82599 data sheet; see `registers`.
 
 mod moderation;
+mod queue;
 mod receive;
 mod registers;
 mod state;
+mod steering;
 mod transmit;
 
 use super::{Frame, Wire};
 use crate::Bus;
 use crate::device::{Answer, Count, Device};
-use crate::registers::RegisterMap;
+use crate::registers::{RegisterMap, Slot};
 use longma_sim::{Duration, Time};
+use queue::of_queue;
 use registers as r;
-use registers::{CounterRegister, MAC_BLOCK, MacRegister};
+use registers::{CounterRegister, MacRegister, QueueRegister};
 use std::collections::VecDeque;
 
 pub use registers::{DESCRIPTOR_FIELDS, MAP};
 pub use state::{Counters, MacSpec, MacState};
-use state::{Moderation, Ring, Settings, Step};
+use state::{Queue, Settings, Step};
 
-/// A MAC. It interrupts on line 0 of its bus.
+/// A MAC. Each of its queues interrupts on a line of its bus with the same number.
 ///
 /// Frames come by [`Mac::deliver`] and go by [`Mac::take_sent`]: whoever connects two ends carries them.
 ///
 /// *Rings*: a descriptor whose `OWN` bit is set is the MAC's. It fetches descriptors in order, fills or sends their buffers, and gives
 /// them back by writing the status word, which clears `OWN`; only then does it interrupt. When it meets a descriptor that is
 /// software's it stops until `RX_POLL` or `TX_POLL` is written or, receiving, until the next frame.
+///
+/// *Queues*: each has its rings and its line. Frames go to queue 0 unless `SPREAD` says that a hash chooses; they are handed over one by
+/// one in the order in which they came. Of the send rings each has its turn.
 ///
 /// *Hostile descriptors*: no bytes, a frame without beginning or end, a buffer that cannot be accessed, too many bytes: the descriptor comes
 /// back with `ERROR` and the reason, the frame is dropped and counted, and the ring goes on. A ring that cannot be accessed switches its
@@ -47,17 +53,18 @@ impl Mac {
             inbox: VecDeque::new(),
             fifo: VecDeque::new(),
             fifo_bytes: 0,
-            rx: Ring::default(),
+            queues: vec![
+                Queue { tx_idle: true, ..Queue::default() };
+                spec.queues.clamp(1, r::MOST_QUEUES) as usize
+            ],
+            rx_queue: 0,
             rx_step: Step::Ready,
             rx_offset: 0,
-            tx: Ring::default(),
+            tx_queue: 0,
             tx_step: Step::Suspended,
-            tx_frame: None,
-            tx_dropping: false,
             wire: Wire::new(spec.rate, propagation),
             last_begin: Time::ZERO,
             outbox: VecDeque::new(),
-            moderation: Moderation::default(),
             counters: Counters::default(),
         };
         Self { spec, state }
@@ -88,7 +95,23 @@ impl Mac {
         self.state.outbox.pop_front()
     }
 
-    fn value(&self, register: MacRegister) -> u64 {
+    /// What a register holds; 0 of one that is not there.
+    fn value(&self, slot: &Slot) -> u64 {
+        let state = &self.state;
+        let spread = &state.settings.spread;
+        match slot.block {
+            r::MAC_BLOCK => self.own_value(MacRegister::ALL[slot.register]),
+            r::COUNTER_BLOCK => self.count(CounterRegister::ALL[slot.register]),
+            r::KEY_BLOCK => spread.key[slot.copy],
+            r::TABLE_BLOCK => spread.table[slot.copy],
+            _ => state
+                .queues
+                .get(slot.copy + 1)
+                .map_or(0, |queue| queue.value(QueueRegister::ALL[slot.register])),
+        }
+    }
+
+    fn own_value(&self, register: MacRegister) -> u64 {
         let state = &self.state;
         let settings = &state.settings;
         match register {
@@ -96,48 +119,38 @@ impl Mac {
             MacRegister::Address => settings.address,
             MacRegister::MaxFrame => settings.max_frame,
             MacRegister::Dca => settings.dca,
-            MacRegister::RxBase => state.rx.base,
-            MacRegister::RxCount => state.rx.count.into(),
-            MacRegister::RxHead => state.rx.head.into(),
-            MacRegister::TxBase => state.tx.base,
-            MacRegister::TxCount => state.tx.count.into(),
-            MacRegister::TxHead => state.tx.head.into(),
-            MacRegister::RxPoll | MacRegister::TxPoll => 0,
-            MacRegister::Interrupt => state.moderation.causes,
-            MacRegister::Enable => settings.enable,
-            MacRegister::RxDelay => settings.rx_delay_ns,
-            MacRegister::RxFrames => settings.rx_frames,
-            MacRegister::Interval => settings.interval_ns,
+            MacRegister::Queues => state.queues.len() as u64,
             MacRegister::Status => {
                 r::RX_SUSPENDED.with((state.rx_step == Step::Suspended).into())
                     | r::TX_SUSPENDED.with((state.tx_step == Step::Suspended).into())
                     | r::FIFO.with(state.fifo_bytes)
             }
+            _ => of_queue(register).map_or(0, |register| state.queues[0].value(register)),
         }
     }
 
-    fn set(&mut self, register: MacRegister, value: u64, bus: &mut dyn Bus) {
+    fn set(&mut self, slot: &Slot, value: u64, bus: &mut dyn Bus) {
         let state = &mut self.state;
         let settings = &mut state.settings;
-        match register {
-            MacRegister::Control => settings.control = value,
-            MacRegister::Address => settings.address = value,
-            MacRegister::MaxFrame => settings.max_frame = value,
-            MacRegister::Dca => settings.dca = value,
-            MacRegister::RxBase => state.rx.place(value, state.rx.count.into()),
-            MacRegister::RxCount => state.rx.place(state.rx.base, value),
-            MacRegister::TxBase => state.tx.place(value, state.tx.count.into()),
-            MacRegister::TxCount => state.tx.place(state.tx.base, value),
-            MacRegister::RxPoll => wake(&mut state.rx_step),
-            MacRegister::TxPoll => wake(&mut state.tx_step),
-            MacRegister::Interrupt => state.moderation.causes = value,
-            MacRegister::Enable => settings.enable = value,
-            MacRegister::RxDelay => settings.rx_delay_ns = value,
-            MacRegister::RxFrames => settings.rx_frames = value,
-            MacRegister::Interval => settings.interval_ns = value,
-            MacRegister::RxHead | MacRegister::TxHead | MacRegister::Status => {}
+        match slot.block {
+            r::MAC_BLOCK => match MacRegister::ALL[slot.register] {
+                MacRegister::Control => settings.control = value,
+                MacRegister::Address => settings.address = value,
+                MacRegister::MaxFrame => settings.max_frame = value,
+                MacRegister::Dca => settings.dca = value,
+                register => {
+                    if let Some(register) = of_queue(register) {
+                        state.set_of_queue(0, register, value, bus);
+                    }
+                }
+            },
+            r::KEY_BLOCK => settings.spread.key[slot.copy] = value,
+            r::TABLE_BLOCK => settings.spread.table[slot.copy] = value,
+            r::QUEUE_BLOCK => {
+                state.set_of_queue(slot.copy + 1, QueueRegister::ALL[slot.register], value, bus)
+            }
+            _ => {}
         }
-        state.set_line(bus);
     }
 
     fn count(&self, register: CounterRegister) -> u64 {
@@ -169,13 +182,6 @@ impl Mac {
     }
 }
 
-/// Software asks to look at a ring again.
-fn wake(step: &mut Step) {
-    if *step == Step::Suspended {
-        *step = Step::Ready;
-    }
-}
-
 impl Device for Mac {
     fn registers(&self) -> &'static RegisterMap {
         &MAP
@@ -183,23 +189,16 @@ impl Device for Mac {
 
     fn read(&mut self, offset: u64, width: u32, at: Time, bus: &mut dyn Bus) -> Answer {
         self.advance(at, bus);
-        let value = MAP.find(offset, width).map_or(0, |slot| {
-            let value = match slot.block {
-                MAC_BLOCK => self.value(MacRegister::ALL[slot.register]),
-                _ => self.count(CounterRegister::ALL[slot.register]),
-            };
-            slot.part(value)
-        });
+        let value = MAP.find(offset, width).map_or(0, |slot| slot.part(self.value(&slot)));
         Answer { value, takes: self.spec.register_read }
     }
 
     fn write(&mut self, offset: u64, width: u32, value: u64, at: Time, bus: &mut dyn Bus) -> Duration {
         self.advance(at, bus);
-        if let Some(slot) = MAP.find(offset, width).filter(|slot| slot.block == MAC_BLOCK) {
-            let register = MacRegister::ALL[slot.register];
-            if let Some(value) = slot.merge(self.value(register), value) {
-                self.set(register, value, bus);
-            }
+        if let Some(slot) = MAP.find(offset, width)
+            && let Some(value) = slot.merge(self.value(&slot), value)
+        {
+            self.set(&slot, value, bus);
         }
         self.spec.register_write
     }

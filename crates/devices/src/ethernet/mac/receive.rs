@@ -1,4 +1,4 @@
-//! Receiving: checks at the wire, the FIFO, and frames into the buffers of the receive ring.
+//! Receiving: checks at the wire, the FIFO, and frames into the buffers of the receive rings.
 //! Not interrupts: see `moderation`.
 //! Source: the order of checks and the counters follow IEEE 802.3-2018, 4.2.9 and 30.3; rings as in the manuals that `registers` names.
 
@@ -6,7 +6,8 @@ use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
-use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Step, length};
+use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Received, Step, length};
+use super::steering;
 use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
@@ -21,13 +22,17 @@ impl MacState {
         if !r::RX_ENABLE.is_set(self.settings.control) || !self.accept(&frame) {
             return;
         }
+        let control = self.settings.control;
+        let spreads = r::SPREAD.is_set(control) && self.queues.len() > 1;
+        let queue = if spreads { self.settings.spread.queue_of(&frame, self.queues.len()) } else { 0 };
         let room = u64::from(spec.rx_fifo_bytes).saturating_sub(self.fifo_bytes);
         if frame.len() as u64 > room {
             self.counters.rx_missed += 1;
-            self.cause(r::INT_RX_MISSED.mask(), bus);
+            self.cause(queue, r::INT_RX_MISSED.mask(), bus);
         } else {
             self.fifo_bytes += frame.len() as u64;
-            self.fifo.push_back(frame);
+            let sums = if r::RX_SUMS.is_set(control) { steering::sums(&frame) } else { 0 };
+            self.fifo.push_back(Received { frame, queue, sums });
         }
         // A frame is reason enough to look at the ring again.
         if self.rx_step == Step::Suspended {
@@ -72,16 +77,15 @@ impl MacState {
     pub(super) fn receive(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.rx_step) {
             Step::Suspended => self.rx_step = Step::Suspended,
-            Step::Ready => match self.rx.take() {
-                Some(descriptor) => self.store(spec, descriptor, bus),
-                None => self.fetch_rx(spec, bus),
-            },
-            Step::Fetching { found, .. } if found.is_empty() => {
-                self.rx_step = Step::Suspended;
-                self.counters.rx_starved += 1;
-                self.cause(r::INT_RX_STARVED.mask(), bus);
+            Step::Ready => {
+                self.rx_queue = self.fifo.front().map_or(0, |received| received.queue);
+                match self.queues[self.rx_queue].rx.take() {
+                    Some(descriptor) => self.store(spec, descriptor, bus),
+                    None => self.fetch_rx(spec, bus),
+                }
             }
-            Step::Fetching { found, .. } => self.rx.fetched.extend(found),
+            Step::Fetching { found, .. } if found.is_empty() => self.starve(bus),
+            Step::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
             Step::Storing { descriptor, progress, .. } => self.write_bursts(spec, descriptor, progress, bus),
             Step::Moving { descriptor, status, .. } => self.give_back(descriptor, status, bus),
             Step::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
@@ -89,17 +93,28 @@ impl MacState {
         }
     }
 
+    /// There is no descriptor for the first frame.
+    fn starve(&mut self, bus: &mut dyn Bus) {
+        if r::SPREAD.is_set(self.settings.control) && self.queues.len() > 1 {
+            self.drop_first();
+        } else {
+            self.rx_step = Step::Suspended;
+        }
+        self.counters.rx_starved += 1;
+        self.cause(self.rx_queue, r::INT_RX_STARVED.mask(), bus);
+    }
+
     fn fetch_rx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
-        let (address, count) = self.rx.to_fetch(spec.descriptor_batch);
+        let (address, count) = self.queues[self.rx_queue].rx.to_fetch(spec.descriptor_batch);
         match fetch(address, count, self.now, bus) {
             Ok((at, found)) => self.rx_step = Step::Fetching { at, found },
-            Err(_) => self.switch_off(r::RX_ENABLE, bus),
+            Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
     /// The FIFO's first frame, or what is left of it, goes into a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
-        let Some(frame) = self.fifo.front() else { return };
+        let Some(Received { frame, .. }) = self.fifo.front() else { return };
         let left = payload(frame).len().saturating_sub(self.rx_offset as usize);
         let count = left.min(descriptor.size() as usize) as u64;
         match count {
@@ -119,7 +134,7 @@ impl MacState {
 
     /// All that a descriptor's buffer takes of the first frame is on the way, the last of it visible at `at`.
     fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
-        let Some(frame) = self.fifo.front() else { return };
+        let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         let whole = payload(frame).len() as u64;
         if self.rx_offset + count < whole {
@@ -128,19 +143,19 @@ impl MacState {
             return;
         }
         let bad = frame.payload().is_err();
-        let error = if bad { r::ERROR.mask() | r::CRC.mask() } else { 0 };
+        let told = if bad { r::ERROR.mask() | r::CRC.mask() } else { *sums };
         self.counters.rx_good += u64::from(!bad);
         self.counters.rx_bytes += if bad { 0 } else { frame.len() as u64 };
         self.drop_first();
-        let status = first | r::LAST.mask() | error | length(whole);
+        let status = first | r::LAST.mask() | told | length(whole);
         self.rx_step = Step::Moving { at, descriptor, status };
     }
 
     /// Takes the first frame out of the FIFO.
     fn drop_first(&mut self) {
         self.rx_offset = 0;
-        if let Some(frame) = self.fifo.pop_front() {
-            self.fifo_bytes = self.fifo_bytes.saturating_sub(frame.len() as u64);
+        if let Some(received) = self.fifo.pop_front() {
+            self.fifo_bytes = self.fifo_bytes.saturating_sub(received.frame.len() as u64);
         }
     }
 
@@ -187,7 +202,10 @@ impl MacState {
         let part = if from < header { end.min(header) } else { end };
         let until = part.min(from + burst_left(spec, address) as u64);
         let placement = self.data_placement(from < header);
-        let bytes = self.fifo.front().map_or(&[][..], |frame| &frame.bytes()[from as usize..until as usize]);
+        let bytes = self
+            .fifo
+            .front()
+            .map_or(&[][..], |received| &received.frame.bytes()[from as usize..until as usize]);
         Ok((until - from, bus.write(address, bytes, placement, at)?))
     }
 
@@ -201,14 +219,14 @@ impl MacState {
         let causes = r::LAST.of(status) * r::INT_RX.mask();
         match self.write_status(descriptor, status, bus) {
             Ok(at) => self.rx_step = Step::Reporting { at, causes },
-            Err(_) => self.switch_off(r::RX_ENABLE, bus),
+            Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
     }
 
-    /// A ring cannot be accessed: its direction is switched off.
-    pub(super) fn switch_off(&mut self, direction: Field, bus: &mut dyn Bus) {
+    /// A ring of a queue cannot be accessed: its direction is switched off.
+    pub(super) fn switch_off(&mut self, direction: Field, queue: usize, bus: &mut dyn Bus) {
         self.settings.control &= !direction.mask();
-        self.cause(r::INT_BUS.mask(), bus);
+        self.cause(queue, r::INT_BUS.mask(), bus);
     }
 
     /// Writes a descriptor's status; when it is visible.

@@ -4,7 +4,8 @@
 //! watchdog, management counters) and Intel's 82599 data sheet (interrupt interval, DCA by kind of data). One 64-bit register each and 64-bit
 //! buffer addresses are ours.
 
-use crate::registers::{Block, Field, RegisterMap, registers};
+use super::steering::{KEY_WORDS, TABLE_WORDS};
+use crate::registers::{Access, Block, Field, Register, RegisterMap, registers};
 
 /// Bytes of a descriptor: buffer address (8), control (4), status (4), little-endian.
 pub(super) const DESCRIPTOR_BYTES: u64 = 16;
@@ -32,6 +33,12 @@ pub(super) const MALFORMED: Field = Field::bit(
     "the descriptor makes no sense: no bytes, or a frame without first or last part",
 );
 pub(super) const BUS: Field = Field::bit("BUS", 19, "the buffer's address could not be accessed");
+pub(super) const IP_SUMMED: Field =
+    Field::bit("IP_SUMMED", 20, "received, with `RX_SUMS`: the sum of IPv4's header was looked at");
+pub(super) const TCP_SUMMED: Field =
+    Field::bit("TCP_SUMMED", 21, "received, with `RX_SUMS`: the sum of TCP was looked at, too");
+pub(super) const SUM_WRONG: Field =
+    Field::bit("SUM_WRONG", 22, "received: one of those is wrong; no `ERROR`, software decides");
 pub(super) const ERROR: Field = Field::bit("ERROR", 28, "any of the errors");
 pub(super) const LAST: Field = Field::bit("LAST", 29, "received: the frame ends in this buffer");
 pub(super) const FIRST: Field = Field::bit("FIRST", 30, "received: the frame begins in this buffer");
@@ -46,6 +53,14 @@ pub(super) const PASS_BAD: Field = Field::bit(
     4,
     "hand over frames with a wrong check sequence, marked, instead of dropping them",
 );
+pub(super) const SPREAD: Field = Field::bit(
+    "SPREAD",
+    5,
+    "choose a frame's receive queue by the hash of its addresses and ports; a frame whose queue has no descriptor is dropped then, lest it \
+     hold up the others",
+);
+pub(super) const RX_SUMS: Field =
+    Field::bit("RX_SUMS", 6, "look at the sums of IPv4 and TCP of what is received");
 pub(super) const DCA_DATA: Field = Field::new(
     "DATA",
     0,
@@ -82,7 +97,8 @@ registers! {
     /// The MAC's registers.
     pub(crate) enum MacRegister, MAC {
         /// What is switched on.
-        Control = "CONTROL" @ 0x00, 8 bytes, ReadWrite, 0, [RX_ENABLE, TX_ENABLE, PROMISCUOUS, ALL_MULTICAST, PASS_BAD];
+        Control = "CONTROL" @ 0x00, 8 bytes, ReadWrite, 0,
+            [RX_ENABLE, TX_ENABLE, PROMISCUOUS, ALL_MULTICAST, PASS_BAD, SPREAD, RX_SUMS];
         /// The station's address; the byte that comes first on the wire is the lowest.
         Address = "ADDRESS" @ 0x08, 8 bytes, ReadWrite, 0, [];
         /// Longest frame, check sequence included; at most 16383. After reset 18 bytes more than the machine file's `mtu`, 1518 if it has none.
@@ -118,7 +134,53 @@ registers! {
         Interval = "INTERVAL" @ 0x80, 8 bytes, ReadWrite, 0, [];
         /// How it stands.
         Status = "STATUS" @ 0x88, 8 bytes, ReadOnly, 0, [RX_SUSPENDED, TX_SUSPENDED, FIFO];
+        /// Queues that it has, each with a receive ring, a send ring and an interrupt line. Queue 0's registers are these here.
+        Queues = "QUEUES" @ 0x90, 8 bytes, ReadOnly, 1, [];
     }
+}
+
+registers! {
+    /// The registers of one queue beside the first.
+    pub(crate) enum QueueRegister, QUEUE {
+        /// As `RX_BASE`, of this queue.
+        RxBase = "RX_BASE" @ 0x00, 8 bytes, ReadWrite, 0, [];
+        /// As `RX_COUNT`.
+        RxCount = "RX_COUNT" @ 0x08, 8 bytes, ReadWrite, 0, [];
+        /// As `RX_HEAD`.
+        RxHead = "RX_HEAD" @ 0x10, 8 bytes, ReadOnly, 0, [];
+        /// As `RX_POLL`.
+        RxPoll = "RX_POLL" @ 0x18, 8 bytes, WriteOnly, 0, [];
+        /// As `TX_BASE`.
+        TxBase = "TX_BASE" @ 0x20, 8 bytes, ReadWrite, 0, [];
+        /// As `TX_COUNT`.
+        TxCount = "TX_COUNT" @ 0x28, 8 bytes, ReadWrite, 0, [];
+        /// As `TX_HEAD`.
+        TxHead = "TX_HEAD" @ 0x30, 8 bytes, ReadOnly, 0, [];
+        /// As `TX_POLL`.
+        TxPoll = "TX_POLL" @ 0x38, 8 bytes, WriteOnly, 0, [];
+        /// As `INTERRUPT`, of this queue's line.
+        Interrupt = "INTERRUPT" @ 0x40, 8 bytes, WriteOneToClear, 0, [];
+        /// As `ENABLE`.
+        Enable = "ENABLE" @ 0x48, 8 bytes, ReadWrite, 0, [];
+        /// As `RX_DELAY`.
+        RxDelay = "RX_DELAY" @ 0x50, 8 bytes, ReadWrite, 0, [];
+        /// As `RX_FRAMES`.
+        RxFrames = "RX_FRAMES" @ 0x58, 8 bytes, ReadWrite, 0, [];
+        /// As `INTERVAL`.
+        Interval = "INTERVAL" @ 0x60, 8 bytes, ReadWrite, 0, [];
+    }
+}
+
+/// A word of the hash's key: eight bytes, the first the lowest.
+static KEY: &[Register] = &[word("Eight bytes of the key, the first the lowest.")];
+
+/// A word of the table.
+static TABLE: &[Register] =
+    &[word("The queues of eight hashes (their lowest 7 bits), the first the lowest byte.")];
+
+/// The only register of a block.
+const fn word(about: &'static str) -> Register {
+    Register { name: "WORD", offset: 0, width: 8, access: Access::ReadWrite, reset: 0, fields: &[], about }
 }
 
 registers! {
@@ -153,23 +215,54 @@ registers! {
     }
 }
 
-/// Number of the MAC's own block in [`MAP`].
+// Numbers of the blocks in [`MAP`].
 pub(super) const MAC_BLOCK: usize = 0;
+pub(super) const COUNTER_BLOCK: usize = 1;
+pub(super) const KEY_BLOCK: usize = 2;
+pub(super) const TABLE_BLOCK: usize = 3;
+pub(super) const QUEUE_BLOCK: usize = 4;
+
+/// Queues that a MAC can have.
+pub(super) const MOST_QUEUES: u32 = 16;
 
 /// All registers of a MAC.
 pub static MAP: RegisterMap = RegisterMap {
     name: "MAC",
     title: "Ethernet MAC",
-    bytes: 0x1000,
+    bytes: 0x2000,
     blocks: &[
         Block { prefix: "", title: "The MAC", base: 0, stride: 0x800, count: 1, registers: MAC },
         Block {
             prefix: "COUNT",
             title: "Counters",
             base: 0x800,
-            stride: 0x800,
+            stride: 0x400,
             count: 1,
             registers: COUNTERS,
+        },
+        Block {
+            prefix: "KEY",
+            title: "Key of the hash that spreads frames over queues",
+            base: 0xc00,
+            stride: 8,
+            count: KEY_WORDS as u32,
+            registers: KEY,
+        },
+        Block {
+            prefix: "TABLE",
+            title: "Table of queues by hash",
+            base: 0xd00,
+            stride: 8,
+            count: TABLE_WORDS as u32,
+            registers: TABLE,
+        },
+        Block {
+            prefix: "QUEUE",
+            title: "Queues beside the first: block n is of queue n + 1",
+            base: 0x1000,
+            stride: 0x80,
+            count: MOST_QUEUES - 1,
+            registers: QUEUE,
         },
     ],
 };
@@ -177,5 +270,5 @@ pub static MAP: RegisterMap = RegisterMap {
 /// Fields of a descriptor's two words, for the book and for C: control, status.
 pub const DESCRIPTOR_FIELDS: [&[Field]; 2] = [
     &[SIZE, COMPLETE, SEND_FIRST, SEND_LAST],
-    &[LENGTH, CRC, TOO_LONG, MALFORMED, BUS, ERROR, LAST, FIRST, OWN],
+    &[LENGTH, CRC, TOO_LONG, MALFORMED, BUS, IP_SUMMED, TCP_SUMMED, SUM_WRONG, ERROR, LAST, FIRST, OWN],
 ];

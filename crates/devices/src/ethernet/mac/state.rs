@@ -3,7 +3,8 @@
 //! Source: see `registers`.
 
 use super::super::{Frame, Wire};
-use super::registers::{DESCRIPTOR_BYTES, LENGTH, SIZE};
+use super::registers::{DESCRIPTOR_BYTES, LENGTH, MOST_QUEUES, SIZE};
+use super::steering::Spread;
 use crate::Placement;
 use crate::bus::Attachment;
 use crate::device::Count;
@@ -39,6 +40,8 @@ pub struct MacSpec {
     pub register_write: Duration,
     /// From a frame's being handed over, or from the wait that software asked for, to the interrupt.
     pub interrupt_delay: Duration,
+    /// Queues, each with a receive ring, a send ring and an interrupt line: 1 to 16.
+    pub queues: u32,
 }
 
 impl MacSpec {
@@ -60,6 +63,7 @@ impl MacSpec {
             register_read: attachment.register_read,
             register_write: attachment.register_write,
             interrupt_delay: Duration::from_ps(part.interrupt_delay.map_or(0, |delay| delay.ps())),
+            queues: part.queues.clamp(1, MOST_QUEUES),
         }
     }
 }
@@ -219,15 +223,30 @@ pub(super) struct Settings {
     pub address: u64,
     pub max_frame: u64,
     pub dca: u64,
+    pub spread: Spread,
+}
+
+/// One queue: its rings and its interrupts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Queue {
+    pub rx: Ring,
+    pub tx: Ring,
+    /// Its send ring has nothing to send, until software says otherwise.
+    pub tx_idle: bool,
+    /// The frame that is being put together; `None` between frames.
+    pub tx_frame: Option<Vec<u8>>,
+    /// Whether the rest of a frame that could not be sent is to come.
+    pub tx_dropping: bool,
+    pub moderation: Moderation,
+}
+
+/// A queue's interrupts: what software wants, and those that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Moderation {
     pub enable: u64,
     pub rx_delay_ns: u64,
     pub rx_frames: u64,
     pub interval_ns: u64,
-}
-
-/// Interrupts that wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Moderation {
     /// Causes that software sees.
     pub causes: u64,
     /// Received frames that it has not been told of.
@@ -239,6 +258,15 @@ pub(super) struct Moderation {
     pub allowed_at: Time,
 }
 
+/// A frame in the receive FIFO.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Received {
+    pub frame: Frame,
+    pub queue: usize,
+    /// Status bits that tell of its sums.
+    pub sums: u64,
+}
+
 /// Everything about a MAC that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MacState {
@@ -247,24 +275,23 @@ pub struct MacState {
     /// Frames on the wire towards it, by arrival.
     pub(super) inbox: VecDeque<(Time, Frame)>,
     /// Frames received and not yet handed over.
-    pub(super) fifo: VecDeque<Frame>,
+    pub(super) fifo: VecDeque<Received>,
     pub(super) fifo_bytes: u64,
-    pub(super) rx: Ring,
+    /// At least one.
+    pub(super) queues: Vec<Queue>,
+    /// The queue of the frame that is being handed over.
+    pub(super) rx_queue: usize,
     pub(super) rx_step: Step,
     /// Bytes of the first frame of the FIFO already in buffers.
     pub(super) rx_offset: u64,
-    pub(super) tx: Ring,
+    /// The queue whose descriptor is being sent.
+    pub(super) tx_queue: usize,
     pub(super) tx_step: Step,
-    /// The frame that is being put together; `None` between frames.
-    pub(super) tx_frame: Option<Vec<u8>>,
-    /// Whether the rest of a frame that could not be sent is to come.
-    pub(super) tx_dropping: bool,
     pub(super) wire: Wire,
     /// When the last frame begins to be sent.
     pub(super) last_begin: Time,
     /// Frames sent, by arrival at the other end, for whoever is there.
     pub(super) outbox: VecDeque<(Time, Frame)>,
-    pub(super) moderation: Moderation,
     pub(super) counters: Counters,
 }
 

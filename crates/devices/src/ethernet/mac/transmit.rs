@@ -1,4 +1,4 @@
-//! Sending: descriptors of the send ring into frames, and frames onto the wire.
+//! Sending: descriptors of the send rings into frames, and frames onto the wire.
 //! Not interrupts: see `moderation`.
 //! Source: the manuals that `registers` names.
 
@@ -22,50 +22,66 @@ impl MacState {
     pub(super) fn send(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
         match std::mem::take(&mut self.tx_step) {
             Step::Suspended => self.tx_step = Step::Suspended,
-            Step::Ready => match self.tx.take() {
-                Some(descriptor) => self.load(spec, descriptor, bus),
-                None => self.fetch_tx(spec, bus),
-            },
-            Step::Fetching { found, .. } if found.is_empty() => {
-                self.tx_step = Step::Suspended;
-                self.cause(r::INT_TX_IDLE.mask(), bus);
+            Step::Ready => {
+                self.choose_tx();
+                match self.queues[self.tx_queue].tx.take() {
+                    Some(descriptor) => self.load(spec, descriptor, bus),
+                    None => self.fetch_tx(spec, bus),
+                }
             }
-            Step::Fetching { found, .. } => self.tx.fetched.extend(found),
+            Step::Fetching { found, .. } if found.is_empty() => {
+                let queue = self.tx_queue;
+                self.queues[queue].tx_idle = true;
+                if self.queues.iter().all(|queue| queue.tx_idle) {
+                    self.tx_step = Step::Suspended;
+                }
+                self.cause(queue, r::INT_TX_IDLE.mask(), bus);
+            }
+            Step::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
             Step::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
             // Only receiving writes buffers.
             Step::Storing { .. } => {}
-            Step::Reporting { causes, .. } => self.cause(causes, bus),
+            Step::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
         }
     }
 
+    /// The next queue's turn, of those that have something to send.
+    fn choose_tx(&mut self) {
+        let count = self.queues.len();
+        let next =
+            (1..=count).map(|by| (self.tx_queue + by) % count).find(|queue| !self.queues[*queue].tx_idle);
+        self.tx_queue = next.unwrap_or(self.tx_queue);
+    }
+
     fn fetch_tx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
-        let (address, count) = self.tx.to_fetch(spec.descriptor_batch);
+        let (address, count) = self.queues[self.tx_queue].tx.to_fetch(spec.descriptor_batch);
         match fetch(address, count, self.now, bus) {
             Ok((at, found)) => self.tx_step = Step::Fetching { at, found },
-            Err(_) => self.switch_off(r::TX_ENABLE, bus),
+            Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
 
     /// Reads a descriptor's data.
     fn load(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
         let first = r::SEND_FIRST.is_set(descriptor.control);
-        let open = self.tx_frame.take();
+        let open = self.queues[self.tx_queue].tx_frame.take();
         if first {
             // A new beginning drops what was left open.
             self.counters.tx_bad += u64::from(open.is_some());
-            self.tx_dropping = false;
+            self.queues[self.tx_queue].tx_dropping = false;
         }
         let frame = if first { Some(Vec::new()) } else { open };
         let loaded = self.append(spec, &descriptor, frame, bus);
+        let queue = &mut self.queues[self.tx_queue];
         let (at, status) = match loaded {
             Ok((at, frame)) => {
-                self.tx_frame = Some(frame);
+                queue.tx_frame = Some(frame);
                 (at, 0)
             }
             Err(error) => {
                 // The parts of one frame count as one.
-                self.counters.tx_bad += u64::from(!self.tx_dropping);
-                self.tx_dropping = !r::SEND_LAST.is_set(descriptor.control);
+                self.counters.tx_bad += u64::from(!queue.tx_dropping);
+                queue.tx_dropping = !r::SEND_LAST.is_set(descriptor.control);
                 (self.now, r::ERROR.mask() | error.mask())
             }
         };
@@ -93,7 +109,7 @@ impl MacState {
     fn loaded(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
         let mut causes = 0;
         if r::SEND_LAST.is_set(descriptor.control)
-            && let Some(bytes) = self.tx_frame.take()
+            && let Some(bytes) = self.queues[self.tx_queue].tx_frame.take()
         {
             if bytes.len() < HEADER_BYTES {
                 self.counters.tx_bad += 1;
@@ -107,7 +123,7 @@ impl MacState {
         }
         match self.write_status(descriptor, status, bus) {
             Ok(at) => self.tx_step = Step::Reporting { at, causes },
-            Err(_) => self.switch_off(r::TX_ENABLE, bus),
+            Err(_) => self.switch_off(r::TX_ENABLE, self.tx_queue, bus),
         }
     }
 

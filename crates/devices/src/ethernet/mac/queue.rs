@@ -1,0 +1,89 @@
+//! A queue's registers: those of the first stand among the MAC's own, those of the others in blocks of their own.
+//! Not what the queue does: see `receive`, `transmit` and `moderation`.
+
+use super::registers::{MacRegister, QueueRegister};
+use super::state::{MacState, Queue, Step};
+use crate::Bus;
+
+/// The register of queue 0 that is one of the MAC's own.
+pub(super) fn of_queue(register: MacRegister) -> Option<QueueRegister> {
+    Some(match register {
+        MacRegister::RxBase => QueueRegister::RxBase,
+        MacRegister::RxCount => QueueRegister::RxCount,
+        MacRegister::RxHead => QueueRegister::RxHead,
+        MacRegister::RxPoll => QueueRegister::RxPoll,
+        MacRegister::TxBase => QueueRegister::TxBase,
+        MacRegister::TxCount => QueueRegister::TxCount,
+        MacRegister::TxHead => QueueRegister::TxHead,
+        MacRegister::TxPoll => QueueRegister::TxPoll,
+        MacRegister::Interrupt => QueueRegister::Interrupt,
+        MacRegister::Enable => QueueRegister::Enable,
+        MacRegister::RxDelay => QueueRegister::RxDelay,
+        MacRegister::RxFrames => QueueRegister::RxFrames,
+        MacRegister::Interval => QueueRegister::Interval,
+        MacRegister::Control
+        | MacRegister::Address
+        | MacRegister::MaxFrame
+        | MacRegister::Dca
+        | MacRegister::Status
+        | MacRegister::Queues => return None,
+    })
+}
+
+impl Queue {
+    /// What a register holds.
+    pub fn value(&self, register: QueueRegister) -> u64 {
+        match register {
+            QueueRegister::RxBase => self.rx.base,
+            QueueRegister::RxCount => self.rx.count.into(),
+            QueueRegister::RxHead => self.rx.head.into(),
+            QueueRegister::TxBase => self.tx.base,
+            QueueRegister::TxCount => self.tx.count.into(),
+            QueueRegister::TxHead => self.tx.head.into(),
+            QueueRegister::RxPoll | QueueRegister::TxPoll => 0,
+            QueueRegister::Interrupt => self.moderation.causes,
+            QueueRegister::Enable => self.moderation.enable,
+            QueueRegister::RxDelay => self.moderation.rx_delay_ns,
+            QueueRegister::RxFrames => self.moderation.rx_frames,
+            QueueRegister::Interval => self.moderation.interval_ns,
+        }
+    }
+}
+
+impl MacState {
+    /// Software has written a register of a queue; one that is not there takes nothing.
+    pub(super) fn set_of_queue(
+        &mut self,
+        queue: usize,
+        register: QueueRegister,
+        value: u64,
+        bus: &mut dyn Bus,
+    ) {
+        let Some(of) = self.queues.get_mut(queue) else { return };
+        match register {
+            QueueRegister::RxBase => of.rx.place(value, of.rx.count.into()),
+            QueueRegister::RxCount => of.rx.place(of.rx.base, value),
+            QueueRegister::TxBase => of.tx.place(value, of.tx.count.into()),
+            QueueRegister::TxCount => of.tx.place(of.tx.base, value),
+            QueueRegister::RxPoll => wake(&mut self.rx_step),
+            QueueRegister::TxPoll => {
+                of.tx_idle = false;
+                wake(&mut self.tx_step);
+            }
+            QueueRegister::Interrupt => of.moderation.causes = value,
+            QueueRegister::Enable => of.moderation.enable = value,
+            QueueRegister::RxDelay => of.moderation.rx_delay_ns = value,
+            QueueRegister::RxFrames => of.moderation.rx_frames = value,
+            QueueRegister::Interval => of.moderation.interval_ns = value,
+            QueueRegister::RxHead | QueueRegister::TxHead => {}
+        }
+        self.set_line(queue, bus);
+    }
+}
+
+/// Software asks to look at a ring again.
+fn wake(step: &mut Step) {
+    if *step == Step::Suspended {
+        *step = Step::Ready;
+    }
+}

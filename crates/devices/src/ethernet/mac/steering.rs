@@ -1,0 +1,148 @@
+//! Which receive queue a frame goes to, and what is said of its sums.
+//! Not the queues, nor what software does with what is said.
+//! Source: receive-side scaling as in Intel's 82599 data sheet, section 7.1.2.8: Toeplitz hash of addresses and ports, a table of 128
+//! entries; checksums as in 7.1.11.
+
+use super::super::Frame;
+use super::registers as r;
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the hash's key.
+const KEY_BYTES: usize = 40;
+/// 64-bit words of the key.
+pub(super) const KEY_WORDS: usize = KEY_BYTES / 8;
+/// 64-bit words of the table: an entry is a byte.
+pub(super) const TABLE_WORDS: usize = 128 / 8;
+
+/// What software has written of how frames are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spread {
+    /// The key, its first byte the lowest of the first word.
+    pub key: [u64; KEY_WORDS],
+    /// The queue of each of 128 hashes, the first in the lowest byte of the first word.
+    pub table: [u64; TABLE_WORDS],
+}
+
+impl Spread {
+    /// The queue of a frame; queue 0 if it has no addresses of IPv4, or if the table names one that is not there.
+    pub fn queue_of(&self, frame: &Frame, queues: usize) -> usize {
+        let Some(fields) = hashed(frame) else { return 0 };
+        let key = self.key.map(u64::to_le_bytes);
+        let entry = toeplitz(key.as_flattened(), &fields) as usize % (8 * TABLE_WORDS);
+        let queue = usize::from(self.table[entry / 8].to_le_bytes()[entry % 8]);
+        if queue < queues { queue } else { 0 }
+    }
+}
+
+/// What of a frame is hashed: the addresses of IPv4, and behind them the ports of TCP.
+fn hashed(frame: &Frame) -> Option<Vec<u8>> {
+    let packet = SlicedPacket::from_ethernet(frame.payload().ok()?).ok()?;
+    let Some(NetSlice::Ipv4(ip)) = &packet.net else { return None };
+    let mut fields = [ip.header().source(), ip.header().destination()].concat();
+    if let Some(TransportSlice::Tcp(tcp)) = &packet.transport {
+        fields.extend(tcp.source_port().to_be_bytes());
+        fields.extend(tcp.destination_port().to_be_bytes());
+    }
+    Some(fields)
+}
+
+/// The Toeplitz hash: for each one of the input's bits, the 32 bits of the key that begin there.
+fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+    let mut hash = 0;
+    for (number, byte) in input.iter().enumerate() {
+        for bit in (0..8).filter(|bit| byte & (0x80 >> bit) != 0) {
+            let five = key.get(number..number + 5).unwrap_or(&[0; 5]);
+            let window = five.iter().fold(0u64, |window, byte| window << 8 | u64::from(*byte));
+            hash ^= (window >> (8 - bit)) as u32;
+        }
+    }
+    hash
+}
+
+/// The status bits that tell of a frame's sums: those of IPv4's header and of TCP, or of the header alone; none if it is no IPv4 packet, or
+/// a part of one.
+pub(super) fn sums(frame: &Frame) -> u64 {
+    let packet = frame.payload().ok().and_then(|payload| SlicedPacket::from_ethernet(payload).ok());
+    let Some((NetSlice::Ipv4(ip), transport)) =
+        packet.and_then(|packet| Some((packet.net?, packet.transport)))
+    else {
+        return 0;
+    };
+    let header = ip.header();
+    let of_header = header.header_checksum() == header.to_header().calc_header_checksum();
+    let of_segment = match &transport {
+        Some(TransportSlice::Tcp(tcp)) => {
+            let sum = tcp.calc_checksum_ipv4(header.source(), header.destination());
+            Some(sum.is_ok_and(|sum| sum == tcp.checksum()))
+        }
+        _ => None,
+    };
+    let good = of_header && of_segment.unwrap_or(true);
+    let checked = r::IP_SUMMED.mask() | if of_segment.is_some() { r::TCP_SUMMED.mask() } else { 0 };
+    checked | if good { 0 } else { r::SUM_WRONG.mask() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ethernet::tcp::{Endpoint, Segment};
+
+    /// The key of Microsoft's "Verifying the RSS Hash Calculation".
+    const KEY: [u8; KEY_BYTES] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
+        0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
+        0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+
+    /// An address and a port.
+    type End = ([u8; 4], u16);
+
+    fn frame(from: End, to: End) -> Frame {
+        let end = |(address, port): End| Endpoint { station: [2; 6], address, port };
+        let segment = Segment { data: vec![7; 100], ..Segment::default() };
+        segment.frame(&end(from), &end(to)).unwrap()
+    }
+
+    /// The same document's table for IPv4.
+    #[test]
+    fn the_hash_is_that_of_the_published_table() {
+        let rows: [(End, End, u32, u32); 5] = [
+            (([66, 9, 149, 187], 2794), ([161, 142, 100, 80], 1766), 0x51cc_c178, 0x323e_8fc2),
+            (([199, 92, 111, 2], 14230), ([65, 69, 140, 83], 4739), 0xc626_b0ea, 0xd718_262a),
+            (([24, 19, 198, 95], 12898), ([12, 22, 207, 184], 38024), 0x5c2b_394a, 0xd2d0_a5de),
+            (([38, 27, 205, 30], 48228), ([209, 142, 163, 6], 2217), 0xafc7_327f, 0x8298_9176),
+            (([153, 39, 163, 191], 44251), ([202, 188, 127, 2], 1303), 0x10e8_28a2, 0x5d18_09c5),
+        ];
+        for (from, to, with_ports, addresses) in rows {
+            let fields = hashed(&frame(from, to)).unwrap();
+            assert_eq!(toeplitz(&KEY, &fields), with_ports, "{from:?}");
+            assert_eq!(toeplitz(&KEY, &fields[..8]), addresses, "{from:?}");
+        }
+    }
+
+    #[test]
+    fn the_table_says_the_queue_and_what_is_not_there_is_queue_0() {
+        let mut spread = Spread::default();
+        let (words, _) = KEY.as_chunks::<8>();
+        words.iter().zip(&mut spread.key).for_each(|(bytes, word)| *word = u64::from_le_bytes(*bytes));
+        spread.table =
+            std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|at| (word * 8 + at) as u8)));
+        let frame = frame(([66, 9, 149, 187], 2794), ([161, 142, 100, 80], 1766));
+        assert_eq!(spread.queue_of(&frame, 128), 0x78);
+        assert_eq!(spread.queue_of(&frame, 0x78), 0, "there are fewer queues");
+        assert_eq!(spread.queue_of(&Frame::new(&[0; 60]), 128), 0, "no packet");
+    }
+
+    #[test]
+    fn sums_are_told_of_what_was_checked() {
+        let sound = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
+        assert_eq!(sums(&sound), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
+        for at in [24, 60] {
+            let mut bytes = sound.payload().unwrap().to_vec();
+            bytes[at] ^= 1;
+            assert!(r::SUM_WRONG.is_set(sums(&Frame::new(&bytes))), "byte {at}");
+        }
+        assert_eq!(sums(&Frame::new(&[0; 60])), 0);
+    }
+}
