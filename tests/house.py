@@ -16,8 +16,8 @@ VISIBLE = r"\bpub(?:\([^)]*\))?\s+"
 KIND = r"(?:const\s+|unsafe\s+|async\s+|extern\s+\"\"\s+)*(?:struct|enum|fn|trait|type|static|union|const|macro_rules!)\s+(\w+)"
 # Visible to others and made of a name: what a module may give to those who import it.
 ITEM = re.compile(VISIBLE + KIND)
-# What the root gives to those below it, who see its private items as well.
-OF_ROOT = re.compile(r"\b" + KIND)
+# What the root gives to those below it, who see its private items as well; a type gives what is implemented for it.
+OF_ROOT = re.compile(r"\b(?:" + KIND + r"|impl(?:<[^{;]*?>)?\s+(?:[\w:<>, ']+\s+for\s+)?(\w+))")
 # The tests of a file may look anywhere.
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{")
 # A module in a file of its own that is there for tests only, with all that is below it.
@@ -29,20 +29,24 @@ ASIDE = re.compile(r"""(?P<comment>//[^\n]*|/\*.*?\*/)|\bb?r(?P<hashes>\#*)".*?"
 class Crate:
     """A crate of the workspace: what it imports, and its sources."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, shared=None):
+        """`shared` is what the workspace's manifest says of dependencies that are taken from there."""
         self.folder = folder
         self.name = folder.name
         manifest = tomllib.loads((folder / "Cargo.toml").read_text())
         tables = [manifest, *manifest.get("target", {}).values()]
-        of = lambda kind: {ours(package(*row)) for table in tables for row in table.get(kind, {}).items()} - {None}
+        of = lambda kind: {ours(package(name, given, shared or {})) for table in tables for name, given in table.get(kind, {}).items()} - {None}
         self.imports = of("dependencies") | of("build-dependencies")
         self.of_tests = of("dev-dependencies")
         self.is_published = manifest["package"].get("publish", True) is not False
 
 
-def package(name, given):
-    """The package that a dependency is of, whatever it is called here."""
-    return given.get("package", name) if isinstance(given, dict) else name
+def package(name, given, shared):
+    """The package that a dependency is of, whatever it is called here or in the workspace's manifest."""
+    if not isinstance(given, dict):
+        return name
+    there = shared.get(name, {}) if given.get("workspace") else {}
+    return given.get("package") or (there.get("package") if isinstance(there, dict) else None) or name
 
 
 def ours(package):
@@ -52,7 +56,8 @@ def ours(package):
 
 def crates(root=ROOT):
     """The workspace's crates by name."""
-    found = (Crate(manifest.parent) for manifest in sorted(root.glob("crates/*/Cargo.toml")))
+    shared = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["dependencies"]
+    found = (Crate(manifest.parent, shared) for manifest in sorted(root.glob("crates/*/Cargo.toml")))
     return {crate.name: crate for crate in found}
 
 
@@ -116,9 +121,10 @@ def bodies(text):
     """The root's own items: each name with the text up to where it ends."""
     for found in OF_ROOT.finditer(text):
         rest = text[found.end() :]
-        brace, semicolon = rest.find("{"), rest.find(";")
-        is_open = brace >= 0 and not 0 <= semicolon < brace
-        yield found[1], rest[: brace + closing(rest[brace:]) if is_open else semicolon]
+        # The length of an array has a semicolon before it.
+        end = re.search(r"[{;]", re.sub(r"\[[^\]\[{}]*\]", lambda array: "_" * len(array[0]), rest))
+        if end:
+            yield found[1] or found[2], rest[: end.start() + closing(rest[end.start() :]) if end[0] == "{" else end.start()]
 
 
 def in_use(sources):
@@ -150,8 +156,10 @@ def modules(crate):
         if not here or here[0] not in known:
             continue
         for target, place in imports(text, here):
-            # A star brings all that the root has: what of it is named counts.
-            named = behind.keys() & set(re.findall(r"\w+", text)) if target == "*" else [target]
+            # A star brings all that the root has: what of it is named counts, modules where something of theirs is.
+            named = [target]
+            if target == "*":
+                named = (behind.keys() & set(re.findall(r"\w+", text))) | (known & set(re.findall(r"\b(\w+)\s*::", text)))
             for module in set().union(*({name} if name in known else behind.get(name, ()) for name in named)) - {here[0]}:
                 edges[here[0]].setdefault(module, f"{path.relative_to(crate.folder)}: {place}")
     return edges
@@ -167,12 +175,16 @@ def given_by_root(roots, known, within):
         for star in stars:
             for item in {item for text in within(star) for item in ITEM.findall(text)}:
                 behind.setdefault(item, set()).add(star)
-    direct = {name: modules & known for name, modules in behind.items()}
-    for text in roots:
-        for name, body in bodies(text):
+    own = [row for text in roots for row in bodies(text)]
+    # An item of the root may use another: as often as there are items is often enough.
+    for _ in range(len(own)):
+        before = sum(map(len, behind.values()))
+        for name, body in own:
             used = set(re.findall(r"\b(\w+)\s*::", body)) & known
-            used |= set().union(*(direct.get(word, set()) for word in re.findall(r"\w+", body)))
-            behind.setdefault(name, set()).update(used)
+            used |= set().union(*(behind.get(word, set()) for word in re.findall(r"\w+", body)))
+            behind.setdefault(name, set()).update(used & known)
+        if sum(map(len, behind.values())) == before:
+            break
     return {name: modules & known for name, modules in behind.items() if modules & known}
 
 

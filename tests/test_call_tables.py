@@ -37,6 +37,18 @@ class Tables(unittest.TestCase):
             missed = [name for name, generic in named.items() if generic == "-" and name in here and f'"{name}"' not in converted]
             self.assertEqual(missed, [], f"{table}: the call is there by this name")
 
+    def test_numbers_that_stand_elsewhere_are_those_of_the_one_table(self):
+        here = numbers()
+        for path, found in {
+            "crates/node/src/translated/calls.rs": r"const (RT_SIGRETURN|CLONE|CLONE3): u64 = (\d+);",
+            "crates/translate-mips/src/system.rs": r"const (NEWFSTATAT): u64 = (\d+);",
+            "crates/guest/src/elf/vdso.rs": r'"__vdso_(\w+)", (\d+),',
+        }.items():
+            rows = re.findall(found, (ROOT / path).read_text())
+            self.assertTrue(rows, path)
+            for name, number in rows:
+                self.assertEqual(here[name.lower()], int(number), f"{path}: {name}")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -196,16 +196,18 @@ class Modules(unittest.TestCase):
     def test_what_the_root_has_stands_for_the_modules_behind_it(self):
         edges = self.made_up(
             {
-                "lib.rs": "mod a; mod b; mod c; mod d; mod e; mod f;\nuse a::A; use b::B as Renamed; fn calls(x: u8) { c::go(); }\nconst C: A = A;",
+                "lib.rs": "mod a; mod b; mod c; mod d; mod e; mod f; mod g;\nuse a::A; use b::B as Renamed; fn calls(x: [u8; 4]) { c::go(); }\nconst C: A = A;\n"
+                "fn indirectly() { calls(1) }\nstruct S;\nimpl S { fn of(&self) { b::go() } }",
                 "a.rs": "",
                 "b.rs": "",
                 "c.rs": "use crate::A;",
                 "d.rs": "use super::Renamed; fn f() { crate::calls(1) }",
                 "e.rs": "use super::*; fn f() { calls(2) }",
                 "f.rs": "fn f() { crate::C }",
+                "g.rs": "use crate::*; fn f(it: S) { indirectly(); f::f() }",
             }
         )
-        self.assertEqual(edges, {"a": set(), "b": set(), "c": {"a"}, "d": {"b", "c"}, "e": {"c"}, "f": {"a"}})
+        self.assertEqual(edges, {"a": set(), "b": set(), "c": {"a"}, "d": {"b", "c"}, "e": {"c"}, "f": {"a"}, "g": {"b", "c", "f"}})
 
     def test_what_only_looks_like_a_text_or_a_comment_hides_nothing(self):
         edges = self.made_up(
@@ -234,6 +236,8 @@ class Modules(unittest.TestCase):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n[dependencies]\ny = { package = "longma-z" }\nserde = "1"\n')
         self.assertEqual(house.Crate(folder).imports, {"z"})
+        (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n[dependencies]\ny.workspace = true\n')
+        self.assertEqual(house.Crate(folder, {"y": {"package": "longma-z"}}).imports, {"z"})
 
     def test_what_is_there_for_tests_only_may_look_anywhere(self):
         edges = self.made_up(

@@ -1,5 +1,5 @@
 //! A child process: bound to CPUs, in a network namespace, ended with its parent and at a time limit.
-//! Not what it prints means: that is `load`.
+//! What it prints is read elsewhere: in `load`.
 //! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2).
 
 use crate::cpus::CpuSet;

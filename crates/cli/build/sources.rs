@@ -14,8 +14,16 @@ const ROOTS: [&str; 2] = ["longma-workloads", "longma-node"];
 const LEFT_OUT: [&str; 1] = ["longma-lab"];
 /// What decides beside them: how crates are built, how a setting becomes a word of a command, and the part of the command that runs
 /// programs, with whom it asks how it was called.
-const BESIDE: [&str; 4] =
-    ["Cargo.toml", "crates/lab/src/setting.rs", "crates/cli/src/run", "crates/cli/src/binfmt/invoked.rs"];
+const BESIDE: [&str; 8] = [
+    ".cargo/config.toml",
+    "Cargo.toml",
+    "crates/cli/Cargo.toml",
+    "crates/lab/src/setting.rs",
+    "crates/lab/src/point.rs",
+    "crates/lab/src/workload.rs",
+    "crates/cli/src/run",
+    "crates/cli/src/binfmt/invoked.rs",
+];
 /// What of a crate's folder its library is not built of.
 const NOT_BUILT: [&str; 7] =
     ["tests", "benches", "examples", "proptest-regressions", "include", "README.md", "clippy.toml"];
@@ -61,7 +69,11 @@ impl Sources {
         ours.extend(BESIDE.map(PathBuf::from));
         let mut files = Vec::new();
         for path in &ours {
-            if root.join(path).is_dir() { collect(root, path, &mut files) } else { files.push(path.clone()) }
+            if root.join(path).is_dir() {
+                collect(root, path, &mut files)
+            } else if root.join(path).exists() {
+                files.push(path.clone())
+            }
         }
         files.sort();
         let watched = ours.iter().map(|path| root.join(path)).chain([lock]).collect();
@@ -130,6 +142,10 @@ fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
+        // What editors and builds leave.
+        if name.starts_with('.') || name == "target" {
+            continue;
+        }
         let is_at_top = folder.parent() == Some(Path::new("crates"));
         if is_at_top && (NOT_BUILT.contains(&&*name) || name.starts_with("LICENSE")) {
             continue;

@@ -8,7 +8,7 @@ mod coverage;
 #[test]
 fn the_committed_page_is_the_generated_one() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/instructions.md");
-    if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it != "0") {
+    if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
         std::fs::write(&path, coverage::page()).expect("the source tree is writable");
     }
     let committed = std::fs::read_to_string(&path).expect("docs/src/instructions.md");

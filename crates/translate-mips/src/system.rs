@@ -67,6 +67,9 @@ pub fn name(number: u64) -> Option<&'static str> {
     CALLS.find(number).map(|(name, _)| name)
 }
 
+/// The number here of the call that looks at a file; MIPS64 has it in another form.
+const NEWFSTATAT: u64 = 79;
+
 fn generic(name: &str) -> u64 {
     CALLS.generic(name).unwrap_or(u64::MAX)
 }
@@ -109,7 +112,11 @@ impl Call<'_> {
             call(name, [AT_FDCWD, p, q, r, s, t], After::Nothing)
         };
         let stat = |descriptor, path, flags| {
-            Some(Ok(Step::Call(79, [descriptor, path, self.room, flags, 0, 0], After::Stat(self.room, b))))
+            Some(Ok(Step::Call(
+                NEWFSTATAT,
+                [descriptor, path, self.room, flags, 0, 0],
+                After::Stat(self.room, b),
+            )))
         };
         match name {
             "open" => at("openat", [a, numbers::open_flags(b), c, 0, 0]),
@@ -118,7 +125,9 @@ impl Call<'_> {
             "stat" => stat(AT_FDCWD, a, 0),
             "lstat" => stat(AT_FDCWD, a, 0x100),
             "fstat" => call(name, [a, self.room, 0, 0, 0, 0], After::Stat(self.room, b)),
-            "newfstatat" => Some(Ok(Step::Call(79, [a, b, self.room, d, 0, 0], After::Stat(self.room, c)))),
+            "newfstatat" => {
+                Some(Ok(Step::Call(NEWFSTATAT, [a, b, self.room, d, 0, 0], After::Stat(self.room, c))))
+            }
             "statfs" | "fstatfs" => call(name, self.arguments, After::FileSystem(b)),
             "access" => at("faccessat", [a, b, 0, 0, 0]),
             "rename" => call("renameat2", [AT_FDCWD, a, AT_FDCWD, b, 0, 0], After::Nothing),

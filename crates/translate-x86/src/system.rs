@@ -62,10 +62,7 @@ pub fn name(number: u64) -> Option<&'static str> {
 }
 
 fn generic(name: &str) -> u64 {
-    // What x86 has under another name only.
-    let known = [("prlimit64", 261), ("pselect6", 72), ("ppoll", 73), ("renameat2", 276)];
-    let other = || known.iter().find(|row| row.0 == name).map(|row| row.1);
-    CALLS.generic(name).or_else(other).unwrap_or(u64::MAX)
+    CALLS.generic(name).unwrap_or(u64::MAX)
 }
 
 /// What call `number` of x86-64 is here. It may set the base of GS. Structures may be put at `room`.

@@ -12,6 +12,7 @@ use super::steps::host;
 use super::translation::Piece;
 use super::{bvia, myvia};
 use longma_sim::{Duration, EventQueue, Time};
+use longma_topology::units::Frequency;
 use longma_via::Status;
 use longma_via::provider::Gone;
 use std::collections::VecDeque;
@@ -130,7 +131,7 @@ impl World {
 
     /// Time that the host's processor takes for `cycles`.
     fn host_time(&self, cycles: u64) -> Duration {
-        Duration::from_ps(cycles * 1_000_000_000_000 / self.parameters.host_hz.max(1))
+        Duration::from_ps(Frequency::new(self.parameters.host_hz).ps_of_cycles(cycles))
     }
 
     /// The program of a host does something: its clock is at least where the world is, and the world comes along.

@@ -21,7 +21,7 @@ use longma_affinity::vary::{Variant, Variation, variants};
 use longma_workloads::pairs::Sweep;
 use std::error::Error;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -141,10 +141,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             None => which.pairs.clone(),
         };
         let Model { frame_cycles, megabytes, .. } = arguments.model;
-        let longma =
-            std::env::current_exe().map_err(|error| format!("cannot find longma itself: {error}"))?;
         let sweep = Sweep {
-            longma: &longma,
+            // This very file, though another one takes its name meanwhile.
+            longma: Path::new("/proc/self/exe"),
             machine,
             pairs,
             frame_cycles,

@@ -15,7 +15,7 @@ impl Kept {
     /// The texts in folder `name` beside the tests.
     pub fn new(name: &str) -> Self {
         let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
-        let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it != "0");
+        let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
         if renews {
             fs::create_dir_all(&folder).expect("the folder of texts");
         }

@@ -1,5 +1,5 @@
 //! System V shared memory, semaphores and message queues.
-//! Not POSIX message queues, which need no conversion.
+//! Of POSIX message queues only what is converted: who is told of a message.
 //! Source: shmget(2), shmat(2), semctl(2), msgsnd(2); Linux include/uapi/asm-generic/{ipcbuf,sembuf,shmbuf,msgbuf}.h.
 
 use std::sync::Arc;

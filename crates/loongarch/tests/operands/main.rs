@@ -133,11 +133,15 @@ fn stated(op: Op) -> Seen {
 fn as_executed(op: Op, mut stated: Seen) -> Seen {
     match op {
         // Hints: nothing happens.
-        Op::Preld | Op::Preldx => stated.reads.clear(),
+        Op::Preld | Op::Preldx if stated.reads.iter().all(|name| name[1..].parse::<u8>().is_ok()) => {
+            stated.reads.clear();
+        }
         // The neighbouring doubleword is remembered, so that SC.Q can compare it.
-        Op::LlD | Op::LlacqD => stated.loaded = 16,
+        Op::LlD | Op::LlacqD if stated.loaded == 8 => stated.loaded = 16,
         // It stores by compare and exchange with what was reserved.
-        Op::ScW | Op::ScD | Op::ScQ | Op::ScrelW | Op::ScrelD => stated.loaded = stated.stored,
+        Op::ScW | Op::ScD | Op::ScQ | Op::ScrelW | Op::ScrelD if stated.loaded == 0 => {
+            stated.loaded = stated.stored;
+        }
         _ => {}
     }
     stated

@@ -4,6 +4,7 @@
 
 use super::Parameters;
 use longma_sim::{Duration, Time};
+use longma_topology::units::Frequency;
 
 /// Bus clocks after which a DMA gives the bus to somebody who waits: the usual setting of the latency timer.
 const LATENCY_TIMER_CLOCKS: u64 = 64;
@@ -35,7 +36,7 @@ pub struct Bus {
 impl Bus {
     /// The bus of a host as the machine file describes it.
     pub fn new(parameters: &Parameters) -> Self {
-        let slice = LATENCY_TIMER_CLOCKS * 1_000_000_000_000 / parameters.bus_hz.max(1);
+        let slice = Frequency::new(parameters.bus_hz).ps_of_cycles(LATENCY_TIMER_CLOCKS);
         Self {
             write_rate: parameters.bus_write,
             read_rate: parameters.bus_read,

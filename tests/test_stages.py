@@ -1,0 +1,70 @@
+"""What `./test` says of a stage: passed, failed, left out, or that nothing was tested; and that nothing of one outlives it.
+
+Not a test of the stages themselves: a script stands for them that does what one might.
+"""
+
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STAGES = {
+    "fine": "echo 'guests: 3 passed, 0 failed'",
+    "quiet": "true",
+    "python": "echo 'Ran 5 tests in 0.1s'; echo OK",
+    "skips": "echo 'Ran 5 tests in 0.1s'; echo 'OK (skipped=2)'",
+    "none": "echo 'Ran 0 tests in 0.0s'; echo OK",
+    "skipped": "echo 'Ran 1 test in 0.0s'; echo 'OK (skipped=1)'",
+    "half": "echo 'Ran 6 tests in 0.1s'; echo 'FAILED (failures=1, errors=1)'; false",
+    "chatty": "echo 'warning: 1000 passed by'; echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
+    "without": "echo 'left out: there is no such tool'",
+    "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
+}
+
+
+class Stages(unittest.TestCase):
+    def stage(self, name, limit=20):
+        """What the script says of a stage, and whether it went on."""
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        cases = "\n".join(f"{case}) {does};;" for case, does in STAGES.items())
+        (self.folder / "test").write_text(f"#!/bin/bash\ncd '{self.folder}' || exit\ncase $2 in\n{cases}\nesac\n")
+        (self.folder / "test").chmod(0o755)
+        text = (ROOT / "test").read_text()
+        functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=()\n"
+        script += "advice() { echo none; }\ncan_boot() { true; }\n" + functions + f"\nrun_stage {name}\nsummary\necho went on\n"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+        return done.stdout
+
+    def test_what_passes_is_counted(self):
+        for name, count in [("fine", 3), ("quiet", 1), ("python", 5), ("skips", 3), ("chatty", 2)]:
+            said = self.stage(name)
+            self.assertIn(f"\n{count} passed, 0 failed\nwent on", said, name)
+
+    def test_what_fails_ends_all_and_is_counted(self):
+        said = self.stage("half")
+        self.assertIn("\n4 passed, 2 failed\n", said)
+        self.assertNotIn("went on", said)
+
+    def test_a_stage_whose_tests_did_not_run_fails(self):
+        for name in ("none", "skipped"):
+            said = self.stage(name)
+            self.assertIn("none of its tests ran", said)
+            self.assertIn("\n0 passed, 1 failed\n", said)
+
+    def test_what_is_left_out_is_no_pass(self):
+        self.assertIn("note: without: left out: there is no such tool\n0 passed, 0 failed\nwent on", self.stage("without"))
+
+    def test_nothing_outlives_a_stage_that_takes_too_long(self):
+        begun = time.monotonic()
+        said = self.stage("slow", limit=2)
+        self.assertIn("took over 2 s", said)
+        self.assertLess(time.monotonic() - begun, 20)
+        pid = (self.folder / "pid").read_text().strip()
+        self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
