@@ -41,12 +41,14 @@ pub(super) struct Recording {
     accesses: Vec<Noted>,
 }
 
-/// A load or a store: when it needed its queue, when it issued, and its result.
+/// A load or a store: when it needed its queue, when it issued, its result, and what it completes behind.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     queues: u64,
     at: u64,
     value: Value,
+    /// When what is older in the block is complete.
+    older: u64,
 }
 
 impl Recording {
@@ -56,10 +58,11 @@ impl Recording {
         (self.is_open, self.is_special) = (true, false);
     }
 
-    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result.
+    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result. What is older in the block is complete at
+    /// `older`.
     #[cold]
-    pub fn note(&mut self, queues: u64, at: u64, value: Value) {
-        self.accesses.push(Noted { queues, at, value });
+    pub fn note(&mut self, queues: u64, at: u64, value: Value, older: u64) {
+        self.accesses.push(Noted { queues, at, value, older });
     }
 }
 
@@ -105,6 +108,8 @@ struct Deviation {
     why: Why,
     /// Lines that were fetched in time before.
     fetched: usize,
+    /// What the window knew before the block.
+    mark: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +260,7 @@ impl InOrder {
         port: &mut impl MemoryPort,
     ) -> Result<(), Deviation> {
         let (base, start) = (self.issued.cycle(), entry.block.start);
+        let (mark, last_result) = (self.window.mark(), self.last_result);
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
@@ -264,7 +270,7 @@ impl InOrder {
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
-            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched });
+            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched, mark });
             match next {
                 Event::Fetch { offset, at } => {
                     let at = base.wrapping_add_signed((*at).into());
@@ -291,7 +297,9 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    let value = self.accesses.load(at, bytes, place, &mut entry.counts, port);
+                    let older = last_result.max(base + u64::from(access.older));
+                    let value = self.accesses.load((at, older), bytes, place, &mut entry.counts, port);
+                    self.window.note(u64::from(access.offset / 4), at, value.ready);
                     self.script.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
@@ -301,7 +309,7 @@ impl InOrder {
                     }
                 }
                 Event::Store { access } => {
-                    if self.accesses.store_buffer.free_at() > base + u64::from(access.queues) {
+                    if self.accesses.stores().free_at() > base + u64::from(access.queues) {
                         return deviation(Why::Queue);
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
@@ -313,7 +321,8 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    self.accesses.store(done, bytes, place, &mut entry.counts, port);
+                    let older = last_result.max(base + u64::from(access.older));
+                    self.accesses.store((done, older), bytes, place, &mut entry.counts, port);
                     self.script.push(Value::computed(done));
                 }
             }
@@ -334,6 +343,7 @@ impl InOrder {
         self.front.arrive(base.wrapping_add_signed(fetch_cycle), fetched, block.last_address());
         self.front.end(record.block, block, executed.into(), base + resolved);
         self.last_result = self.last_result.max(base + last_result);
+        self.window.pass(executed.into());
         entry.counts.slots += slots;
         self.present = Present { shape: Some((shape, Some(number))), is_own: false };
     }
@@ -350,6 +360,7 @@ impl InOrder {
         in_line: bool,
     ) {
         self.materialize();
+        deviation.iter().for_each(|deviation| self.window.forget(deviation.mark));
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
@@ -422,7 +433,8 @@ impl InOrder {
                 let at = if access.kind == Kind::Load { noted.at } else { noted.value.ready };
                 let (queues, at) = (since(noted.queues)?, since(at)?);
                 let (bytes, unit) = (access.bytes, access.unit);
-                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at };
+                let older = since(noted.older.max(base))?;
+                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at, older };
                 events.push(match access.kind {
                     Kind::Load => Event::Load { access: asked, data: Data::of(&noted.value, base)? },
                     _ => Event::Store { access: asked },

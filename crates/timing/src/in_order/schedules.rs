@@ -50,6 +50,8 @@ pub(super) struct Access {
     pub queues: u32,
     /// When it issues; of a store, when its data is there.
     pub at: u32,
+    /// When what is older in the block is complete.
+    pub older: u32,
 }
 
 /// A load's data: a [`Value`] whose cycles are counted from the block's beginning.
