@@ -138,6 +138,7 @@ impl Simulation {
         if let Some(timeline) = &mut config.timeline {
             timeline.name_devices(&devices.names());
             devices.begin_notes();
+            memory.watch_traffic(config.restored_at.unwrap_or_default(), timeline::SAMPLE);
         }
         let kind = match config.level {
             Level::Functional | Level::Cache => Some(ModelKind::Counting),
@@ -286,6 +287,9 @@ impl Simulation {
         if self.regions == 0 {
             self.memory.clear_statistics();
             self.devices.clear_counts();
+            if self.config.timeline.is_some() {
+                self.memory.watch_traffic(at, timeline::SAMPLE);
+            }
             for core in &mut self.cores {
                 core.model.reset();
                 core.kernel = KernelCounts::default();
@@ -417,7 +421,10 @@ impl Simulation {
     /// # Errors
     /// It could not be written.
     pub fn finish_timeline(&mut self) -> io::Result<()> {
-        self.config.timeline.take().map_or(Ok(()), Timeline::finish)
+        let Some(mut timeline) = self.config.timeline.take() else { return Ok(()) };
+        let end = self.end.checked_add(timeline::SAMPLE).unwrap_or(self.end);
+        timeline.write_traffic(end, &mut self.memory);
+        timeline.finish()
     }
 }
 
