@@ -18,13 +18,19 @@ fn cases(few: u32) -> ProptestConfig {
     ProptestConfig::with_cases(asked.unwrap_or(few))
 }
 
-/// The 3A5000 without prefetching and with rows of memory that are closed after each access (one access must not save another one the
-/// opening), after each `(from, to)` was replaced in the first place behind `after`.
+/// As [`prefetching`], without prefetching.
 fn system(changes: &[(&str, &str, &str)]) -> MemorySystem {
-    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let begin = text.find("[caches.l3.prefetcher]").unwrap();
     let end = begin + text[begin..].find("\n\n").unwrap();
-    text.replace_range(begin..end, "");
+    let prefetcher = text[begin..end].to_owned();
+    prefetching(&[&[("", prefetcher.as_str(), "")], changes].concat())
+}
+
+/// The 3A5000 with rows of memory that are closed after each access (one access must not save another one the opening), after each
+/// `(from, to)` was replaced in the first place behind `after`.
+fn prefetching(changes: &[(&str, &str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     let row = "row_buffer = \"8 KiB\"";
     assert!(text.contains(row), "the machine file has no `{row}`");
     text = text.replacen(row, &format!("{row}\npage_policy = \"closed\""), 1);
@@ -111,6 +117,35 @@ proptest! {
             }
             let moved: f64 = windows.iter().map(|it| it.1).sum();
             prop_assert!((moved - *bytes as f64).abs() <= 0.01 * *bytes as f64 + LINE as f64, "{name}: {moved} of {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_stream_on_other_pages_never_makes_a_chain_quicker_that_is_prefetched(
+        chain in prop::collection::vec((1u64..13, prop::option::weighted(0.05, 0u64..8000)), 100..400),
+        stream in prop::collection::vec(1u64..4, 100..800),
+        begin in 0u64..4000,
+        each in 1usize..3,
+    ) {
+        let takes = |each: usize| {
+            let (mut system, mut at, mut line) = (prefetching(&[]), 1000, 0);
+            let (mut stream, mut beside) = (stream.iter(), begin);
+            for (step, jump) in &chain {
+                line = (jump.unwrap_or(line) + step) % 8000;
+                let next = load(&mut system, line * LINE, at).ready.0;
+                for step in stream.by_ref().take(each) {
+                    beside += step;
+                    load(&mut system, (8192 + beside) * LINE, at);
+                }
+                at = next;
+            }
+            at
+        };
+        let (alone, beside) = (takes(0), takes(each));
+        // Streams that a chain has begun by chance bring lines for nothing, and those of another one take their place.
+        prop_assert!(beside + beside / 20 >= alone, "{beside} cycles with a stream beside it, {alone} without");
+        if beside < alone {
+            println!("a stream beside a chain: {} cycles better, of {beside}", alone - beside);
         }
     }
 
