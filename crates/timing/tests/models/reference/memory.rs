@@ -153,18 +153,18 @@ impl Window<'_> {
     pub fn data_at(&self, index: usize, issued: u64, from: &From) -> Option<u64> {
         let load = &self.program[index];
         Some(match from {
-            From::Cache => self.from_cache(load.address, issued),
+            From::Cache => self.cache_answers(load.address, issued),
             From::Store(store) => issued.max(self.stages[*store].done?) + self.sizes.load_latency,
             From::CacheAfter(stores) => {
                 let drained = stores.iter().map(|store| self.stages[*store].drained);
                 let drained: Option<Vec<u64>> = drained.collect();
-                self.from_cache(load.address, drained?.into_iter().fold(issued, u64::max))
+                self.cache_answers(load.address, drained?.into_iter().fold(issued, u64::max))
             }
         })
     }
 
     /// When the cache has the data of a load that asks for it in `cycle`, and the core has it.
-    fn from_cache(&self, address: u64, cycle: u64) -> u64 {
+    fn cache_answers(&self, address: u64, cycle: u64) -> u64 {
         cycle + data_cycles(address).max(self.sizes.load_latency)
     }
 
