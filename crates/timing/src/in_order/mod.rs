@@ -47,6 +47,9 @@ pub(crate) struct InOrder {
     units: Units,
     accesses: QueuedAccesses,
     window: Window,
+    /// As many are complete in a cycle as issue in one: slots of that up to the last instruction's, from the beginning of time.
+    completed: u64,
+    width: u64,
     /// No access issues before it: the last barrier's completion.
     memory_floor: u64,
     last_result: u64,
@@ -79,6 +82,8 @@ impl InOrder {
             units: Units::new(),
             accesses: QueuedAccesses::new(&parameters, load_cycles, options.line_bytes),
             window: Window::new(parameters.completion_entries, width),
+            completed: 0,
+            width,
             memory_floor: 0,
             last_result: 0,
             queues: 0,
@@ -170,11 +175,11 @@ impl InOrder {
             }
             Kind::Load => match self.script.take() {
                 Some(value) => value,
-                None => self.accesses.load((at, self.emptied()), bytes, place, counts, port),
+                None => self.accesses.load((at, self.completed / self.width), bytes, place, counts, port),
             },
             Kind::Store => {
                 if self.script.take().is_none() {
-                    self.accesses.store((done, self.emptied()), bytes, place, counts, port);
+                    self.accesses.store((done, self.completed / self.width), bytes, place, counts, port);
                 }
                 Value::computed(done)
             }
@@ -274,7 +279,7 @@ impl BackEnd for InOrder {
     }
 
     fn emptied(&self) -> u64 {
-        self.last_result.max(self.recording.results_before)
+        self.completed.saturating_sub(1) / self.width
     }
 
     fn position(&self) -> u64 {
@@ -343,13 +348,16 @@ impl BackEnd for InOrder {
         } else {
             let value = self.execute(operation, at, place, counts, port);
             if self.recording.is_open {
-                self.recording.note(self.queues, at, value, self.last_result);
+                self.recording.note(self.queues, at, value);
             }
             value
         };
         self.values[registers::place(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
         self.window.take(at, value.ready);
+        let slot = value.ready * self.width;
+        self.completed = self.completed.max(slot) + 1;
+        self.recording.completed = self.recording.completed.max(slot) + 1;
         value.ready
     }
 

@@ -35,8 +35,8 @@ pub(super) struct Recording {
     pub is_open: bool,
     /// An access waited for its queue, or lay in two lines: the schedule is good for this once only.
     pub is_special: bool,
-    /// When what was executed before the block is done.
-    pub results_before: u64,
+    /// Slots of completion up to the block's last instruction, as if it had been behind none.
+    pub completed: u64,
     /// Of each load and store, in program order.
     accesses: Vec<Noted>,
 }
@@ -47,22 +47,21 @@ struct Noted {
     queues: u64,
     at: u64,
     value: Value,
-    /// When what is older in the block is complete.
-    older: u64,
+    /// Slots of completion up to what is older in the block.
+    completed: u64,
 }
 
 impl Recording {
-    fn begin(&mut self, results_before: u64) {
+    fn begin(&mut self) {
         self.accesses.clear();
-        self.results_before = results_before;
+        self.completed = 0;
         (self.is_open, self.is_special) = (true, false);
     }
 
-    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result. What is older in the block is complete at
-    /// `older`.
+    /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result.
     #[cold]
-    pub fn note(&mut self, queues: u64, at: u64, value: Value, older: u64) {
-        self.accesses.push(Noted { queues, at, value, older });
+    pub fn note(&mut self, queues: u64, at: u64, value: Value) {
+        self.accesses.push(Noted { queues, at, value, completed: self.completed });
     }
 }
 
@@ -260,7 +259,12 @@ impl InOrder {
         port: &mut impl MemoryPort,
     ) -> Result<(), Deviation> {
         let (base, start) = (self.issued.cycle(), entry.block.start);
-        let (mark, last_result) = (self.window.mark(), self.last_result);
+        let mark = self.window.mark();
+        let (completed, width) = (self.completed, self.width);
+        let older = |access: &Access| {
+            let in_block = base * width + u64::from(access.completed);
+            in_block.max(completed + u64::from(access.offset / 4)) / width
+        };
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
@@ -297,8 +301,8 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    let older = last_result.max(base + u64::from(access.older));
-                    let value = self.accesses.load((at, older), bytes, place, &mut entry.counts, port);
+                    let value =
+                        self.accesses.load((at, older(access)), bytes, place, &mut entry.counts, port);
                     self.window.note(u64::from(access.offset / 4), at, value.ready);
                     self.script.push(value);
                     let found = Data::of(&value, base);
@@ -321,8 +325,7 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    let older = last_result.max(base + u64::from(access.older));
-                    self.accesses.store((done, older), bytes, place, &mut entry.counts, port);
+                    self.accesses.store((done, older(access)), bytes, place, &mut entry.counts, port);
                     self.script.push(Value::computed(done));
                 }
             }
@@ -337,13 +340,24 @@ impl InOrder {
     #[inline]
     fn arrive(&mut self, number: ScheduleNumber, base: u64, entry: &mut Entry, record: &Record<'_>) {
         let (block, executed) = (&entry.block, record.executed);
-        let End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, ref lost } =
-            self.schedules.get(number).end;
+        let End {
+            shape,
+            cycle,
+            used,
+            slots,
+            fetch_cycle,
+            fetched,
+            resolved,
+            last_result,
+            completed,
+            ref lost,
+        } = self.schedules.get(number).end;
         self.issued.repeat(cycle, used, executed.into(), lost);
         self.front.arrive(base.wrapping_add_signed(fetch_cycle), fetched, block.last_address());
         self.front.end(record.block, block, executed.into(), base + resolved);
         self.last_result = self.last_result.max(base + last_result);
         self.window.pass(executed.into());
+        self.completed = (self.completed + u64::from(executed)).max(base * self.width + completed);
         entry.counts.slots += slots;
         self.present = Present { shape: Some((shape, Some(number))), is_own: false };
     }
@@ -364,7 +378,7 @@ impl InOrder {
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
-        self.recording.begin(last_result);
+        self.recording.begin();
         let mut noting = Noting {
             port,
             asked: Vec::new(),
@@ -408,6 +422,7 @@ impl InOrder {
             fetched: self.front.fetched(),
             resolved: self.front.resolved().saturating_sub(base),
             last_result: latest.saturating_sub(base),
+            completed: self.recording.completed.saturating_sub(base * self.width),
             lost: lost.into_iter().filter(|(_, slots)| *slots > 0).collect(),
         }
     }
@@ -433,8 +448,9 @@ impl InOrder {
                 let at = if access.kind == Kind::Load { noted.at } else { noted.value.ready };
                 let (queues, at) = (since(noted.queues)?, since(at)?);
                 let (bytes, unit) = (access.bytes, access.unit);
-                let older = since(noted.older.max(base))?;
-                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at, older };
+                let completed = noted.completed.saturating_sub(base * self.width);
+                let completed = u32::try_from(completed).ok()?;
+                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at, completed };
                 events.push(match access.kind {
                     Kind::Load => Event::Load { access: asked, data: Data::of(&noted.value, base)? },
                     _ => Event::Store { access: asked },

@@ -94,7 +94,10 @@ impl Window<'_> {
             Access::Nothing | Access::Store | Access::Barrier => Some(cycle + it.operation.latency),
         };
         let older = index.checked_sub(1).and_then(|before| self.stages[before].retired);
-        let retired = done.map(|done| done.max(older.unwrap_or(0)));
+        // No more retire in a cycle than issue in one.
+        let width = self.sizes.decode_width.min(self.sizes.issue_width) as usize;
+        let full = index.checked_sub(width).and_then(|before| self.stages[before].retired);
+        let retired = done.map(|done| done.max(older.unwrap_or(0)).max(full.map_or(0, |full| full + 1)));
         if it.operation.access == Access::Store {
             // One a cycle leaves for the cache, when it has retired.
             let leaves = retired.map(|retired| retired.max(self.next_leaves(index)));
