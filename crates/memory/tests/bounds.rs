@@ -1,10 +1,11 @@
 //! What no program can get out of the modelled memory, whatever it accesses and in whatever order: more misses at once than there are
-//! registers, or time back for asking for more.
-//! Not the bytes of a channel: see the tests of `longma_sim::Resource`.
+//! registers, more bytes over a channel than its rate, or time back for asking for more.
+
+use std::collections::HashMap;
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Answer, Detail, MemoryPort, MemorySystem, Source};
-use longma_sim::Cycle;
+use longma_sim::{Cycle, Duration, Time};
 use longma_topology::Machine;
 use proptest::prelude::*;
 
@@ -17,13 +18,19 @@ fn cases(few: u32) -> ProptestConfig {
     ProptestConfig::with_cases(asked.unwrap_or(few))
 }
 
-/// The 3A5000 without prefetching and with rows of memory that are closed after each access (one access must not save another one the
-/// opening), after each `(from, to)` was replaced in the first place behind `after`.
+/// As [`prefetching`], without prefetching.
 fn system(changes: &[(&str, &str, &str)]) -> MemorySystem {
-    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
+    let (_, text) = Machine::text("loongson-3a5000").unwrap();
     let begin = text.find("[caches.l3.prefetcher]").unwrap();
     let end = begin + text[begin..].find("\n\n").unwrap();
-    text.replace_range(begin..end, "");
+    let prefetcher = text[begin..end].to_owned();
+    prefetching(&[&[("", prefetcher.as_str(), "")], changes].concat())
+}
+
+/// The 3A5000 with rows of memory that are closed after each access (one access must not save another one the opening), after each
+/// `(from, to)` was replaced in the first place behind `after`.
+fn prefetching(changes: &[(&str, &str, &str)]) -> MemorySystem {
+    let (_, mut text) = Machine::text("loongson-3a5000").unwrap();
     let row = "row_buffer = \"8 KiB\"";
     assert!(text.contains(row), "the machine file has no `{row}`");
     text = text.replacen(row, &format!("{row}\npage_policy = \"closed\""), 1);
@@ -77,6 +84,68 @@ proptest! {
         for &until in &ready {
             let outstanding = ready.iter().filter(|it| until - takes < **it && **it <= until).count() as u64;
             prop_assert!(outstanding <= count, "{outstanding} misses of {takes} cycles at least end in as many");
+        }
+    }
+
+    #[test]
+    fn no_channel_shows_more_bytes_in_a_window_than_its_rate(
+        accesses in prop::collection::vec((0usize..4, 0u64..60, 0u64..6, 0u64..256, any::<bool>()), 200..2000),
+    ) {
+        // Slower memory than the cores together ask for.
+        let mut system = system(&[("[memories.ddr4-3200]", "3200 MT/s", "400 MT/s")]);
+        let window = Duration::from_ps(500_000);
+        system.watch_traffic(Time::ZERO, window);
+        let mut now = [1000; 4];
+        for (core, later, page, line, writes) in accesses {
+            // Each core has pages of its own; all ask as soon as they may, and none is far behind the others.
+            let behind = now.iter().max().unwrap() - 2000.min(*now.iter().max().unwrap());
+            now[core] = (now[core] + later).max(behind);
+            let mut port = system.port(core);
+            port.set_space(SpaceId(0));
+            let address = (8 * core as u64 + page) * PAGE + line * LINE;
+            match writes {
+                true => port.store(address, 8, 0x1000, Cycle(now[core])),
+                false => port.load(address, 8, 0x1000, Cycle(now[core])),
+            };
+        }
+        let peaks: HashMap<_, _> = system.traffic().into_iter().map(|it| (it.name, (it.peak_bytes_per_second, it.bytes))).collect();
+        for (name, windows) in system.take_windows(Time::from_ps(1_000_000_000)) {
+            let Some((rate, bytes)) = peaks.get(&name) else { continue };
+            let most = *rate as f64 * window.ps() as f64 / 1e12 + LINE as f64;
+            for (begin, moved) in &windows {
+                prop_assert!(*moved <= most, "{name}: {moved} bytes from {begin:?} on, {most} at most");
+            }
+            let moved: f64 = windows.iter().map(|it| it.1).sum();
+            prop_assert!((moved - *bytes as f64).abs() <= 0.01 * *bytes as f64 + LINE as f64, "{name}: {moved} of {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_stream_on_other_pages_never_makes_a_chain_quicker_that_is_prefetched(
+        chain in prop::collection::vec((1u64..13, prop::option::weighted(0.05, 0u64..8000)), 100..400),
+        stream in prop::collection::vec(1u64..4, 100..800),
+        begin in 0u64..4000,
+        each in 1usize..3,
+    ) {
+        let takes = |each: usize| {
+            let (mut system, mut at, mut line) = (prefetching(&[]), 1000, 0);
+            let (mut stream, mut beside) = (stream.iter(), begin);
+            for (step, jump) in &chain {
+                line = (jump.unwrap_or(line) + step) % 8000;
+                let next = load(&mut system, line * LINE, at).ready.0;
+                for step in stream.by_ref().take(each) {
+                    beside += step;
+                    load(&mut system, (8192 + beside) * LINE, at);
+                }
+                at = next;
+            }
+            at
+        };
+        let (alone, beside) = (takes(0), takes(each));
+        // Streams that a chain has begun by chance bring lines for nothing, and those of another one take their place.
+        prop_assert!(beside + beside / 20 >= alone, "{beside} cycles with a stream beside it, {alone} without");
+        if beside < alone {
+            println!("a stream beside a chain: {} cycles better, of {beside}", alone - beside);
         }
     }
 

@@ -231,6 +231,7 @@ fn start() -> Result<Never, String> {
 }
 
 fn write_statistics(model: &SharedSimulation, path: &Path) -> Result<(), String> {
+    held(model).finish();
     let statistics = held(model).statistics().map_err(|error| error.to_string())?;
     std::fs::write(path, statistics.to_json().to_string())
         .map_err(|error| format!("{}: {error}", path.display()))

@@ -68,10 +68,25 @@ impl Calendar {
     /// Takes `work` of the server's time, the first that is free from `at` on.
     #[inline]
     pub fn take(&mut self, at: Time, work: Duration) -> Served {
+        self.take_noting(at, work, &mut |_, _, _| {})
+    }
+
+    /// As [`take`](Self::take); `note` hears of each bucket that gave some of its time when it begins, how long it is, and how much it gave,
+    /// picoseconds; of work longer than all buckets, when it began and how long it took.
+    #[inline]
+    pub(crate) fn take_noting(
+        &mut self,
+        at: Time,
+        work: Duration,
+        note: &mut impl FnMut(u64, u64, u64),
+    ) -> Served {
         let (at, work) = (at.ps(), work.ps());
         let end = match self.append(at, work) {
-            Some(end) => end,
-            None => self.serve(at, work),
+            Some(end) => {
+                note(at >> self.shift << self.shift, 1 << self.shift, work);
+                end
+            }
+            None => self.serve(at, work, note),
         };
         let idle = at.saturating_add(work);
         Served { end: Time::from_ps(end), waited: Duration::from_ps(end.saturating_sub(idle)) }
@@ -103,12 +118,14 @@ impl Calendar {
         Some((number << self.shift) + end)
     }
 
-    fn serve(&mut self, at: u64, work: u64) -> u64 {
+    fn serve(&mut self, at: u64, work: u64, note: &mut impl FnMut(u64, u64, u64)) -> u64 {
         if work == 0 {
             return at;
         }
         if work >> self.shift >= BUCKETS as u64 {
-            return self.serve_alone(at, work);
+            let end = self.serve_alone(at, work);
+            note(end.saturating_sub(work), work, work);
+            return end;
         }
         let width = 1u32 << self.shift;
         let in_order = at >= self.newest;
@@ -126,6 +143,7 @@ impl Calendar {
                 offset = offset.max(bucket.end);
                 if left <= width - offset {
                     let end = bucket.append(offset, left, width);
+                    note(number << self.shift, width.into(), left.into());
                     return (number << self.shift) + u64::from(end);
                 }
             }
@@ -138,6 +156,7 @@ impl Calendar {
                 continue;
             }
             let (taken, end) = bucket.take(offset, left, width);
+            note(number << self.shift, width.into(), taken.into());
             left -= taken;
             if left == 0 {
                 return (number << self.shift) + u64::from(end);

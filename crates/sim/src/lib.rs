@@ -9,6 +9,7 @@ mod resource;
 mod statistics;
 mod time;
 mod trace_events;
+mod windows;
 
 pub use calendar::{Calendar, Served};
 pub use event_queue::{EventId, EventQueue};

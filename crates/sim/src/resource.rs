@@ -1,6 +1,7 @@
 //! A part that moves bytes at a limited rate: a link, a port, a data bus.
 //! Not a latency: whoever crosses it adds that. Not a policy: first come, first served as far as order is known.
 
+use crate::windows::Windows;
 use crate::{Calendar, Duration, Histogram, Served, Statistics, StatisticsError, Time, Value};
 
 /// Fractions of a picosecond that service times are held in, so that a byte's time may be far below one.
@@ -17,6 +18,8 @@ pub struct Resource {
     requests: u64,
     busy_ps: u64,
     waits: Histogram,
+    /// What it moved in each window of time, if somebody wants to know.
+    windows: Option<Box<Windows>>,
 }
 
 impl Resource {
@@ -33,6 +36,7 @@ impl Resource {
             requests: 0,
             busy_ps: 0,
             waits: Histogram::default(),
+            windows: None,
         }
     }
 
@@ -46,12 +50,39 @@ impl Resource {
     #[inline]
     pub fn serve(&mut self, at: Time, bytes: u32, extra: Duration) -> Served {
         let work = self.service(bytes).ps() + extra.ps();
-        let served = self.calendar.take(at, Duration::from_ps(work));
+        let served = match &mut self.windows {
+            None => self.calendar.take(at, Duration::from_ps(work)),
+            Some(_) => self.serve_noting(at, bytes, work),
+        };
         self.bytes += u64::from(bytes);
         self.requests += 1;
         self.busy_ps += work;
         self.waits.record(served.waited.ps());
         served
+    }
+
+    /// Serves `work`, of which `bytes` are a part, and notes in which windows they move.
+    #[cold]
+    fn serve_noting(&mut self, at: Time, bytes: u32, work: u64) -> Served {
+        let moving = self.service(bytes).ps();
+        let Some(windows) = &mut self.windows else { return self.calendar.take(at, Duration::from_ps(work)) };
+        let mut note = |begin: u64, length: u64, taken: u64| {
+            let share = u128::from(taken) * u128::from(moving) / u128::from(work.max(1));
+            windows.add(begin, length, share as u64);
+        };
+        self.calendar.take_noting(at, Duration::from_ps(work), &mut note)
+    }
+
+    /// Notes from now on what moves in each window of `length` from `origin` on, and forgets what was noted before.
+    pub fn watch(&mut self, origin: Time, length: Duration) {
+        self.windows = Some(Box::new(Windows::new(origin, length)));
+    }
+
+    /// The next window that is over at `now`, if what moves is [watched](Self::watch): when it began, and how many bytes moved in it. It is
+    /// not given again, so nobody may ask for it who still comes with requests of its time. Its bytes are never more than the rate allows.
+    pub fn take_window(&mut self, now: Time) -> Option<(Time, f64)> {
+        let (begin, moving) = self.windows.as_mut()?.take(now)?;
+        Some((begin, moving.ps() as f64 * (1 << FRACTION_BITS) as f64 / self.ps_per_byte as f64))
     }
 
     /// How long `bytes` take when nobody else is there, rounded up.

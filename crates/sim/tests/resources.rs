@@ -47,6 +47,33 @@ proptest! {
     }
 
     #[test]
+    fn no_window_shows_more_than_the_rate_whatever_comes_when(
+        requests in skewed_requests(),
+        origin in 0u64..300_000,
+        length in 1u64..200_000,
+        long in 0u64..40_000_000,
+    ) {
+        let mut resource = resource();
+        resource.watch(Time::from_ps(origin), Duration::from_ps(length));
+        for &(at, bytes) in &requests {
+            resource.serve(Time::from_ps(at), bytes, Duration::from_ps(if bytes % 16 == 0 { at % 5000 } else { 0 }));
+        }
+        // Longer than all that is remembered: nobody comes in between.
+        resource.acquire(Time::from_ps(long), 100_000);
+        let (mut windows, mut moved) = (0, 0.0);
+        while let Some((begin, bytes)) = resource.take_window(Time::from_ps(100_000_000)) {
+            prop_assert_eq!(begin.ps(), origin + windows * length);
+            windows += 1;
+            prop_assert!(bytes <= length as f64 * RATE as f64 / 1e12 + 1e-6, "{} bytes in {} ps", bytes, length);
+            moved += bytes;
+        }
+        let all = requests.iter().map(|it| f64::from(it.1)).sum::<f64>() + 100_000.0;
+        // Each part of a transfer is rounded down to picoseconds.
+        let lost = (requests.len() as f64 * 20.0 + (windows + 2000) as f64 * 2.0) * RATE as f64 / 1e12;
+        prop_assert!(moved <= all + 1e-6 && (origin > 0 || moved >= all - lost), "{} of {} bytes", moved, all);
+    }
+
+    #[test]
     fn no_bucket_gives_more_time_than_it_has(requests in skewed_requests()) {
         // What ended by the end of a bucket, and arrived after its start, was served inside it.
         let mut resource = resource();

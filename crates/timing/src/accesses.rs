@@ -28,7 +28,7 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
-    /// None under way. `load_cycles` is what a load takes whose data is forwarded; no more than `stores` stores are under way at once;
+    /// None under way. `load_cycles` is what a load takes at least, and one whose data is forwarded just so; no more than `stores` stores are under way at once;
     /// lines of the cache have `line_bytes`.
     pub fn new(load_cycles: u64, stores: u32, line_bytes: u64) -> Self {
         let stores = Stores::new(stores);
@@ -82,7 +82,8 @@ impl Accesses {
         let answer = port.load(address, bytes, pc, Cycle(from));
         counts.note(answer.source);
         let translation_cycles = answer.translation_cycles;
-        Value { ready: answer.ready.0, cause: Cause::of(answer.source), translation_cycles }
+        let ready = answer.ready.0.max(from + self.load_cycles);
+        Value { ready, cause: Cause::of(answer.source), translation_cycles }
     }
 
     /// A store whose data can be forwarded at `ready` and leaves for the cache at `from` or later: when it is there.

@@ -79,6 +79,15 @@ impl TimingModel {
         })
     }
 
+    /// Waits for all that has begun: until every result is there and every store is in the cache. Nothing behind begins before.
+    pub fn complete(&mut self) {
+        match &mut self.0 {
+            Model::Counting(_) => {}
+            Model::InOrder(model) => model.complete(),
+            Model::OutOfOrder(model) => model.complete(),
+        }
+    }
+
     /// No instruction runs before `cycle`: the core is idle, or waits for something outside it. Earlier cycles change nothing.
     pub fn advance_to(&mut self, cycle: Cycle) {
         match &mut self.0 {

@@ -142,6 +142,8 @@ pub(crate) struct DecodedBlock {
     pub branch: Branch,
     /// It accesses memory by loads and stores alone, and nothing in it waits for more than its operands.
     pub is_simple: bool,
+    /// The longest of its operations but loads, cycles.
+    pub longest_cycles: u16,
     /// The instructions themselves, for counts and for people.
     pub instructions: Arc<[Instruction]>,
 }
@@ -171,6 +173,12 @@ pub(crate) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
         accesses: accesses.collect(),
         branch: branch_of(block),
         is_simple: operations.iter().all(|it| matches!(it.kind, Kind::Plain | Kind::Load | Kind::Store)),
+        longest_cycles: operations
+            .iter()
+            .filter(|it| it.kind != Kind::Load)
+            .map(|it| it.latency_cycles)
+            .max()
+            .unwrap_or(0),
         instructions: block.instructions.clone(),
         operations,
     }

@@ -311,6 +311,11 @@ impl OutOfOrder {
         self.passed_stores = 0;
     }
 
+    /// Waits until every store that has retired is in the cache.
+    pub fn complete(&mut self) {
+        self.front.advance_to(&mut self.retired, self.accesses.complete_at(), Cause::Structural);
+    }
+
     /// Nothing of the program's runs before `cycle`, for `cause`.
     pub fn advance_to(&mut self, cycle: u64, cause: Cause) {
         self.front.advance_to(&mut self.retired, cycle, cause);

@@ -98,6 +98,9 @@ pub(crate) struct Parameters {
     pub issue_width: u8,
     pub retire_width: u64,
     pub rob_entries: u32,
+    /// Instructions that have issued in order and are not complete: those of the reorder buffer, of which a core that never issues
+    /// otherwise has one only where its machine file says so.
+    pub completion_entries: u32,
     /// Entries of the issue queues; `u32::MAX` where only the reorder buffer bounds them.
     pub issue_queue_entries: [u32; QUEUES],
     /// Loads in flight.
@@ -142,6 +145,12 @@ impl Parameters {
             issue_width: narrow("issue_width", core.issue_width.unwrap_or(units).min(units))?,
             retire_width: narrow("retire_width", core.retire_width.unwrap_or(width))?.into(),
             rob_entries: entries("rob_entries", Some(rob_entries), rob_entries)?,
+            completion_entries: if core.out_of_order {
+                rob_entries
+            } else {
+                core.rob_entries.unwrap_or(u32::MAX)
+            }
+            .max(1),
             issue_queue_entries: issue_queues(core, joint.is_some()),
             load_entries: entries("load_queue_entries", core.load_queue_entries.or(joint), loads)?,
             store_entries: entries("store_queue_entries", core.store_queue_entries.or(joint), stores)?,

@@ -348,6 +348,7 @@ impl Outcome {
         }
         let mut written = Ok(());
         let mut simulation = self.simulation.lock().unwrap_or_else(PoisonError::into_inner);
+        simulation.finish();
         if let Err(error) = simulation.finish_timeline() {
             messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_WORDS}"));
             written = Err(NotWritten);

@@ -12,7 +12,7 @@ pub use timing::Timing;
 use crate::build_error::{BuildError, host_of};
 use crate::placement::Split;
 use channel::{Cell, Channel, RefreshTurn};
-use longma_sim::{Duration, Statistics, StatisticsError, Time};
+use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 use longma_topology::Machine;
 
 /// Bytes of neighbouring addresses in one channel before the next channel's turn. An estimate: what AMD's and Intel's server
@@ -141,6 +141,11 @@ impl Controllers {
     /// Bytes that a controller read and wrote.
     pub fn bytes(&self, controller: usize) -> u64 {
         self.controllers[controller].channels.iter().map(|c| c.bus.bytes()).sum()
+    }
+
+    /// The data buses of each controller.
+    pub(crate) fn buses(&mut self) -> impl Iterator<Item = Vec<&mut Resource>> {
+        self.controllers.iter_mut().map(|it| it.channels.iter_mut().map(|channel| &mut channel.bus).collect())
     }
 
     /// Forgets the statistics, not the state: for the start of a region of interest.

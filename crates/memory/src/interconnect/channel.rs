@@ -56,6 +56,10 @@ impl Channel {
         busy as f64 / (elapsed.ps().max(1) as f64 * self.lanes.len() as f64)
     }
 
+    pub(crate) fn lanes(&mut self) -> &mut [Resource] {
+        &mut self.lanes
+    }
+
     pub(super) fn clear_statistics(&mut self) {
         self.lanes.iter_mut().for_each(Resource::clear_statistics);
     }

@@ -116,6 +116,11 @@ impl Interconnect {
         &self.channels
     }
 
+    /// As [`channels`](Self::channels), for whoever watches what moves over them.
+    pub(crate) fn channels_mut(&mut self) -> &mut [Channel] {
+        &mut self.channels
+    }
+
     /// Forgets the statistics, not the transfers in progress.
     pub fn clear_statistics(&mut self) {
         self.channels.iter_mut().for_each(Channel::clear_statistics);

@@ -149,6 +149,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_does_not_take_what_a_nearer_one_goes_on_with() {
+        let mut streams = stream::Streams::new(4);
+        for line in [100, 101, 102, 110, 111, 112] {
+            streams.observe(Line(line), 0, REACH);
+        }
+        for line in 103..=108 {
+            streams.observe(Line(line), 0, REACH);
+        }
+        // The first stream has run as far as 113, too.
+        assert_eq!(numbers(streams.observe(Line(113), 0, REACH)), [115, 116]);
+        assert_eq!(numbers(streams.observe(Line(109), 0, REACH)), [113]);
+    }
+
+    #[test]
     fn random_misses_start_no_stream() {
         let mut streams = stream::Streams::new(4);
         let misses = [5u64, 90, 33, 71, 12, 200, 150];

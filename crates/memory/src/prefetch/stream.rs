@@ -50,7 +50,9 @@ impl Predicts for Streams {
     fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
-        let Some(stream) = self.streams.iter_mut().find(|s| s.goes_on(step_of(s))) else {
+        // The nearest of them, so that one that runs ahead takes nothing that another has come to.
+        let near = self.streams.iter_mut().filter(|s| s.goes_on(step_of(s)));
+        let Some(stream) = near.min_by_key(|s| step_of(s).unsigned_abs()) else {
             let oldest = self.streams.iter_mut().min_by_key(|s| s.used);
             if let Some(oldest) = oldest {
                 *oldest = Stream { last: line.0, used: self.now, ..Stream::default() };

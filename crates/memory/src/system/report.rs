@@ -3,7 +3,7 @@
 
 use super::{MemorySystem, path::Detail};
 use crate::cache::Line;
-use longma_sim::{Duration, Statistics, StatisticsError};
+use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 
 /// Messages between caches, directories and memory.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +59,41 @@ impl MemorySystem {
             peak_bytes_per_second: channel.bytes_per_second(),
         });
         memory.chain(links).collect()
+    }
+
+    /// Notes from now on what moves over the parts that [`traffic`](Self::traffic) names in each window of `length` from `origin` on, and
+    /// forgets what was noted before.
+    pub fn watch_traffic(&mut self, origin: Time, length: Duration) {
+        let origin = Time::from_ps(self.by_cores(origin));
+        self.watched().flat_map(|part| part.1).for_each(|part| part.watch(origin, length));
+    }
+
+    /// What moved over each watched part in the windows that are over at `now` and were not taken before, of the parts that ever moved
+    /// anything: when each window began and its bytes. Whoever comes with an access of an earlier time is too late for it.
+    pub fn take_windows(&mut self, now: Time) -> Vec<(String, Vec<(Time, f64)>)> {
+        let (now, lead_ps) = (Time::from_ps(self.by_cores(now)), self.lead_ps);
+        let windows = self.watched().map(|(name, parts)| {
+            let mut sums: Vec<(Time, f64)> = Vec::new();
+            for (nth, part) in parts.into_iter().enumerate() {
+                for number in 0.. {
+                    let Some((begin, bytes)) = part.take_window(now) else { break };
+                    match sums.get_mut(number) {
+                        Some(sum) if nth > 0 => sum.1 += bytes,
+                        _ => sums.push((Time::from_ps(begin.ps().saturating_sub(lead_ps)), bytes)),
+                    }
+                }
+            }
+            (name, sums)
+        });
+        windows.collect()
+    }
+
+    /// The parts of [`traffic`](Self::traffic) that move bytes, whether they did or not.
+    fn watched(&mut self) -> impl Iterator<Item = (String, Vec<&mut Resource>)> {
+        let buses = self.path.controllers.buses().enumerate();
+        let memory = buses.map(|(number, buses)| (format!("memory.controller{number}"), buses));
+        let links = self.path.interconnect.channels_mut().iter_mut();
+        memory.chain(links.map(|it| (it.name().to_owned(), it.lanes().iter_mut().collect())))
     }
 
     /// Adds everything that was counted: `core0.l1d...`, `l3...`, `coherence...`, and the parts of interconnect and memory below

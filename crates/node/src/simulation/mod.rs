@@ -9,6 +9,8 @@ mod functions;
 mod kernel;
 mod quantum;
 mod result;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod warming;
 
@@ -136,6 +138,7 @@ impl Simulation {
         if let Some(timeline) = &mut config.timeline {
             timeline.name_devices(&devices.names());
             devices.begin_notes();
+            memory.watch_traffic(config.restored_at.unwrap_or_default(), timeline::SAMPLE);
         }
         let kind = match config.level {
             Level::Functional | Level::Cache => Some(ModelKind::Counting),
@@ -233,7 +236,9 @@ impl Simulation {
             Magic::RegionBegin if of_interest && self.phase == Phase::Passed => {
                 then = self.begin_region(place.core, at, guest);
             }
-            Magic::RegionEnd if of_interest && self.phase == Phase::Counted => self.end_region(at),
+            Magic::RegionEnd if of_interest && self.phase == Phase::Counted => {
+                then = self.end_region(place.core, at);
+            }
             Magic::RegionBegin | Magic::RegionEnd | Magic::Checkpoint | Magic::Event(_) => {}
         }
         if matches!(magic, Magic::RegionBegin | Magic::Checkpoint)
@@ -250,7 +255,7 @@ impl Simulation {
     /// What was kept runs through the models. They take longer for it than a cycle an instruction, by what their cycles are ahead of the
     /// program's time from now on: for the program and its devices no time passes.
     fn warm_up(&mut self, guest: &Core) {
-        let mut shift = Duration::ZERO;
+        let (mut shift, mut ends) = (Duration::ZERO, vec![None; self.cores.len()]);
         for stretch in self.warming.take() {
             let core = &mut self.cores[stretch.core];
             core.model.pass_to(Cycle(core.clock.cycle_at(shifted(stretch.from, shift))));
@@ -259,6 +264,14 @@ impl Simulation {
             core.model.drain(&stretch.trace, guest, &mut port);
             let end = core.clock.start_of(core.model.now().0).unwrap_or(stretch.to);
             shift = shift.max(end.checked_since(stretch.to).unwrap_or_default());
+            ends[stretch.core] = Some(stretch.to);
+        }
+        for (core, to) in self.cores.iter_mut().zip(ends) {
+            let Some(to) = to else { continue };
+            // What was begun before the region is none of it.
+            core.model.complete();
+            let end = core.clock.start_of(core.model.now().0).unwrap_or(to);
+            shift = shift.max(end.checked_since(to).unwrap_or_default());
         }
         if shift > Duration::ZERO {
             self.cores.iter_mut().for_each(|core| core.lead = shift);
@@ -274,6 +287,9 @@ impl Simulation {
         if self.regions == 0 {
             self.memory.clear_statistics();
             self.devices.clear_counts();
+            if self.config.timeline.is_some() {
+                self.memory.watch_traffic(at, timeline::SAMPLE);
+            }
             for core in &mut self.cores {
                 core.model.reset();
                 core.kernel = KernelCounts::default();
@@ -291,10 +307,25 @@ impl Simulation {
         at
     }
 
-    fn end_region(&mut self, at: Time) {
+    /// Counting ends when what has begun is complete: on `core`, which came to the end at `at` and goes on then, and on the others.
+    fn end_region(&mut self, core: usize, at: Time) -> Time {
+        self.cores.iter_mut().for_each(|core| core.model.complete());
+        let at = self.time(core, at);
         self.counted_before = self.counted_time(at);
         self.phase = Phase::Passed;
         self.cores.iter_mut().for_each(|core| core.passed = core.model.now());
+        at
+    }
+
+    /// The program has ended. What its cores have begun is complete before counting ends.
+    pub fn finish(&mut self) {
+        if self.phase == Phase::Passed {
+            return;
+        }
+        for number in 0..self.cores.len() {
+            self.cores[number].model.complete();
+            self.end = self.time(number, self.end);
+        }
     }
 
     /// How much simulated time has been counted up to `at`.
@@ -390,7 +421,10 @@ impl Simulation {
     /// # Errors
     /// It could not be written.
     pub fn finish_timeline(&mut self) -> io::Result<()> {
-        self.config.timeline.take().map_or(Ok(()), Timeline::finish)
+        let Some(mut timeline) = self.config.timeline.take() else { return Ok(()) };
+        let end = self.end.checked_add(timeline::SAMPLE).unwrap_or(self.end);
+        timeline.write_traffic(end, &mut self.memory);
+        timeline.finish()
     }
 }
 

@@ -67,7 +67,7 @@ impl Simulation {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
             timeline.told(place, &self.devices.take_told(place.start));
             timeline.ran(place, time);
-            timeline.sample(time, &self.cores, &self.memory);
+            timeline.sample(time, &self.cores, &mut self.memory);
         }
         (stop, time)
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use longma_core::Magic;
-use longma_memory::{MemorySystem, Traffic};
+use longma_memory::MemorySystem;
 use longma_sim::{Duration, Time, TraceEvents, Track};
 
 use super::ModelledCore;
@@ -16,7 +16,10 @@ use crate::devices::{Note, Row};
 use crate::schedule::Place;
 
 /// Counters are sampled this often.
-const SAMPLE: Duration = Duration::from_ps(10_000_000);
+pub(super) const SAMPLE: Duration = Duration::from_ps(10_000_000);
+
+/// How far a core may be behind the one that has come furthest and still move bytes: windows of traffic are written when they are so old.
+const OUT_OF_STEP: Duration = Duration::from_ps(2 * SAMPLE.ps());
 
 /// The process of the trace that holds the cores.
 const CORES: u32 = 1;
@@ -37,7 +40,8 @@ pub struct Timeline {
     named: Vec<bool>,
     next_sample: Time,
     last: Vec<Sampled>,
-    last_bytes: HashMap<String, u64>,
+    /// The rate written last, by part.
+    last_rates: HashMap<String, f64>,
     /// The first error: writing a trace does not stop a run.
     failed: Option<io::Error>,
 }
@@ -86,7 +90,7 @@ impl Timeline {
             named: Vec::new(),
             next_sample: Time::ZERO,
             last: Vec::new(),
-            last_bytes: HashMap::new(),
+            last_rates: HashMap::new(),
             failed: None,
         })
     }
@@ -208,12 +212,10 @@ impl Timeline {
     }
 
     /// Writes the counters if it is time to.
-    pub(super) fn sample(&mut self, at: Time, cores: &[ModelledCore], memory: &MemorySystem) {
+    pub(super) fn sample(&mut self, at: Time, cores: &[ModelledCore], memory: &mut MemorySystem) {
         if at < self.next_sample {
             return;
         }
-        let since = self.next_sample.ps().saturating_sub(SAMPLE.ps());
-        let elapsed_ps = at.ps().saturating_sub(since).max(1);
         self.next_sample = at.checked_add(SAMPLE).unwrap_or(at);
         self.last.resize(cores.len(), Sampled::default());
         for (number, core) in cores.iter().enumerate() {
@@ -227,12 +229,22 @@ impl Timeline {
                 self.note(done);
             }
         }
-        for Traffic { name, bytes, .. } in memory.traffic() {
-            let before = self.last_bytes.insert(name.clone(), bytes).unwrap_or(0);
-            let gigabytes_per_second = bytes.saturating_sub(before) as f64 * 1000.0 / elapsed_ps as f64;
-            let done =
-                self.events.counter(MEMORY, &format!("{name} GB/s"), at, &[("GB/s", gigabytes_per_second)]);
-            self.note(done);
+        self.write_traffic(Time::from_ps(at.ps().saturating_sub(OUT_OF_STEP.ps())), memory);
+    }
+
+    /// Writes what went over each part in the windows that are over at `now`; of those in which nothing did, the first.
+    pub(super) fn write_traffic(&mut self, now: Time, memory: &mut MemorySystem) {
+        for (name, windows) in memory.take_windows(now) {
+            for (begin, bytes) in windows {
+                let rate = bytes * 1000.0 / SAMPLE.ps() as f64;
+                let before = self.last_rates.get(&name).copied().unwrap_or(0.0);
+                if rate == 0.0 && before == 0.0 {
+                    continue;
+                }
+                self.last_rates.insert(name.clone(), rate);
+                let done = self.events.counter(MEMORY, &format!("{name} GB/s"), begin, &[("GB/s", rate)]);
+                self.note(done);
+            }
         }
     }
 

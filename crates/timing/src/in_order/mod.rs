@@ -1,11 +1,13 @@
-//! The in-order core: instructions issue in program order, as many a cycle as the core is wide, and wait at issue for what they use.
+//! The in-order core: instructions issue in program order, as many a cycle as the core is wide, wait at issue for what they use, and are
+//! complete in program order.
 //! Not blocking: a load that misses stalls the first instruction that uses its data. No wrong path.
-//! Source: a scoreboard as in Hennessy and Patterson, appendix C.
+//! Source: a scoreboard as in Hennessy and Patterson, appendix C; completion as in `window.rs`.
 
 mod accesses;
 mod replay;
 mod schedules;
 mod shapes;
+mod window;
 
 use longma_memory::{MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
@@ -28,6 +30,10 @@ use crate::{
 use accesses::QueuedAccesses;
 use replay::{Present, Recording, Script};
 use schedules::Schedules;
+use window::Window;
+
+/// From dispatch, where an instruction takes its entries of window and queues, to issue.
+const DISPATCH_CYCLES: u64 = 1;
 
 /// An in-order core.
 #[derive(Debug)]
@@ -40,6 +46,10 @@ pub(crate) struct InOrder {
     values: [Value; registers::PLACES],
     units: Units,
     accesses: QueuedAccesses,
+    window: Window,
+    /// As many are complete in a cycle as issue in one: slots of that up to the last instruction's, from the beginning of time.
+    completed: u64,
+    width: u64,
     /// No access issues before it: the last barrier's completion.
     memory_floor: u64,
     last_result: u64,
@@ -70,12 +80,10 @@ impl InOrder {
             issued: Timeline::new(width),
             values: [Value::EARLY; _],
             units: Units::new(),
-            accesses: QueuedAccesses::new(
-                parameters.load_entries,
-                parameters.store_entries,
-                load_cycles,
-                options.line_bytes,
-            ),
+            accesses: QueuedAccesses::new(&parameters, load_cycles, options.line_bytes),
+            window: Window::new(parameters.completion_entries, width),
+            completed: 0,
+            width,
             memory_floor: 0,
             last_result: 0,
             queues: 0,
@@ -113,11 +121,29 @@ impl InOrder {
         match kind {
             Kind::Plain => {}
             Kind::Load | Kind::Prefetch => self.wait_for_entry(self.accesses.loads.free_at()),
-            Kind::Store => self.wait_for_entry(self.accesses.store_buffer.free_at()),
-            Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
-                self.issued.wait(self.accesses.under_way.complete_at(), Cause::Synchronization);
+            Kind::Store => {
+                let free = self.accesses.stores().free_at();
+                self.wait_for_entry(free);
             }
-            Kind::Serialize => self.issued.wait(self.last_result, Cause::Synchronization),
+            Kind::Atomic | Kind::AtomicBarrier | Kind::Barrier => {
+                let complete = self.accesses.under_way.complete_at().max(self.emptied());
+                self.issued.wait(complete, Cause::Synchronization);
+                if kind != Kind::Barrier {
+                    let free = self.accesses.stores().free_at();
+                    self.wait_for_entry(free);
+                }
+            }
+            Kind::Serialize => self.issued.wait(self.emptied(), Cause::Synchronization),
+        }
+    }
+
+    /// Waits for room in the window.
+    #[inline]
+    fn wait_for_window(&mut self) {
+        let free = self.window.free_at();
+        if free > self.issued.cycle() {
+            self.recording.is_special = true;
+            self.issued.wait(free, Cause::Structural);
         }
     }
 
@@ -149,11 +175,11 @@ impl InOrder {
             }
             Kind::Load => match self.script.take() {
                 Some(value) => value,
-                None => self.accesses.load(at, bytes, place, counts, port),
+                None => self.accesses.load((at, self.completed / self.width), bytes, place, counts, port),
             },
             Kind::Store => {
                 if self.script.take().is_none() {
-                    self.accesses.store(done, bytes, place, counts, port);
+                    self.accesses.store((done, self.completed / self.width), bytes, place, counts, port);
                 }
                 Value::computed(done)
             }
@@ -190,8 +216,7 @@ impl InOrder {
         let answer = port.store(address, operation.bytes.into(), pc, Cycle(at));
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
-        self.accesses.under_way.last_access = self.accesses.under_way.last_access.max(ready);
-        self.accesses.under_way.stores.push_atomic(address, operation.bytes.into(), ready);
+        self.accesses.atomic(ready, operation.bytes.into(), address);
         if operation.kind == Kind::AtomicBarrier {
             self.memory_floor = ready;
         }
@@ -211,6 +236,16 @@ impl InOrder {
         self.issued.clear_counts();
         self.front.counts = BranchCounts::default();
         self.accesses.under_way.forwarded = 0;
+    }
+
+    /// Waits until everything that has issued is complete, and every store in the cache.
+    pub fn complete(&mut self) {
+        self.materialize();
+        for value in &self.values {
+            self.issued.wait_for_memory(value.ready, value.cause, value.translation_cycles);
+        }
+        let complete = self.emptied().max(self.accesses.under_way.complete_at());
+        self.front.advance_to(&mut self.issued, complete, Cause::Structural);
     }
 
     /// Nothing of the program's runs before `cycle`, for `cause`.
@@ -240,11 +275,11 @@ impl BackEnd for InOrder {
     }
 
     fn progress(&self) -> [u64; 2] {
-        [self.issued.cycle(); 2]
+        [self.issued.cycle(), self.emptied()]
     }
 
     fn emptied(&self) -> u64 {
-        self.last_result.max(self.recording.results_before)
+        self.completed.saturating_sub(1) / self.width
     }
 
     fn position(&self) -> u64 {
@@ -258,7 +293,12 @@ impl BackEnd for InOrder {
         let is_whole = usize::from(record.executed) == block.operations.len()
             && record.addresses.len() == block.accesses.len();
         let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.is_open();
-        if may_repeat && self.memory_floor <= self.issued.cycle() && entry.repetition.pays() {
+        let cycle = self.issued.cycle();
+        if may_repeat
+            && self.memory_floor <= cycle
+            && entry.repetition.pays()
+            && self.window.has_room(record.executed.into(), block.longest_cycles, cycle)
+        {
             self.run_known(entry, record, port);
         } else {
             self.run_anew(entry, record, port);
@@ -279,6 +319,7 @@ impl BackEnd for InOrder {
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
+        self.wait_for_window();
         self.wait_for_values(operation);
         if operation.kind != Kind::Plain {
             self.wait_for_queues(operation.kind);
@@ -313,12 +354,16 @@ impl BackEnd for InOrder {
         };
         self.values[registers::place(operation.destination)] = value;
         self.last_result = self.last_result.max(value.ready);
+        self.window.take(at, value.ready);
+        let slot = value.ready * self.width;
+        self.completed = self.completed.max(slot) + 1;
+        self.recording.completed = self.recording.completed.max(slot) + 1;
         value.ready
     }
 
-    fn stages(&self, resolved: u64) -> [u64; 3] {
+    fn stages(&self, _resolved: u64) -> [u64; 3] {
         let issue = self.issued.cycle();
-        [issue, issue, resolved]
+        [issue, issue, self.emptied()]
     }
 
     fn log(&mut self) -> &mut PipelineLog {

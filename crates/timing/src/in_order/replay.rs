@@ -35,31 +35,33 @@ pub(super) struct Recording {
     pub is_open: bool,
     /// An access waited for its queue, or lay in two lines: the schedule is good for this once only.
     pub is_special: bool,
-    /// When what was executed before the block is done.
-    pub results_before: u64,
+    /// Slots of completion up to the block's last instruction, as if it had been behind none.
+    pub completed: u64,
     /// Of each load and store, in program order.
     accesses: Vec<Noted>,
 }
 
-/// A load or a store: when it needed its queue, when it issued, and its result.
+/// A load or a store: when it needed its queue, when it issued, its result, and what it completes behind.
 #[derive(Clone, Copy, Debug)]
 struct Noted {
     queues: u64,
     at: u64,
     value: Value,
+    /// Slots of completion up to what is older in the block.
+    completed: u64,
 }
 
 impl Recording {
-    fn begin(&mut self, results_before: u64) {
+    fn begin(&mut self) {
         self.accesses.clear();
-        self.results_before = results_before;
+        self.completed = 0;
         (self.is_open, self.is_special) = (true, false);
     }
 
     /// An access that needed its queue in cycle `queues`, issued at `at`, and had this result.
     #[cold]
     pub fn note(&mut self, queues: u64, at: u64, value: Value) {
-        self.accesses.push(Noted { queues, at, value });
+        self.accesses.push(Noted { queues, at, value, completed: self.completed });
     }
 }
 
@@ -105,6 +107,8 @@ struct Deviation {
     why: Why,
     /// Lines that were fetched in time before.
     fetched: usize,
+    /// What the window knew before the block.
+    mark: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -255,6 +259,12 @@ impl InOrder {
         port: &mut impl MemoryPort,
     ) -> Result<(), Deviation> {
         let (base, start) = (self.issued.cycle(), entry.block.start);
+        let mark = self.window.mark();
+        let (completed, width) = (self.completed, self.width);
+        let older = |access: &Access| {
+            let in_block = base * width + u64::from(access.completed);
+            in_block.max(completed + u64::from(access.offset / 4)) / width
+        };
         let hit_cycles = self.front.hit_cycles();
         let (mut number, mut schedule) = (first, self.schedules.get(first));
         let mut addresses = record.addresses.iter();
@@ -264,7 +274,7 @@ impl InOrder {
         };
         let (mut event, mut fetched) = (0, 0);
         while let Some(next) = schedule.events.get(event) {
-            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched });
+            let deviation = |why| Err(Deviation { schedule: number, event, why, fetched, mark });
             match next {
                 Event::Fetch { offset, at } => {
                     let at = base.wrapping_add_signed((*at).into());
@@ -291,7 +301,9 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    let value = self.accesses.load(at, bytes, place, &mut entry.counts, port);
+                    let value =
+                        self.accesses.load((at, older(access)), bytes, place, &mut entry.counts, port);
+                    self.window.note(u64::from(access.offset / 4), at, value.ready);
                     self.script.push(value);
                     let found = Data::of(&value, base);
                     if found != Some(*data) {
@@ -301,7 +313,7 @@ impl InOrder {
                     }
                 }
                 Event::Store { access } => {
-                    if self.accesses.store_buffer.free_at() > base + u64::from(access.queues) {
+                    if self.accesses.stores().free_at() > base + u64::from(access.queues) {
                         return deviation(Why::Queue);
                     }
                     let (done, bytes) = (base + u64::from(access.at), access.bytes.into());
@@ -313,7 +325,7 @@ impl InOrder {
                     if cycles > 0 {
                         return deviation(Why::Refill(cycles));
                     }
-                    self.accesses.store(done, bytes, place, &mut entry.counts, port);
+                    self.accesses.store((done, older(access)), bytes, place, &mut entry.counts, port);
                     self.script.push(Value::computed(done));
                 }
             }
@@ -328,12 +340,24 @@ impl InOrder {
     #[inline]
     fn arrive(&mut self, number: ScheduleNumber, base: u64, entry: &mut Entry, record: &Record<'_>) {
         let (block, executed) = (&entry.block, record.executed);
-        let End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, ref lost } =
-            self.schedules.get(number).end;
+        let End {
+            shape,
+            cycle,
+            used,
+            slots,
+            fetch_cycle,
+            fetched,
+            resolved,
+            last_result,
+            completed,
+            ref lost,
+        } = self.schedules.get(number).end;
         self.issued.repeat(cycle, used, executed.into(), lost);
         self.front.arrive(base.wrapping_add_signed(fetch_cycle), fetched, block.last_address());
         self.front.end(record.block, block, executed.into(), base + resolved);
         self.last_result = self.last_result.max(base + last_result);
+        self.window.pass(executed.into());
+        self.completed = (self.completed + u64::from(executed)).max(base * self.width + completed);
         entry.counts.slots += slots;
         self.present = Present { shape: Some((shape, Some(number))), is_own: false };
     }
@@ -350,10 +374,11 @@ impl InOrder {
         in_line: bool,
     ) {
         self.materialize();
+        deviation.iter().for_each(|deviation| self.window.forget(deviation.mark));
         let (base, position) = (self.issued.cycle(), self.issued.position());
         let lost = self.issued.lost().clone();
         let last_result = std::mem::take(&mut self.last_result);
-        self.recording.begin(last_result);
+        self.recording.begin();
         let mut noting = Noting {
             port,
             asked: Vec::new(),
@@ -397,6 +422,7 @@ impl InOrder {
             fetched: self.front.fetched(),
             resolved: self.front.resolved().saturating_sub(base),
             last_result: latest.saturating_sub(base),
+            completed: self.recording.completed.saturating_sub(base * self.width),
             lost: lost.into_iter().filter(|(_, slots)| *slots > 0).collect(),
         }
     }
@@ -422,7 +448,9 @@ impl InOrder {
                 let at = if access.kind == Kind::Load { noted.at } else { noted.value.ready };
                 let (queues, at) = (since(noted.queues)?, since(at)?);
                 let (bytes, unit) = (access.bytes, access.unit);
-                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at };
+                let completed = noted.completed.saturating_sub(base * self.width);
+                let completed = u32::try_from(completed).ok()?;
+                let asked = Access { offset: 4 * access.instruction, bytes, unit, queues, at, completed };
                 events.push(match access.kind {
                     Kind::Load => Event::Load { access: asked, data: Data::of(&noted.value, base)? },
                     _ => Event::Store { access: asked },

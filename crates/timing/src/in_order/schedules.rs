@@ -50,6 +50,8 @@ pub(super) struct Access {
     pub queues: u32,
     /// When it issues; of a store, when its data is there.
     pub at: u32,
+    /// Slots of completion up to what is older in the block.
+    pub completed: u32,
 }
 
 /// A load's data: a [`Value`] whose cycles are counted from the block's beginning.
@@ -85,6 +87,8 @@ pub(super) struct End {
     /// When the last instruction's result is there, and when the latest one's.
     pub resolved: u64,
     pub last_result: u64,
+    /// Slots of completion up to its last instruction's, if nothing before the block is complete later.
+    pub completed: u64,
     /// Slots that were lost, and to what.
     pub lost: Box<[(Cause, u64)]>,
 }
@@ -205,9 +209,11 @@ mod tests {
         let mut schedules = Schedules::default();
         let values = [Value::EARLY; _];
         let shape = schedules.shapes.number((0, 0), 0, &values, &mut Units::new()).unwrap();
-        let (cycle, used, slots, fetch_cycle, fetched, resolved, last_result) = (1, 1, 1, 0, 1, 1, 1);
+        let (cycle, used, slots, fetch_cycle, fetched, resolved, last_result, completed) =
+            (1, 1, 1, 0, 1, 1, 1, 1);
         let lost = Box::default();
-        let end = End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, lost };
+        let end =
+            End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, completed, lost };
         let key = Key { shape, block: BlockNumber(0), fetching: Fetching::default() };
         (schedules, key, Schedule::new(Box::default(), end))
     }

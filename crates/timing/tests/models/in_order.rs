@@ -1,7 +1,10 @@
 //! The in-order core: the LA464's units and widths without its reordering.
 
 use longma_loongarch::{Instruction, Op};
-use longma_timing::{Cause, ModelKind::InOrder};
+use longma_timing::{
+    Cause,
+    ModelKind::{InOrder, OutOfOrder},
+};
 
 use crate::program::*;
 
@@ -70,4 +73,27 @@ fn a_barrier_waits_for_stores() {
     let body = [op(Op::StD, 4, 5, 0), op(Op::Dbar, 0, 0, 0)];
     // A store's cycle, its way to the cache, and the barrier's own cycle, which the next store waits for.
     assert_about(cycles_of(&repeat(&body, 50), 100), 50 * 102, FILL);
+}
+
+#[test]
+fn a_load_that_nobody_reads_has_its_place_in_the_window_until_it_is_complete() {
+    let mut program = Program::default();
+    let load = program.block(&[op(Op::LdD, 12, 5, 0), op(Op::AddiD, 4, 0, 0)]);
+    let work: Vec<_> = (0..5).map(|_| program.block(&[op(Op::AddiD, 4, 0, 0); 32])).collect();
+    let back = program.block(&[Instruction { imm: -4 * (2 + 5 * 32), ..op(Op::Beq, 0, 0, 0) }]);
+    for round in 0..100 {
+        program.run(load, &[apart(round)]);
+        work.iter().for_each(|block| program.run(*block, &[]));
+        program.run(back, &[]);
+    }
+    let cycles = |kind, repeats| {
+        // Enough for what the window holds: of the machine file's, 96 are free.
+        let mut model = model(kind, &[("int_registers = 128", "int_registers = 256")]);
+        model.set_repetition(repeats);
+        program.cycles(&mut model, &mut FixedData::new(200))
+    };
+    // When the load is complete, the last 35 of 163 issue, and the next load.
+    assert_about(cycles(InOrder, true), 100 * 209, 200 + FILL);
+    assert_eq!(cycles(InOrder, false), cycles(InOrder, true));
+    assert_about(cycles(OutOfOrder, true), 100 * 209, 200 + FILL);
 }

@@ -6,7 +6,7 @@ use longma_sim::{Cycle, Statistics};
 use longma_timing::{Cause, ModelKind, TimingModel};
 use proptest::prelude::*;
 
-use crate::program::*;
+use crate::{program::*, reference::memory::Cached};
 
 /// Every kind of work.
 const OPS: [Op; 22] = [
@@ -53,11 +53,6 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 fn program_of(shape: &Shape) -> Program {
-    program_with(shape, 0)
-}
-
-/// Where stores go that far beyond the loads.
-fn program_with(shape: &Shape, stores_apart: u64) -> Program {
     let mut program = Program::default();
     for block in &shape.blocks {
         let mut instructions: Vec<Instruction> =
@@ -68,13 +63,8 @@ fn program_with(shape: &Shape, stores_apart: u64) -> Program {
     for &(block, seed) in &shape.order {
         let number = longma_trace::BlockNumber(block as u32);
         let accesses = program.blocks[block].instructions.iter().filter(|i| longma_trace::has_address(i.op));
-        let addresses: Vec<u64> = (1..)
-            .zip(accesses)
-            .map(|(nth, access)| {
-                let apart = if matches!(access.op, Op::StD | Op::StB | Op::Xvst) { stores_apart } else { 0 };
-                0x10_0000 + (seed.wrapping_mul(nth) >> 52) * 4 + apart
-            })
-            .collect();
+        let addresses: Vec<u64> =
+            (1..).zip(accesses).map(|(nth, _)| 0x10_0000 + (seed.wrapping_mul(nth) >> 52) * 4).collect();
         program.run(number, &addresses);
     }
     program
@@ -172,18 +162,14 @@ proptest! {
 
     #[test]
     fn reordering_is_never_slower(shape in shape()) {
-        // An in-order core may send a store to the cache before an older load is complete, the other one sends it when it retires.
-        // So nothing here waits for a store: no barriers, and no loads of what was just stored in part.
-        let mut shape = shape;
-        let ordered = |op: usize| matches!(OPS[op], Op::AmaddD | Op::AmaddDbW | Op::Dbar);
-        shape.blocks.iter_mut().flatten().filter(|i| ordered(i.0)).for_each(|i| i.0 = 0);
-        let mut program = program_with(&shape, 0x10_0000);
-        // Both empty their pipelines at the end.
-        let call = program.block(&[Instruction::new(Op::Syscall)]);
-        program.run(call, &[]);
-        let in_order = program.cycles(&mut model(ModelKind::InOrder, &[]), &mut FixedData::new(30));
-        let out_of_order = program.cycles(&mut model(ModelKind::OutOfOrder, &[]), &mut FixedData::new(30));
-        // Each mispredicted branch may cost the cycle between dispatch and issue.
+        let program = program_of(&shape);
+        let [in_order, out_of_order] = KINDS.map(|kind| {
+            let mut model = model(kind, &[]);
+            program.cycles(&mut model, &mut Cached::new(0));
+            model.complete();
+            model.now().0
+        });
+        // Each branch may cost the cycle between dispatch and issue.
         let branches = shape.order.len() as u64;
         prop_assert!(out_of_order <= in_order + 16 + branches + in_order / 20, "{out_of_order} against {in_order}");
     }
@@ -294,6 +280,7 @@ proptest! {
         shape in repeating(),
         pause in 0u64..400,
         small_queues in any::<bool>(),
+        small_window in any::<bool>(),
         pages in prop_oneof![1usize..12, Just(1000)],
         cut in any::<prop::sample::Index>(),
     ) {
@@ -304,10 +291,11 @@ proptest! {
             halves[usize::from(index >= cut)].push(&record);
         }
         let small = [("load_queue_entries = 64", "load_queue_entries = 3"), ("store_queue_entries = 48", "store_queue_entries = 2")];
-        let changes: &[_] = if small_queues { &small } else { &[] };
+        let window = ("rob_entries = 128", if small_window { "rob_entries = 36" } else { "rob_entries = 128" });
+        let changes = if small_queues { vec![small[0], small[1], window] } else { vec![window] };
         let mut found = Vec::new();
         for repeats in [true, false] {
-            let mut model = model(ModelKind::InOrder, changes);
+            let mut model = model(ModelKind::InOrder, &changes);
             model.set_repetition(repeats);
             let mut port = Asked(MostlyHits::new(pages), Vec::new());
             for half in &halves {

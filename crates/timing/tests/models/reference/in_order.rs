@@ -4,7 +4,8 @@ use super::{
     Access, Executed, Sizes, Stages, Window, front_end::FrontEnd, happened, memory::data_cycles, trap_ends,
 };
 
-/// Runs `program`; when each of its instructions went through the core. They are dispatched when they issue, and retire when they are done.
+/// Runs `program`; when each of its instructions went through the core. They are dispatched when they issue, and retire when they and all
+/// that are older are done.
 pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
     // A branch takes a cycle: fetching again then costs what the machine file says.
     let mut front = FrontEnd::new(sizes.fetch_width, sizes.mispredict.saturating_sub(1));
@@ -34,6 +35,7 @@ impl Window<'_> {
             && self.has_operands(index, cycle)
             && self.passes_barriers(index, cycle)
             && self.has_queue_entry(index, cycle)
+            && self.has_window_entry(index, cycle.saturating_sub(1))
             && self.take_unit(index, cycle);
         if possible && !self.translated[index] {
             self.translated[index] = true;
@@ -50,23 +52,33 @@ impl Window<'_> {
         possible
     }
 
+    /// True if no more than the window holds have issued and not retired.
+    fn has_window_entry(&self, index: usize, cycle: u64) -> bool {
+        let before = index.checked_sub(self.sizes.rob_entries as usize);
+        before.is_none_or(|before| happened(self.stages[before].retired, cycle))
+    }
+
     fn has_queue_entry(&self, index: usize, cycle: u64) -> bool {
+        // Entries are taken a cycle before.
+        let before = cycle.saturating_sub(1);
         let plain_store = |it: &Executed| it.operation.access == Access::Store;
+        let has_store_entry = self.queued(before, Executed::is_store, |_, stages| stages.drained)
+            < self.sizes.store_queue_entries;
         match self.program[index].operation.access {
             Access::Nothing => true,
             Access::Load => {
-                self.queued(cycle, Executed::is_load, |_, stages| stages.done) < self.sizes.load_queue_entries
+                self.queued(before, Executed::is_load, |_, stages| stages.retired)
+                    < self.sizes.load_queue_entries
             }
-            Access::Store => {
-                self.queued(cycle, plain_store, |_, stages| stages.drained) < self.sizes.store_queue_entries
-            }
+            Access::Store => has_store_entry,
             // All that is older is complete.
             Access::Atomic | Access::AtomicBarrier | Access::Barrier => {
                 let mut older = self.program[..index].iter().zip(&self.stages);
-                older.all(|(it, stages)| {
-                    let done = !it.is_load() && !it.is_atomic() || happened(stages.done, cycle);
-                    done && (!plain_store(it) || happened(stages.drained, cycle))
-                })
+                (!self.program[index].is_store() || has_store_entry)
+                    && older.all(|(it, stages)| {
+                        happened(stages.retired, cycle)
+                            && (!plain_store(it) || happened(stages.drained, cycle))
+                    })
             }
         }
     }
@@ -81,14 +93,19 @@ impl Window<'_> {
             Access::Atomic | Access::AtomicBarrier => Some(cycle + data_cycles(it.address) + 1),
             Access::Nothing | Access::Store | Access::Barrier => Some(cycle + it.operation.latency),
         };
+        let older = index.checked_sub(1).and_then(|before| self.stages[before].retired);
+        // No more retire in a cycle than issue in one.
+        let width = self.sizes.decode_width.min(self.sizes.issue_width) as usize;
+        let full = index.checked_sub(width).and_then(|before| self.stages[before].retired);
+        let retired = done.map(|done| done.max(older.unwrap_or(0)).max(full.map_or(0, |full| full + 1)));
         if it.operation.access == Access::Store {
-            // One a cycle leaves for the cache, when its data is there.
-            let leaves = done.map(|done| done.max(self.next_leaves(index)));
+            // One a cycle leaves for the cache, when it has retired.
+            let leaves = retired.map(|retired| retired.max(self.next_leaves(index)));
             self.stages[index].left = leaves;
             self.stages[index].drained = leaves.map(|leaves| self.drained_at(index, leaves));
         } else if it.is_atomic() {
             self.stages[index].drained = done;
         }
-        (self.stages[index].done, self.stages[index].retired) = (done, done);
+        (self.stages[index].done, self.stages[index].retired) = (done, retired);
     }
 }

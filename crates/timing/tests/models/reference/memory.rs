@@ -1,12 +1,12 @@
 //! What a load waits for: the stores before it that are not in the cache yet, byte by byte; and a memory that takes a time of its
 //! own for each line.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use longma_memory::{Answer, MemoryPort, Source, translation::Side};
 use longma_sim::Cycle;
 
-use super::{Executed, Window, front_end::line_late, happened};
+use super::{Executed, LINE_BYTES, Window, front_end::line_late, happened};
 
 /// What a load, or a store's line, takes, cycles.
 pub fn data_cycles(address: u64) -> u64 {
@@ -65,6 +65,47 @@ impl MemoryPort for Memory {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
+/// The same with a cache: a line takes its time once, and then what the first-level cache takes.
+pub struct Cached {
+    memory: Memory,
+    /// When each line is there.
+    ready: HashMap<u64, u64>,
+}
+
+impl Cached {
+    pub fn new(refill_cycles: u64) -> Self {
+        Self { memory: Memory(Translated::new(refill_cycles)), ready: HashMap::new() }
+    }
+}
+
+impl MemoryPort for Cached {
+    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
+        self.memory.fetch(address, at)
+    }
+
+    fn load(&mut self, address: u64, _: u32, _: u64, at: Cycle) -> Answer {
+        let alone = at.0 + data_cycles(address);
+        let line = self.ready.entry(address / LINE_BYTES).or_insert(alone);
+        // Who asks for an earlier cycle may have it earlier.
+        *line = alone.min(*line);
+        Answer {
+            ready: Cycle(alone.min((at.0 + 4).max(*line))),
+            source: Source::Level2,
+            translation_cycles: 0,
+        }
+    }
+
+    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
+        self.load(address, bytes, instruction, at)
+    }
+
+    fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
+        self.memory.refill(side, address, bytes)
+    }
+
+    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
+}
+
 /// Where a load's data comes from.
 pub enum From {
     Cache,
@@ -112,14 +153,19 @@ impl Window<'_> {
     pub fn data_at(&self, index: usize, issued: u64, from: &From) -> Option<u64> {
         let load = &self.program[index];
         Some(match from {
-            From::Cache => issued + data_cycles(load.address),
-            From::Store(store) => issued.max(self.stages[*store].done?) + load.operation.latency,
+            From::Cache => self.cache_answers(load.address, issued),
+            From::Store(store) => issued.max(self.stages[*store].done?) + self.sizes.load_latency,
             From::CacheAfter(stores) => {
                 let drained = stores.iter().map(|store| self.stages[*store].drained);
                 let drained: Option<Vec<u64>> = drained.collect();
-                drained?.into_iter().fold(issued, u64::max) + data_cycles(load.address)
+                self.cache_answers(load.address, drained?.into_iter().fold(issued, u64::max))
             }
         })
+    }
+
+    /// When the cache has the data of a load that asks for it in `cycle`, and the core has it.
+    fn cache_answers(&self, address: u64, cycle: u64) -> u64 {
+        cycle + data_cycles(address).max(self.sizes.load_latency)
     }
 
     /// True if the older stores of that kind are in the cache.

@@ -7,7 +7,7 @@ mod bounds;
 mod comparison;
 mod front_end;
 mod in_order;
-mod memory;
+pub mod memory;
 mod out_of_order;
 mod random;
 
@@ -44,7 +44,7 @@ pub enum Access {
 #[derive(Debug)]
 pub struct Operation {
     pub op: Op,
-    /// From issue to a dependent operation's issue; of a load, what it takes from the first-level cache or from a store.
+    /// From issue to a dependent operation's issue; not of a load (see [`Sizes::load_latency`]).
     pub latency: u64,
     /// Cycles that it keeps its unit.
     pub interval: u64,
@@ -136,6 +136,8 @@ pub struct Sizes {
     /// Of the integer, floating-point and memory queues.
     pub issue_queue_entries: [u64; 3],
     pub mispredict: u64,
+    /// What a load takes from a store, and at least from memory.
+    pub load_latency: u64,
     pub loads: Loads,
 }
 

@@ -64,6 +64,7 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
         queues,
         (
             2u64..20,
+            prop_oneof![1 => Just(4u64), 1 => 1u64..20],
             prop_oneof![2 => Just(Loads::Ideal), 1 => Just(Loads::Conservative), 1 => Just(Loads::Blind)],
         ),
     )
@@ -73,7 +74,7 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
                 [rob, loads, stores],
                 [int, fp],
                 queues,
-                (mispredict, pass),
+                (mispredict, load_latency, pass),
             )| Sizes {
                 fetch_width: fetch,
                 decode_width: decode,
@@ -86,6 +87,7 @@ pub fn sizes() -> impl Strategy<Value = Sizes> {
                 fp_registers: 32 + fp,
                 issue_queue_entries: queues.unwrap_or([u64::MAX; 3]),
                 mispredict,
+                load_latency,
                 loads: pass,
             },
         )
@@ -114,6 +116,10 @@ impl Sizes {
             ("instruction_timing = \"la464\"\n", queues),
             ("predictor = \"tage\"", "predictor = \"static\"".to_owned()),
             ("loads = \"ideal\"", format!("loads = \"{:?}\"", self.loads).to_lowercase()),
+            (
+                "load = { latency = \"4 cycles\"",
+                format!("load = {{ latency = \"{} cycles\"", self.load_latency),
+            ),
             ("mispredict = \"12 cycles\"", format!("mispredict = \"{} cycles\"", self.mispredict)),
         ];
         let changes = changes.iter().map(|(from, to)| (*from, to.as_str()));
