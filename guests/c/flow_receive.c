@@ -1,7 +1,7 @@
 // Receives TCP streams as a kernel does: some cores take the NIC's interrupts, others run the programs that read.
 // Here for the flow's and the application's cores: a thread for each queue of the NIC stands for interrupt, softirq, driver and protocol, one
 // for each stream for a program in recv(2). Between them lies a socket with an owner and a backlog, as in Linux: a segment that comes while the
-// program has the socket waits in the backlog, and whoever has the socket last sees to it. No GRO, no timestamps.
+// program has the socket waits in the backlog, and whoever has the socket last sees to it. No timestamps.
 // Arguments: a device of /dev/longma, such as eth0. All else by the environment, as numbers; a list of cores is as 1,2,8, of which the last
 // stands for all further ones:
 //   flow      cores of interrupts and protocol, a queue each (0)       application  cores of the programs that read, a stream each (0)
@@ -13,8 +13,9 @@
 //   bytes     after so many all is over (0: at the streams' end)
 //   key       what the key of the queues' hash is drawn from (1)
 //   delay_ns, frames   interrupt moderation (0, 0)            budget   frames that a poll takes (64)
+//   gro       1: segments of a stream that follow one another in a poll go to the socket together, and are acknowledged together (0)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
-//             this does not, by whoever has the socket (0)             before   the same in the softirq, before the socket (0)
+//             this does not, by whoever has the socket, of those that go together once (0)             before   the same in the softirq, before the socket (0)
 #include "guest.h"
 #define LARGEST_SEGMENT 8960
 #include "../include/longma.h"
@@ -47,11 +48,14 @@ static struct queue {
     struct sk_buff *buffs;
     // Free buffers: the softirq's own, most recently used first, and those that were given back, which it takes all at once.
     struct sk_buff *own_free;
+    // Segments that wait for those that follow: linked, the first with the number of bytes of all.
+    struct sk_buff *held, *held_last;
+    uint32_t held_bytes, held_segments;
     _Alignas(64) _Atomic(struct sk_buff *) given_back;
 } queues[MOST_QUEUES];
 
 static struct {
-    uint32_t queues, streams, ring, budget, segment, buffer_bytes;
+    uint32_t queues, streams, ring, budget, segment, buffer_bytes, gro;
     uint64_t path, before, message_bytes, begin, settled, end;
 } settings;
 
@@ -194,7 +198,12 @@ __attribute__((noinline)) static void process_backlog(struct stream *stream) {
         struct sk_buff *b = stream->backlog[popped++ % MOST_BACKLOG];
         atomic_store_explicit(&stream->popped, popped, memory_order_release);
         other_work(settings.path);
-        socket_receive(&stream->socket, b);
+        while (b) {
+            struct sk_buff *more = b->next;
+            stream->socket.gathers = more != NULL;
+            socket_receive(&stream->socket, b);
+            b = more;
+        }
     }
 }
 
@@ -213,7 +222,11 @@ static void deliver(struct sk_buff *b) {
     struct stream *stream = b->length < HEADER_BYTES ? streams : stream_at(b->buffer + ETHERNET_BYTES + IP_BYTES);
     unsigned pushed = atomic_load_explicit(&stream->pushed, memory_order_relaxed);
     if (pushed - atomic_load_explicit(&stream->popped, memory_order_acquire) == MOST_BACKLOG) {
-        release(b);
+        while (b) {
+            struct sk_buff *more = b->next;
+            release(b);
+            b = more;
+        }
         return;
     }
     stream->backlog[pushed % MOST_BACKLOG] = b;
@@ -226,8 +239,48 @@ static void deliver(struct sk_buff *b) {
     if (wakes) wake_reader(stream);
 }
 
+// Linux merges up to 64 KiB of 17 fragments (MAX_SKB_FRAGS), which have the same addresses and nothing but data in order.
+enum { MOST_HELD = 17, MOST_HELD_BYTES = 65535 - IP_BYTES - TCP_BYTES };
+
+static void flush_held(struct queue *q) {
+    struct sk_buff *held = q->held;
+    q->held = NULL;
+    if (held) deliver(held);
+}
+
+// Whether nothing but data stands in a frame; then how many bytes of them.
+static inline uint32_t plain_data(const struct sk_buff *b) {
+    const unsigned char *ip = b->buffer + ETHERNET_BYTES, *tcp = ip + IP_BYTES;
+    if (b->length < HEADER_BYTES || load16(ip - 2) != 0x0800 || ip[0] != 0x45 || ip[9] != 6 || tcp[12] != 0x50 || (tcp[13] & ~PSH) != ACK)
+        return 0;
+    uint32_t total = load16(ip + 2);
+    return total > IP_BYTES + TCP_BYTES && total <= b->length - ETHERNET_BYTES ? total - IP_BYTES - TCP_BYTES : 0;
+}
+
+// A frame waits for those that follow it, or goes with those that it follows.
+__attribute__((noinline)) static void merge(struct queue *q, struct sk_buff *b) {
+    uint32_t data = plain_data(b);
+    const unsigned char *ip = b->buffer + ETHERNET_BYTES;
+    if (q->held) {
+        const unsigned char *first = q->held->buffer + ETHERNET_BYTES;
+        int follows = data && q->held_segments < MOST_HELD && q->held_bytes + data <= MOST_HELD_BYTES && !memcmp(ip + 12, first + 12, 12) &&
+                      load32(ip + IP_BYTES + 4) == load32(first + IP_BYTES + 4) + q->held_bytes;
+        if (!follows) flush_held(q);
+    }
+    b->next = NULL;
+    if (!data) {
+        deliver(b);
+        return;
+    }
+    if (q->held) q->held_last->next = b;
+    else q->held = b, q->held_bytes = q->held_segments = 0;
+    q->held_last = b, q->held_bytes += data, q->held_segments++;
+    // What is to be handed on at once is not held.
+    if (ip[IP_BYTES + 13] & PSH) flush_held(q);
+}
+
 // Takes frames of the ring up to the budget: 1 if there may be more.
-__attribute__((noinline)) static int poll_ring(struct queue *q) {
+__attribute__((noinline)) static int poll_frames(struct queue *q) {
     q->polls++;
     for (uint32_t taken = 0; taken < settings.budget; taken++) {
         volatile struct mac_descriptor *at = &q->ring[q->next];
@@ -245,10 +298,18 @@ __attribute__((noinline)) static int poll_ring(struct queue *q) {
         if (!fresh) continue;
         other_work(settings.before);
         full->length = status & MAC_STATUS_LENGTH;
-        if (sound) deliver(full);
-        else release(full);
+        full->next = NULL;
+        if (!sound) release(full);
+        else if (settings.gro) merge(q, full);
+        else deliver(full);
     }
     return 1;
+}
+
+static int poll_ring(struct queue *q) {
+    int more = poll_frames(q);
+    flush_held(q);
+    return more;
 }
 
 // --- The threads -----------------------------------------------------------------------------------------------------------
@@ -505,6 +566,7 @@ int main(int argc, char **argv) {
     settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
     // Headers, what aligns them, and the rest of a unit, as allocators have it.
     settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
+    settings.gro = (uint32_t)setting("gro", 0, 0, 1);
     settings.before = setting("before", 0, 0, 1u << 20);
     settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
     settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);

@@ -54,6 +54,7 @@ struct socket {
     uint32_t unacknowledged;         // segments
     int push, finished, scaled;
     int summed;                      // checksums are ours to add up
+    int gathers;                     // more of what came together is to come: it is acknowledged together
     struct sk_buff *first, *last;    // in order
     struct sk_buff *early, *latest;  // beyond a gap, by sequence number; the last of them, if there is any
     uint64_t peer_station;           // as on the wire
@@ -268,7 +269,7 @@ RECEIVE_PATH static void take_data(struct socket *s, struct sk_buff *b) {
         else s->release(early);
     }
     // At least every second segment, at once where a gap was, and at the end.
-    if (++s->unacknowledged >= 2 || filled || s->finished) acknowledge(s, 0);
+    if ((++s->unacknowledged >= 2 && !s->gathers) || filled || s->finished) acknowledge(s, 0);
 }
 
 // Takes a received frame; it is released here or kept in the queue.
