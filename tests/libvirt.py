@@ -265,10 +265,13 @@ def watch_says_where_all_run(house):
 
 def a_template_is_taken_and_filled_in(house):
     template = house.folder / "template.xml"
-    template.write_text(FOREIGN.replace("<vcpu>1</vcpu>", "<vcpu cpuset='0'>7</vcpu><title>a &amp; b</title>"))
+    template.write_text(FOREIGN.replace("<vcpu>1</vcpu>", "<vcpu cpuset='0'>7</vcpu><title>a &amp; b</title><iothreads>2</iothreads>"))
     house.says("request", "mine", "--vcpus", "1", "--memory", "64MiB", "--template", template, "--patience", "120")
     xml = virsh("dumpxml", "longma-3")
     must("<title>a &amp; b</title>" in xml and ">7</vcpu>" not in xml and "<name>longma-3</name>" in xml, xml)
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    threads = allowed(pid_of("longma-3"), lambda name: name.startswith("IO "))
+    must(len(threads) == 2 and all(not at & own for at in threads.values()), f"threads for input and output: {threads}; {own} are another's own")
 
 
 def a_look_is_a_few_calls_whatever_their_number(house):
@@ -299,6 +302,41 @@ def a_thread_that_was_moved_past_libvirt_comes_back(house):
     until("back where it was", lambda: all(at == said for at in vcpu_threads(pid).values()), 40)
 
 
+def an_image_that_leads_to_another_file_is_refused(house):
+    image = house.folder / "image"
+    # Version 3, and a name of 4 bytes at 104.
+    image.write_bytes(b"QFI\xfb" + (3).to_bytes(4, "big") + (104).to_bytes(8, "big") + (4).to_bytes(4, "big") + bytes(84) + b"/etc" + bytes(404))
+    words = ("request", "led", "--vcpus", "1", "--memory", "64MiB", "--disk", str(image), "--disk-format", "qcow2", "--patience", "60")
+    run(house.longma, "placement", *words, "--state", house.folder / "state", timeout=300, check=False)
+    failed = until("it is refused", lambda: house.json("show", "led")["problem"])
+    must("another image behind it" in failed, failed)
+    until("the audit", lambda: "another image behind it" in house.says("audit"))
+    house.says("delete", "led", "--patience", "60")
+
+
+def what_a_database_that_was_set_back_has_lost_runs_on(house):
+    state, before = house.folder / "state", house.folder / "before"
+    house.kill()
+    shutil.copytree(state, before)
+    house.start()
+    house.says("request", "lost", "--vcpus", "1", "--memory", "64MiB", "--patience", "120")
+    domain = f"longma-{house.json('show', 'lost')['id']}"
+    pid = pid_of(domain)
+    house.kill()
+    shutil.rmtree(state)
+    before.rename(state)
+    house.start()
+    words = ("request", "heir", "--vcpus", "1", "--memory", "64MiB", "--patience", "60")
+    run(house.longma, "placement", *words, "--state", state, timeout=300, check=False)
+    failed = until("its number is taken", lambda: house.json("show", "heir")["problem"])
+    must(domain == f"longma-{house.json('show', 'heir')['id']}" and "has lost" in failed, failed)
+    house.says("delete", "heir", "--patience", "60")
+    must(pid_of(domain) == pid and "running" in virsh("domstate", domain), "it was taken for another's")
+    virsh("destroy", domain)
+    virsh("undefine", domain)
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+
+
 def nothing_is_left_over(house):
     for name in ("shared", "mine"):
         house.says("delete", name, "--patience", "120")
@@ -323,6 +361,8 @@ STEPS = (
     a_look_is_a_few_calls_whatever_their_number,
     freed_cpus_are_shared_again,
     a_thread_that_was_moved_past_libvirt_comes_back,
+    an_image_that_leads_to_another_file_is_refused,
+    what_a_database_that_was_set_back_has_lost_runs_on,
     nothing_is_left_over,
 )
 

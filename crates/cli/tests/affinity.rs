@@ -241,7 +241,8 @@ fn a_modelled_sweep_says_what_cycles_go_to() {
     assert_eq!(pairs.len(), 2);
     for pair in pairs {
         let gbps = pair["gbps"].as_f64().unwrap();
-        assert!((30.0..40.0).contains(&gbps), "{pair}");
+        // The link's 39.8, and what a read of 128 KiB at either end of 2 MB makes of it.
+        assert!((30.0..42.0).contains(&gbps), "{pair}");
         let stages = pair["cycles by stage, M/Gbit"].as_object().unwrap();
         let of = |name: &str| stages[name].as_f64().unwrap();
         let all: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();

@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::hypervisor::{Actual, Hypervisor, HypervisorError, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
-use crate::store::{Store, StoreError, Vm, VmId, VmQuery, VmState};
+use crate::store::{Intent, Store, StoreError, Vm, VmId, VmQuery, VmState};
 use serde::{Deserialize, Serialize};
 
 /// Something that is not as intended.
@@ -132,15 +132,15 @@ pub fn audit(
     let vms = store.vms(&VmQuery { host: Some(host.name.clone()), ..VmQuery::default() })?;
     let database = store.identity()?;
     let all = hypervisor.survey()?;
-    let own = |domain: &str| {
+    let own = |domain: &str, vm: &Vm| {
         let (_, actual) = all.iter().find(|(listed, _)| listed.name == domain)?;
-        actual.as_ref().filter(|actual| !actual.is_of_other_than(&database))
+        actual.as_ref().filter(|actual| !actual.is_of_other_than(&database, Some(vm.created_at)))
     };
     let mut found = Vec::new();
     for vm in vms.iter().filter(|vm| vm.state == VmState::Running) {
         let Some(placement) = &vm.placement else { continue };
         let domain = domain_name(vm.id);
-        match own(&domain) {
+        match own(&domain, vm) {
             Some(actual) if actual.running => {
                 found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), actual));
             }
@@ -151,10 +151,20 @@ pub fn audit(
             }
         }
     }
+    // Somebody wants it to run, and it does not: whoever asked is told why, and who looks after the host as well.
+    for vm in vms.iter().filter(|vm| vm.state == VmState::Failed && vm.intent == Intent::Run) {
+        let (domain, intended) = (domain_name(vm.id), "running".to_string());
+        let actual = format!("failed: {}", vm.problem.as_deref().unwrap_or("without a word"));
+        found.push(Finding { vm: Some(vm.id), domain, what: What::NotRunning, intended, actual });
+    }
     for (listed, _) in all {
         let (vm, domain) = (listed.vm_in(&database), listed.name);
-        if vm.is_some_and(|id| !vms.iter().any(|vm| vm.id == id)) {
-            let (intended, actual) = ("no domain".to_string(), "a domain".to_string());
+        let is_own = |id: VmId, vm: &Vm| {
+            vm.id == id && domain_name(id) == domain && listed.created_at.is_none_or(|at| at == vm.created_at)
+        };
+        if vm.is_some_and(|id| !vms.iter().any(|vm| is_own(id, vm))) {
+            let (intended, actual) =
+                ("no domain".to_string(), "a domain that says it is this virtual machine's".to_string());
             found.push(Finding { vm, domain, what: What::Orphan, intended, actual });
         }
     }

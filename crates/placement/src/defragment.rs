@@ -127,7 +127,17 @@ mod tests {
             let placement = scheduler.decide_on(&request, "h", &[node]).unwrap();
             scheduler.take(&placement).unwrap();
             let (state, placement) = (VmState::Running, Some(placement));
-            Vm { id, request, state, intent: Intent::Run, placement, target: None, problem: None, version: 1 }
+            Vm {
+                id,
+                request,
+                state,
+                intent: Intent::Run,
+                placement,
+                target: None,
+                problem: None,
+                version: 1,
+                created_at: 0,
+            }
         };
         let vms: Vec<Vm> = (0..8).map(|n| place(&mut scheduler, i64::from(n), n)).collect();
         let plan = super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20);

@@ -174,6 +174,7 @@ impl Hypervisor for FakeHypervisor {
             name: name.clone(),
             vm: actual.vm,
             database: actual.database.clone(),
+            created_at: actual.created_at,
         };
         Ok(state.domains.iter().map(listed).collect())
     }
@@ -188,8 +189,9 @@ impl Hypervisor for FakeHypervisor {
 
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
         self.change("define", &domain.name, |domains| {
-            if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database)) {
-                return Err("another database has a domain of this name".into());
+            let created_at = Some(domain.created_at);
+            if domains.get(&domain.name).is_some_and(|d| d.0.is_of_other_than(&domain.database, created_at)) {
+                return Err("another database's, or a lost virtual machine, has a domain of this name".into());
             }
             if domains.get(&domain.name).is_some_and(|d| d.0.running) {
                 return Err("it runs".into());
@@ -197,6 +199,7 @@ impl Hypervisor for FakeHypervisor {
             let actual = Actual {
                 vm: Some(domain.vm),
                 database: Some(domain.database.clone()),
+                created_at: Some(domain.created_at),
                 pins: domain.pins.clone(),
                 bound: domain.placement.bound.clone(),
                 ..Actual::default()
@@ -292,7 +295,8 @@ mod tests {
         };
         let request = Request::new("a", 1, 64);
         let (name, database) = ("longma-1".into(), "here".into());
-        let domain = Domain { name, vm: 1, database, request, placement, pins: Default::default() };
+        let domain =
+            Domain { name, vm: 1, database, created_at: 1, request, placement, pins: Default::default() };
         hypervisor.define(&domain).unwrap();
         hypervisor.start("longma-1").unwrap();
         let mut again = FakeHypervisor::kept_in(&file).unwrap();

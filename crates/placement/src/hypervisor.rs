@@ -58,8 +58,10 @@ pub struct Domain {
     pub name: String,
     /// The virtual machine that it is; the hypervisor keeps it with the domain, ...
     pub vm: VmId,
-    /// ... and the database that gave it this number: others may give the same.
+    /// ... the database that gave it this number: others may give the same, ...
     pub database: String,
+    /// ... and when that did, in seconds since 1970: it gives it again if it is set back to an earlier time.
+    pub created_at: i64,
     /// What was asked for.
     pub request: Request,
     /// Its virtual nodes and their memory.
@@ -85,6 +87,9 @@ pub struct Actual {
     /// The database that it says its virtual machine is of; none for one of others, or that was made before databases had identities.
     #[serde(default)]
     pub database: Option<String>,
+    /// When that virtual machine was asked for; none if the domain does not say.
+    #[serde(default)]
+    pub created_at: Option<i64>,
     /// Whether it runs.
     pub running: bool,
     /// Where its threads run, as the hypervisor says.
@@ -99,9 +104,10 @@ pub struct Actual {
 }
 
 impl Actual {
-    /// Whether it says that it is of another database than this one.
-    pub fn is_of_other_than(&self, database: &str) -> bool {
-        self.database.as_deref().is_some_and(|own| own != database)
+    /// Whether it says that it is of another database than this one, or of a virtual machine that was asked for at another time.
+    pub fn is_of_other_than(&self, database: &str, created_at: Option<i64>) -> bool {
+        let of_other = self.database.as_deref().is_some_and(|own| own != database);
+        of_other || matches!((self.created_at, created_at), (Some(own), Some(at)) if own != at)
     }
 }
 
@@ -114,6 +120,8 @@ pub struct Listed {
     pub vm: Option<VmId>,
     /// The database that it says its virtual machine is of, as in [`Actual`].
     pub database: Option<String>,
+    /// When it says that this was asked for, as in [`Actual`].
+    pub created_at: Option<i64>,
 }
 
 impl Listed {

@@ -27,6 +27,8 @@ struct Agent<'a> {
     host: &'a Host,
     /// The store's identity.
     database: String,
+    /// When each of the host's virtual machines was asked for.
+    created: BTreeMap<VmId, i64>,
     /// All domains at the beginning: one by one they would be asked for again and again.
     seen: BTreeMap<String, (Listed, Option<Actual>)>,
     /// Domains that were changed since; these are asked for anew.
@@ -112,25 +114,41 @@ impl<'a> Agent<'a> {
         let database = store.identity()?;
         let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
         let touched = BTreeSet::new();
-        Ok(Self { store, hypervisor, host, database, seen, touched, report: Report::default() })
+        let created = BTreeMap::new();
+        Ok(Self { store, hypervisor, host, database, created, seen, touched, report: Report::default() })
     }
 }
 
 impl Agent<'_> {
-    fn vms(&self) -> Result<Vec<Vm>, AuditError> {
-        Ok(self.store.vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })?)
+    fn vms(&mut self) -> Result<Vec<Vm>, AuditError> {
+        let vms = self.store.vms(&VmQuery { host: Some(self.host.name.clone()), ..VmQuery::default() })?;
+        self.created.extend(vms.iter().map(|vm| (vm.id, vm.created_at)));
+        Ok(vms)
+    }
+
+    /// Whether a domain is of another database's virtual machine, or of one of this number that this database has lost.
+    fn is_of_other(&self, actual: &Actual) -> bool {
+        let created_at = actual.vm.and_then(|id| self.created.get(&id)).copied();
+        actual.is_of_other_than(&self.database, created_at)
     }
 
     fn remove_orphans(&mut self, vms: &[Vm]) -> Result<(), AuditError> {
         let all: Vec<Listed> = self.seen.values().map(|found| found.0.clone()).collect();
         for listed in all {
-            let (ours, domain) = (listed.vm_in(&self.database), listed.name);
+            let (ours, said, domain) = (listed.vm_in(&self.database), listed.created_at, listed.name);
             match ours {
                 None if listed.vm.is_none() => self.report.foreign.push(domain),
                 None => self.leave_alone(domain, "is of another database's virtual machine"),
-                Some(id) if vms.iter().any(|vm| vm.id == id) => {}
-                Some(id) if !self.store.has_made(id)? => {
-                    self.leave_alone(domain, "is of no virtual machine that was ever made here");
+                Some(id) if domain != domain_name(id) => {
+                    self.leave_alone(
+                        domain,
+                        &format!("says under another name that it is virtual machine {id}"),
+                    );
+                }
+                Some(id) if vms.iter().any(|vm| vm.id == id && said.is_none_or(|at| at == vm.created_at)) => {
+                }
+                Some(id) if !self.store.has_made(id, said)? => {
+                    self.leave_alone(domain, "is of no virtual machine that was ever made here, or of one that the database has lost");
                 }
                 Some(id) => {
                     let removed = self.remove(&domain);
@@ -144,8 +162,9 @@ impl Agent<'_> {
     }
 
     fn leave_alone(&mut self, domain: String, why: &str) {
-        let whose = "it is another service's, and is left alone";
-        self.report.problems.push(format!("domain {domain} {why}: {whose}"));
+        self.report
+            .problems
+            .push(format!("domain {domain} {why}: it is not this service's, and is left alone"));
         self.report.foreign.push(domain);
     }
 
@@ -161,7 +180,8 @@ impl Agent<'_> {
     /// A domain as it is; none if there is none of this name but somebody else's or another database's.
     fn inspect(&mut self, domain: &str) -> Result<Option<Actual>, HypervisorError> {
         let found = self.inspect_any(domain)?;
-        Ok(found.filter(|actual| !actual.is_of_other_than(&self.database)))
+        let is_named_so = |actual: &Actual| actual.vm.is_some_and(|id| domain_name(id) == domain);
+        Ok(found.filter(|actual| is_named_so(actual) && !self.is_of_other(actual)))
     }
 
     /// A domain is about to be changed.
@@ -265,7 +285,7 @@ impl Agent<'_> {
         }
     }
 
-    fn pins(&self, placement: &Placement) -> Result<Pins, HypervisorError> {
+    fn pins(&mut self, placement: &Placement) -> Result<Pins, HypervisorError> {
         let vms = self.vms().map_err(|e| HypervisorError::Away(e.to_string()))?;
         Ok(intended_pins(self.host, &vms, placement))
     }
@@ -279,7 +299,7 @@ impl Agent<'_> {
         let domains: BTreeSet<String> = self.seen.keys().chain(&self.touched).cloned().collect();
         for domain in domains {
             let Some(actual) = self.inspect_any(&domain)?.filter(|a| a.running) else { continue };
-            if actual.vm == Some(id) && !actual.is_of_other_than(&self.database) {
+            if actual.vm == Some(id) && domain == domain_name(id) && !self.is_of_other(&actual) {
                 continue;
             }
             if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
@@ -350,8 +370,16 @@ impl Agent<'_> {
             let (request, pins) = (vm.request.clone(), self.pins(placement)?);
             let placement = placement.clone();
             self.touch(&name);
-            let (name, database) = (name, self.database.clone());
-            self.hypervisor.define(&Domain { name, vm: vm.id, database, request, placement, pins })?;
+            let (database, created_at) = (self.database.clone(), vm.created_at);
+            self.hypervisor.define(&Domain {
+                name,
+                vm: vm.id,
+                database,
+                created_at,
+                request,
+                placement,
+                pins,
+            })?;
             self.hypervisor.start(&domain_name(vm.id))?;
         }
         self.apply(vm.id, placement)

@@ -59,6 +59,10 @@ pub struct Vm {
     pub problem: Option<String>,
     /// Grows with every change.
     pub version: i64,
+    /// When it was asked for, in seconds since 1970. With its number it is the only one: a database that is set back to an earlier time gives
+    /// a number again.
+    #[serde(default)]
+    pub created_at: i64,
 }
 
 /// A virtual machine with a place, to be reserved.
@@ -327,13 +331,14 @@ pub trait Store: Send + Sync {
     /// If the key was used for another request, or the database fails.
     fn answered(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
 
-    /// Whether a virtual machine of this number was ever made by this store: if not, a domain that names it is another store's.
+    /// Whether a virtual machine of this number was ever made by this store, at this time if a domain says so: if not, a domain that names
+    /// it is another store's, or one that this store has lost.
     ///
     /// # Errors
     /// If the database fails.
-    fn has_made(&self, id: VmId) -> Result<bool, StoreError> {
+    fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool, StoreError> {
         match self.vm(id) {
-            Ok(_) => Ok(true),
+            Ok(vm) => Ok(created_at.is_none_or(|at| at == vm.created_at)),
             Err(StoreError::Unknown { .. }) => Ok(false),
             Err(error) => Err(error),
         }

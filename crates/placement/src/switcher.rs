@@ -164,6 +164,7 @@ mod tests {
                 target: None,
                 problem: None,
                 version: 1,
+                created_at: 0,
             }
         };
         let vms = policies.iter().enumerate().map(vm).collect();

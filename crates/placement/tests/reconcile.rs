@@ -264,7 +264,7 @@ fn a_domain_that_was_never_made_here_is_left_alone_and_told() {
     let (mut other, domain) = (house(), domain_name(first.find("a").unwrap().id));
     let report = reconcile(&*other.store, &mut first.hypervisor, &other.host).unwrap();
     assert!(report.done.is_empty() && report.foreign == [domain.clone()], "{report:?}");
-    assert!(report.problems[0].contains("another service's"), "{report:?}");
+    assert!(report.problems[0].contains("is left alone"), "{report:?}");
     // What was made here and is deleted goes, as ever.
     other.place(&Request::new("b", 1, 64)).unwrap();
     assert!(other.reconcile());
@@ -289,8 +289,9 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
     assert!(report.problems[0].contains("another database"), "{report:?}");
     let vm = second.find("mine").unwrap();
     assert!(vm.state == VmState::Failed && vm.problem.unwrap().contains("another database"));
-    // Neither an audit nor a stop nor a deletion here has to do with it.
-    assert_eq!(audit(&*second.store, &mut second.hypervisor, &second.host).unwrap(), []);
+    // Neither an audit nor a stop nor a deletion here has to do with it: what is found is that its namesake does not run.
+    let found = audit(&*second.store, &mut second.hypervisor, &second.host).unwrap();
+    assert!(found.len() == 1 && found[0].what == What::NotRunning, "{found:?}");
     for intent in [Intent::Stop, Intent::Delete] {
         second.store.inner.set_intent(vm.id, intent).unwrap();
         assert!(second.reconcile());
@@ -298,6 +299,52 @@ fn a_domain_of_another_database_with_the_same_number_is_left_alone_and_told() {
     assert!(second.find("mine").is_none());
     assert_eq!(first.hypervisor.domains(), before);
     assert!(first.agree());
+}
+
+/// A database that is set back to an earlier time gives a number again; what runs under it is somebody's whom it has forgotten.
+#[test]
+fn a_domain_that_the_database_has_lost_is_nobodys_and_stays() {
+    let mut house = house();
+    house.place(&Request::new("a", 1, 64)).unwrap();
+    assert!(house.reconcile());
+    let id = house.find("a").unwrap().id;
+    let domain = domain_name(id);
+    house.hypervisor.tamper(&domain, |d| {
+        d.created_at = d.created_at.map(|at| at - 100);
+        true
+    });
+    let before = house.hypervisor.domains();
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(report.problems.iter().any(|problem| problem.contains("has lost")), "{report:?}");
+    assert_eq!(house.find("a").unwrap().state, VmState::Failed);
+    let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    let kinds: Vec<What> = found.iter().map(|finding| finding.what).collect();
+    assert_eq!(kinds, [What::NotRunning, What::Orphan], "{found:?}");
+    house.store.inner.set_intent(id, Intent::Delete).unwrap();
+    house.reconcile();
+    assert_eq!(house.hypervisor.domains(), before);
+}
+
+#[test]
+fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
+    let mut house = house();
+    let own = Request { cpu: CpuPolicy::Exclusive, ..Request::new("a", 1, 64) };
+    house.place(&own).unwrap();
+    assert!(house.reconcile());
+    let id = house.find("a").unwrap().id;
+    let renamed = house.hypervisor.domains()[&domain_name(id)].clone();
+    house.hypervisor.add_foreign("renamed");
+    house.hypervisor.tamper("renamed", |d| {
+        *d = renamed;
+        true
+    });
+    house.hypervisor.tamper(&domain_name(id), |_| false);
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    let said = format!("{:?}", report.problems);
+    assert!(said.contains("under another name") && said.contains("renamed still runs there"), "{said}");
+    let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(found.iter().any(|f| f.what == What::Orphan && f.domain == "renamed"), "{found:?}");
+    assert!(house.hypervisor.domains()["renamed"].running);
 }
 
 /// As if it ran when its database was given its identity.

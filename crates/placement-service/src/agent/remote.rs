@@ -86,8 +86,9 @@ impl Store for RemoteStore {
         self.vms(&VmQuery::default())?.into_iter().find(|vm| vm.id == id).ok_or_else(unknown)
     }
 
-    fn has_made(&self, id: VmId) -> Result<bool> {
-        let path = format!("{}/made/{id}", self.path);
+    fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
+        let at = created_at.map(|at| format!("?created_at={at}")).unwrap_or_default();
+        let path = format!("{}/made/{id}{at}", self.path);
         self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
     }
 

@@ -1,7 +1,7 @@
 //! What agents on other machines need: their host's virtual machines, changes of those, reports and orders.
 //! Not for people. An agent's token is for one host, and nothing of another can be seen or changed with it.
 
-use super::Body;
+use super::{Asked, Body};
 use crate::access::{Caller, Role};
 use crate::client::MACHINE;
 use crate::desk::Desk;
@@ -73,18 +73,26 @@ pub(crate) async fn vms(
     Ok(Json(desk.with(move |d| d.store.vms(&query)).await?))
 }
 
+/// When a virtual machine was asked for, if a domain says so.
+#[derive(serde::Deserialize)]
+pub(crate) struct Born {
+    created_at: Option<i64>,
+}
+
 /// Whether a virtual machine of this number was ever made here: a domain that names another is another service's, and is left alone.
 #[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", tag = "agents",
-    params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number")),
+    params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),
+        ("created_at" = Option<i64>, Query, description = "when it was asked for, in seconds since 1970, if the domain says so")),
     responses((status = 200, body = bool), (status = "4XX", body = Problem)))]
 pub(crate) async fn made(
     State(desk): State<Arc<Desk>>,
     caller: Caller,
     headers: HeaderMap,
     Path((host, vm)): Path<(String, VmId)>,
+    Asked(born): Asked<Born>,
 ) -> Result<Json<bool>, Refusal> {
     own_host(&desk, &caller, &host, &headers).await?;
-    Ok(Json(desk.with(move |d| d.store.has_made(vm)).await?))
+    Ok(Json(desk.with(move |d| d.store.has_made(vm, born.created_at)).await?))
 }
 
 /// The database's identity: domains name it, and one that names another is another service's, whatever its number.

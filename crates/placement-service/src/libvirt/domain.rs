@@ -12,6 +12,9 @@ use longma_placement::placement::Placement;
 use longma_placement::request::{Boot, MemoryPolicy};
 use longma_placement::store::VmId;
 
+/// More than any domain has.
+const MOST_IO_THREADS: usize = 1024;
+
 /// The namespace of what Longma keeps with a domain.
 const NAMESPACE: &str = "urn:longma:placement";
 /// Elements of a user's template that are Longma's to write.
@@ -61,12 +64,26 @@ fn emulator_at_start(domain: &Domain) -> CpuSet {
     }
 }
 
-fn cputune(domain: &Domain) -> Element {
+/// The threads for input and output that a domain has: so many, numbered from 1 on, or those that are listed.
+pub(super) fn io_threads(xml: &Element) -> Vec<u32> {
+    let count = xml.child("iothreads").and_then(|count| count.text.trim().parse().ok()).unwrap_or(0);
+    let listed = xml.child("iothreadids").into_iter().flat_map(|ids| &ids.children);
+    let listed: Vec<u32> = listed.filter_map(|id| id.get("id")?.parse().ok()).collect();
+    // Numbers that are not listed are the lowest that are free.
+    let missing = (count as usize).saturating_sub(listed.len()).min(MOST_IO_THREADS);
+    let free: Vec<u32> = (1..).filter(|id| !listed.contains(id)).take(missing).collect();
+    [listed, free].concat()
+}
+
+fn cputune(domain: &Domain, io_threads: &[u32]) -> Element {
     let pins = &domain.pins;
     let pin =
         |(vcpu, cpus): (usize, &CpuSet)| Element::new("vcpupin").with("vcpu", vcpu).with("cpuset", cpus);
     let emulator = Element::new("emulatorpin").with("cpuset", emulator_at_start(domain));
-    Element::new("cputune").and_all(pins.vcpus.iter().enumerate().map(pin)).and(emulator)
+    let of_io =
+        |id: &u32| Element::new("iothreadpin").with("iothread", id).with("cpuset", emulator_at_start(domain));
+    let vcpus = pins.vcpus.iter().enumerate().map(pin);
+    Element::new("cputune").and_all(vcpus).and(emulator).and_all(io_threads.iter().map(of_io))
 }
 
 fn numatune(placement: &Placement) -> Element {
@@ -112,12 +129,12 @@ fn memory_backing(domain: &Domain) -> Option<Element> {
     (!backing.children.is_empty()).then_some(backing)
 }
 
-/// What Longma decides of a domain, whoever wrote the rest; `cpu` is the rest's own element.
-fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Element> {
+/// What Longma decides of a domain, whoever wrote the rest; `cpu` is the rest's own element, `io_threads` its threads for input and output.
+fn decided(domain: &Domain, cpu: Option<Element>, io_threads: &[u32], uuid: Option<&str>) -> Vec<Element> {
     let placement = &domain.placement;
     let mib: u64 = (0..placement.cells.len()).map(|c| mib_of(placement, c)).sum();
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
-    let vm = vm.with("database", &domain.database);
+    let vm = vm.with("database", &domain.database).with("created-at", domain.created_at);
     let mut elements = vec![Element::new("name").holding(&domain.name)];
     // Beside the name: libvirt's schema is checked by a library that wants these two together.
     elements.extend(uuid.map(|uuid| Element::new("uuid").holding(uuid)));
@@ -125,7 +142,7 @@ fn decided(domain: &Domain, cpu: Option<Element>, uuid: Option<&str>) -> Vec<Ele
         Element::new("metadata").and(vm),
         Element::new("memory").with("unit", "MiB").holding(mib),
         Element::new("vcpu").with("placement", "static").holding(placement.vcpus()),
-        cputune(domain),
+        cputune(domain, io_threads),
         numatune(placement),
     ]);
     elements.extend(memory_backing(domain));
@@ -152,14 +169,17 @@ fn plain(domain: &Domain, virtualization: Virtualization, uuid: Option<&str>) ->
         let disk = Element::new("disk").with("type", "file").with("device", "disk");
         let driver = Element::new("driver").with("name", "qemu").with("type", format);
         let target = Element::new("target").with("dev", "vda").with("bus", "virtio");
-        devices = devices.and(disk.and(driver).and(Element::new("source").with("file", path)).and(target));
+        // Whatever the image says of another one behind it, there is none: its guest may have written it.
+        let alone = Element::new("backingStore");
+        let source = Element::new("source").with("file", path);
+        devices = devices.and(disk.and(driver).and(source).and(alone).and(target));
     }
     let cpu =
         (virtualization == Virtualization::Kvm).then(|| Element::new("cpu").with("mode", "host-passthrough"));
     let features = Element::new("features").and(Element::new("acpi")).and(Element::new("apic"));
     Element::new("domain")
         .with("type", kind)
-        .and_all(decided(domain, cpu, uuid))
+        .and_all(decided(domain, cpu, &[], uuid))
         .and(os)
         .and(features)
         .and(devices)
@@ -172,7 +192,7 @@ fn filled(domain: &Domain, xml: &str, uuid: Option<&str>) -> Result<Element, Str
     template.attributes.retain(|a| a.0 != "id");
     template.text.clear();
     template.children.retain(|c| !OURS.contains(&&*c.name));
-    let mut children = decided(domain, cpu, uuid);
+    let mut children = decided(domain, cpu, &io_threads(&template), uuid);
     children.append(&mut template.children);
     template.children = children;
     Ok(template)
@@ -233,6 +253,11 @@ pub(super) fn database_of(xml: &Element) -> Option<String> {
     kept(xml)?.get("database").map(str::to_string)
 }
 
+/// When the virtual machine was asked for that a domain says it is.
+pub(super) fn created_at_of(xml: &Element) -> Option<i64> {
+    kept(xml)?.get("created-at")?.parse().ok()
+}
+
 fn list(text: &str) -> Result<CpuSet, String> {
     text.parse::<CpuSet>().map_err(|e| e.to_string())
 }
@@ -259,6 +284,7 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     Ok(Actual {
         vm: vm_of(xml),
         database: database_of(xml),
+        created_at: created_at_of(xml),
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
@@ -299,7 +325,7 @@ mod tests {
         let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
         let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
         let (name, database) = ("longma-7".into(), "da7a".into());
-        Domain { name, vm: 7, database, request, placement, pins }
+        Domain { name, vm: 7, database, created_at: 5, request, placement, pins }
     }
 
     fn exclusive(vcpus: u32, virtual_nodes: u32) -> Request {

@@ -3,6 +3,7 @@
 //! Source: libvirt's manuals: virsh(1), "Domain XML format"; what can be changed live was tried with libvirt 9.0.
 
 mod domain;
+mod image;
 mod look;
 mod process;
 mod tree;
@@ -12,7 +13,7 @@ pub use look::{Look, look};
 
 use longma_placement::hypervisor::{Actual, Domain, Ending, HypervisorError, Listed};
 use longma_placement::placement::Share;
-use longma_placement::store::VmId;
+use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -81,11 +82,15 @@ impl Libvirt {
         }
     }
 
-    /// All domains, with the XML of those whose names are Longma's.
+    /// All domains, with the XML of those that are Longma's by their names, or by what is kept with them: one may have been renamed.
     fn found(&self) -> Result<Vec<(Listed, Option<tree::Element>)>, HypervisorError> {
         let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
         let names: Vec<&str> = text.lines().filter(|l| !l.is_empty()).collect();
-        let ours: Vec<&str> = names.iter().copied().filter(|name| number(name).is_some()).collect();
+        // A name with other letters is not put into a line of commands.
+        let plain = |name: &&str| {
+            name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) && !name.starts_with('-')
+        };
+        let ours: Vec<&str> = names.iter().copied().filter(plain).collect();
         let mut described = BTreeMap::new();
         for some in ours.chunks(TOGETHER) {
             described.extend(self.xmls(some)?);
@@ -93,11 +98,9 @@ impl Libvirt {
         let found = |name: &str| {
             let (mut listed, xml) =
                 (Listed { name: name.into(), ..Listed::default() }, described.remove(name));
-            // A domain is ours if its name and what is kept with it both say so.
-            if let Some(xml) =
-                xml.as_ref().filter(|xml| domain::vm_of(xml).is_some_and(|vm| number(name) == Some(vm)))
-            {
-                (listed.vm, listed.database) = (number(name), domain::database_of(xml));
+            if let Some(xml) = &xml {
+                (listed.vm, listed.database) = (domain::vm_of(xml), domain::database_of(xml));
+                listed.created_at = domain::created_at_of(xml);
             }
             (listed, xml)
         };
@@ -137,11 +140,6 @@ impl Libvirt {
             Err(fault) => Err(fault.error(&what)),
         }
     }
-}
-
-/// The number of the virtual machine that a domain's name says it is.
-fn number(name: &str) -> Option<VmId> {
-    name.strip_prefix("longma-")?.parse().ok()
 }
 
 /// A domain as its XML and the kernel tell it.
@@ -201,8 +199,15 @@ impl Hypervisor for Libvirt {
             Some(xml) if domain::database_of(&xml).is_some_and(|other| other != wanted.database) => {
                 return Err(refused("another database has a domain of this name: undefine it there".into()));
             }
+            Some(xml) if domain::created_at_of(&xml).is_some_and(|at| at != wanted.created_at) => {
+                let why = "a domain of this name is of a virtual machine that the database has lost: undefine it if nobody wants it";
+                return Err(refused(why.into()));
+            }
             found => found.and_then(|xml| Some(xml.child("uuid")?.text.clone())),
         };
+        if let Boot::Disk { path, format } = &wanted.request.boot {
+            image::check(Path::new(path), format).map_err(refused)?;
+        }
         let xml = domain::write(wanted, self.virtualization, uuid.as_deref()).map_err(refused)?;
         let defined = self.virsh.run_for(
             &["define", "--file", "/dev/stdin", "--validate"],
@@ -243,7 +248,20 @@ impl Hypervisor for Libvirt {
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let list = cpus.to_string();
         let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
-        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)
+        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)?;
+        // libvirt lets threads for input and output run anywhere unless each is told.
+        let threads = self.xml(name)?.map(|xml| domain::io_threads(&xml)).unwrap_or_default();
+        for thread in threads.iter().map(u32::to_string) {
+            let words =
+                ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
+            self.call(
+                &format!("pin thread {thread} for input and output of {name}"),
+                &words,
+                virsh::PATIENCE,
+                never,
+            )?;
+        }
+        Ok(())
     }
 
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {

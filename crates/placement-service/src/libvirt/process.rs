@@ -15,9 +15,25 @@ pub(super) fn of_domain(name: &str) -> Option<u32> {
     }
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("libvirt/qemu/run"));
     let folders = [Some(PathBuf::from("/run/libvirt/qemu")), user];
-    let read =
-        |folder: PathBuf| fs::read_to_string(folder.join(format!("{name}.pid"))).ok()?.trim().parse().ok();
+    // libvirt names the file as it writes the name into XML.
+    let written: String = name.chars().map(escaped).collect();
+    let read = |folder: PathBuf| {
+        [name, &written]
+            .iter()
+            .find_map(|name| fs::read_to_string(folder.join(format!("{name}.pid"))).ok()?.trim().parse().ok())
+    };
     folders.into_iter().flatten().find_map(read)
+}
+
+fn escaped(letter: char) -> String {
+    match letter {
+        '&' => "&amp;".into(),
+        '<' => "&lt;".into(),
+        '>' => "&gt;".into(),
+        '"' => "&quot;".into(),
+        '\'' => "&apos;".into(),
+        other => other.into(),
+    }
 }
 
 /// CPU time that a process has used, in seconds.

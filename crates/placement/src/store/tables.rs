@@ -294,7 +294,8 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
 }
 
-pub(super) const VM_COLUMNS: &str = "id, request, state, intent, placement, target, problem, version";
+pub(super) const VM_COLUMNS: &str =
+    "id, request, state, intent, placement, target, problem, version, created_at";
 
 pub(super) fn read_vm(row: &Row) -> Result<Vm> {
     let id: VmId = row.get(0)?;
@@ -310,6 +311,7 @@ pub(super) fn read_vm(row: &Row) -> Result<Vm> {
         target: place(row.get(5)?)?,
         problem: row.get(6)?,
         version: row.get(7)?,
+        created_at: row.get(8)?,
     })
 }
 

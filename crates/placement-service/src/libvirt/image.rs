@@ -1,0 +1,94 @@
+//! Disk images before a guest gets them: none may lead to another file, for its former guest may have written what stands in it.
+//! Not what an operator's own template names.
+//! Source: QEMU's docs/interop/qcow2.txt: the header's backing file and its bit for an external data file.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Bytes of the header that are looked at.
+const HEADER_BYTES: usize = 80;
+const MAGIC: &[u8] = b"QFI\xfb";
+/// Of the features that a reader must know: the data are in another file.
+const EXTERNAL_DATA: u64 = 1 << 2;
+
+/// Whether an image of this format stands for itself.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
+    let name = path.display();
+    let seen = fs::symlink_metadata(path).map_err(|error| format!("its image {name}: {error}"))?;
+    let kind = seen.file_type();
+    if kind.is_symlink() {
+        return Err(format!("its image {name} is a symbolic link: name the file that it leads to"));
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(format!("its image {name} is neither a file nor a block device"));
+    }
+    match format {
+        "raw" => Ok(()),
+        "qcow2" => check_qcow2(path).map_err(|why| format!("its image {name} {why}")),
+        other => Err(format!(
+            "images of format {other} can name other files: convert it to raw or qcow2, or use a template"
+        )),
+    }
+}
+
+fn check_qcow2(path: &Path) -> Result<(), String> {
+    let mut header = [0; HEADER_BYTES];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    if !header.starts_with(MAGIC) {
+        return Err("is no qcow2 image".into());
+    }
+    let word = |at: usize| header[at..at + 8].iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
+    let version = word(0) & 0xffff_ffff;
+    if word(8) != 0 {
+        return Err("has another image behind it: flatten it with qemu-img convert, or use a template".into());
+    }
+    if version >= 3 && word(72) & EXTERNAL_DATA != 0 {
+        return Err(
+            "keeps its data in another file: flatten it with qemu-img convert, or use a template".into()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(change: impl Fn(&mut Vec<u8>)) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let mut bytes = vec![0; 512];
+        bytes[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
+        change(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn an_image_that_stands_for_itself_is_taken() {
+        let (_folder, path) = image(|_| {});
+        assert_eq!([check(&path, "qcow2"), check(&path, "raw")], [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn one_that_leads_to_another_file_is_refused() {
+        let backed = image(|bytes| bytes[15] = 104);
+        let external = image(|bytes| bytes[79] = 4);
+        let none = image(|bytes| bytes[0] = b'X');
+        for (said, (_, path)) in [("behind it", &backed), ("another file", &external), ("no qcow2", &none)] {
+            assert!(check(path, "qcow2").unwrap_err().contains(said), "{said}");
+        }
+        let link = backed.0.path().join("link");
+        std::os::unix::fs::symlink(&none.1, &link).unwrap();
+        assert!(check(&link, "raw").unwrap_err().contains("symbolic link"));
+        assert!(check(backed.0.path(), "raw").unwrap_err().contains("neither"));
+        assert!(check(&backed.1, "vmdk").unwrap_err().contains("convert"));
+        assert!(check(Path::new("/nowhere/image"), "raw").is_err());
+    }
+}
