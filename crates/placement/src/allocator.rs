@@ -166,6 +166,8 @@ impl Allocator {
                 Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
                     self.conflicts += 1;
                     self.reload(&host)?;
+                    // Its groups' members may be on hosts that it did not decide on.
+                    self.follow()?;
                 }
                 answer => return Ok(answer?),
             }

@@ -286,3 +286,55 @@ fn files_of_others_and_of_later_versions_are_refused_with_a_sentence() {
     std::fs::write(path("text.db"), "no database, but long enough to look at: ".repeat(100)).unwrap();
     assert!(refused("text.db").contains("not a database"));
 }
+
+fn of_group(name: &str, relation: Relation, level: Level) -> Request {
+    let groups = vec![Membership { group: "g".into(), relation, level }];
+    Request { groups, ..Request::new(name, 1, 64) }
+}
+
+fn nodes_of(store: &SqlStore) -> Vec<u32> {
+    let vms = store.vms(&VmQuery::default()).unwrap();
+    vms.iter().map(|vm| vm.placement.as_ref().unwrap().cells[0].node).collect()
+}
+
+#[test]
+fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+        let mut both = [open(1), open(2)];
+        for v in 0..8 {
+            let member = of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
+            both[v % 2].place(&member, None).unwrap();
+        }
+        let mut nodes = nodes_of(&store);
+        nodes.sort_unstable();
+        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a node of its own");
+        assert!(both[1].place(&of_group("v8", Relation::AntiAffinity, Level::Node), None).is_err());
+    });
+}
+
+#[test]
+fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_first() {
+    for level in [Level::Node, Level::Host] {
+        on_each(|database| {
+            let store = database.open();
+            ["h1", "h2"].iter().for_each(|name| store.put_host(&hygon(name), 200).unwrap());
+            let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+            let (mut one, mut two) = (open(1), open(2));
+            let first =
+                one.place(&of_group("a", Relation::Affinity, level), None).unwrap().placement.unwrap();
+            // What the second one prefers is elsewhere.
+            let busy = |node| longma_placement::host::NodeLoad {
+                cpu: if level == Level::Host || node == first.cells[0].node { 1.0 } else { 0.0 },
+                memory: 0.0,
+            };
+            two.scheduler().set_load(&first.host, &(0..8).map(busy).collect::<Vec<_>>());
+            let second = two.place(&of_group("b", Relation::Affinity, level), None).unwrap();
+            let second = second.placement.unwrap();
+            assert_eq!(second.host, first.host);
+            assert!(level == Level::Host || second.cells[0].node == first.cells[0].node);
+        });
+    }
+}
