@@ -171,3 +171,38 @@ fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
     let none: Value = service.admin.get("/v1/vms").unwrap();
     assert_eq!(none["items"].as_array().map(Vec::len), Some(0));
 }
+
+/// A group by node holds after the first placement too, and who is refused for it learns which group and whose place it is.
+#[test]
+fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
+    let service = service();
+    let groups = json!([{ "group": "apart", "relation": "anti-affinity", "level": "node" },
+        { "group": "near", "relation": "affinity", "level": "host" }]);
+    let made: Vec<Vm> = (0..8)
+        .map(|v| {
+            let body = json!({ "name": format!("m{v}"), "vcpus": 1, "memory_mib": 64, "groups": groups });
+            service.admin.post("/v1/vms", None, &body).unwrap()
+        })
+        .collect();
+    let runs = |vm: &Vm| service.admin.get::<Vm>(&format!("/v1/vms/{}", vm.id)).unwrap().state;
+    until("they run", || made.iter().all(|vm| runs(vm) == VmState::Running));
+    let rebind = |body: Value| service.admin.post::<Vm>("/v1/vms/m0/rebind", None, &body);
+    let node = |vm: &Vm| vm.placement.as_ref().unwrap().cells[0].node;
+    for body in [json!({}), json!({ "nodes": [node(&made[3])] })] {
+        let Err(ClientError::Refused(problem)) = rebind(body.clone()) else { panic!("{body}") };
+        assert_eq!(problem.status, 409);
+        assert!(problem.detail.contains("group apart forbids node"), "{problem:?}");
+        let named = if body["nodes"].is_array() {
+            format!("m3 (virtual machine {})", made[3].id)
+        } else {
+            "m".into()
+        };
+        assert!(problem.detail.contains(&format!("its member {named}")), "{problem:?}");
+    }
+    service.admin.delete::<Vm>("/v1/vms/m3").unwrap();
+    until("its node is free", || rebind(json!({ "nodes": [node(&made[3])] })).is_ok());
+    // Nothing is in the way of a host that takes nothing but that.
+    service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
+    let Err(ClientError::Refused(problem)) = rebind(json!({})) else { panic!("it is draining") };
+    assert!(problem.detail.contains("draining"), "{problem:?}");
+}
