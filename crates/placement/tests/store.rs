@@ -288,7 +288,11 @@ fn files_of_others_and_of_later_versions_are_refused_with_a_sentence() {
 }
 
 fn of_group(name: &str, relation: Relation, level: Level) -> Request {
-    let groups = vec![Membership { group: "g".into(), relation, level }];
+    of_group_called("g", name, relation, level)
+}
+
+fn of_group_called(group: &str, name: &str, relation: Relation, level: Level) -> Request {
+    let groups = vec![Membership { group: group.into(), relation, level }];
     Request { groups, ..Request::new(name, 1, 64) }
 }
 
@@ -432,5 +436,35 @@ fn who_moves_is_on_both_nodes_for_those_that_shun_it_and_on_neither_for_those_th
         }
         store.end_move(moving, true).unwrap();
         place(&mut one, &of_group("b", Relation::AntiAffinity, Level::Node), from).unwrap();
+    });
+}
+
+#[test]
+fn groups_by_node_hold_when_two_schedulers_place_their_members_at_once() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+        let mut both = [open(1), open(2)];
+        for round in 0..12 {
+            let relation = if round % 2 == 0 { Relation::AntiAffinity } else { Relation::Affinity };
+            let group = format!("g{round}");
+            let member = |at: usize, v: usize| {
+                of_group_called(&group, &format!("r{round}-{at}-{v}"), relation, Level::Node)
+            };
+            std::thread::scope(|scope| {
+                for (at, allocator) in both.iter_mut().enumerate() {
+                    scope.spawn(move || {
+                        let begun: Vec<_> =
+                            (0..3).map(|v| allocator.begin(&member(at, v), None).unwrap()).collect();
+                        begun.into_iter().for_each(|b| drop(allocator.finish(b).unwrap()));
+                    });
+                }
+            });
+            let nodes: std::collections::BTreeSet<u32> =
+                nodes_of(&store).into_iter().skip(round * 6).collect();
+            let expected = if relation == Relation::Affinity { 1 } else { 6 };
+            assert_eq!(nodes.len(), expected, "round {round}: {nodes:?}");
+        }
     });
 }
