@@ -5,15 +5,18 @@
 mod service;
 
 use longma_placement::audit::{Finding, What};
+use longma_placement::fake::FakeHypervisor;
 use longma_placement::request::CpuPolicy;
 use longma_placement::store::{Vm, VmState};
 use longma_placement::{Placement, Request};
 use longma_placement_service::Client;
+use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, Audit};
 use serde_json::{Value, json};
 use service::*;
 use std::io::Read;
+use std::sync::{Arc, Mutex};
 
 fn status<T>(answer: &Result<T, ClientError>) -> u16 {
     match answer {
@@ -205,4 +208,35 @@ fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
     service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
     let Err(ClientError::Refused(problem)) = rebind(json!({})) else { panic!("it is draining") };
     assert!(problem.detail.contains("draining"), "{problem:?}");
+}
+
+#[test]
+fn an_agent_with_another_hosts_token_is_told_that_and_not_that_a_database_failed() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let client = service.client("agent", "agent", Some("h1"));
+    let logged = Arc::new(Mutex::new(Vec::new()));
+    let log = logged.clone();
+    let agent = Agent::remote(
+        client,
+        "h2",
+        Description::Fixed(Box::new(host("h2"))),
+        Box::new(FakeHypervisor::new()),
+        Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
+    );
+    // It tries again until the test's process ends.
+    std::thread::spawn(|| agent.run());
+    let said = || logged.lock().unwrap().join("; ");
+    until("it says why", || said().contains("this token is for another host's agent"));
+    assert!(!said().contains("database"), "{}", said());
+}
+
+#[test]
+fn a_scheme_is_a_scheme_in_lower_case_too() {
+    let service = service();
+    let status = |scheme: &str| {
+        let headers = format!("authorization: {scheme} {}\r\n", service.access.token);
+        service.status("GET", "/v1/hosts", &headers, "")
+    };
+    assert_eq!(["Bearer", "bearer", "BEARER"].map(status), [200; 3]);
+    assert_eq!(["Basic", "Bearer:", ""].map(status), [401; 3]);
 }

@@ -263,6 +263,9 @@ pub enum StoreError {
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
+    /// The service that has the database refuses, or cannot be reached: in its own words.
+    #[error("{0}")]
+    Service(String),
     /// The store was closed.
     #[error("the store was closed before it answered")]
     Closed,
