@@ -240,3 +240,11 @@ fn a_scheme_is_a_scheme_in_lower_case_too() {
     assert_eq!(["Bearer", "bearer", "BEARER"].map(status), [200; 3]);
     assert_eq!(["Basic", "Bearer:", ""].map(status), [401; 3]);
 }
+
+#[test]
+fn what_a_refusal_repeats_does_not_order_a_terminal() {
+    let service = service();
+    let path = format!("/v1/vms/{}", longma_placement_service::client::part("\x1b[31mX"));
+    let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();
+    assert!(refused.contains("[31mX (404") && !refused.chars().any(char::is_control), "{refused:?}");
+}
