@@ -3,7 +3,7 @@
 //! Source: the service's own OpenAPI document.
 
 use crate::home::Access;
-use crate::wire::{Problem, Watched};
+use crate::wire::{Problem, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read};
@@ -41,9 +41,11 @@ pub enum ClientError {
 }
 
 fn said(problem: &Problem) -> String {
-    let mut text = format!("{} ({} {})", problem.detail, problem.status, problem.title);
+    // It repeats what was asked for, and must not order the terminal that it is shown on.
+    let mut text = plain(&format!("{} ({} {})", problem.detail, problem.status, problem.title));
     for field in &problem.fields {
-        text += &format!("\n  {field}");
+        text += "\n  ";
+        text += &plain(&field.to_string());
     }
     text
 }

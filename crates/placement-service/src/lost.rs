@@ -208,13 +208,13 @@ impl Desk {
         for vm in vms.into_iter().filter(hit) {
             let own: Vec<u32> = vm.placement.iter().flat_map(|p| &p.cells).map(|c| c.node).collect();
             let all: Vec<u32> = lost.found.nodes.iter().map(|n| n.id).collect();
-            let (host, request, id) = (name.to_string(), vm.request, vm.id);
+            let (host, request, place, id) = (name.to_string(), vm.request, vm.placement, vm.id);
             let (send, decided) = std::sync::mpsc::channel();
             self.decider.tell(move |allocator| {
                 let scheduler = allocator.scheduler();
                 // Beside its memory if that can be.
-                let near = scheduler.decide_on(&request, &host, &own);
-                let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all)));
+                let near = scheduler.decide_on(&request, &host, &own, &place);
+                let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all, &place)));
             });
             // If the scheduler is too busy, or there is no room yet, a later report asks again.
             if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {

@@ -64,7 +64,7 @@ impl Refusal {
                     ask again with the same idempotency key, or look first";
                 Self::new(503, "the database cannot be reached", detail.into())
             }
-            StoreError::Format(_) | StoreError::Database(_) => {
+            StoreError::Format(_) | StoreError::Database(_) | StoreError::Service(_) => {
                 log(&said);
                 // A commit whose answer was lost may have been made.
                 let detail =

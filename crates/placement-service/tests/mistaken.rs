@@ -5,15 +5,18 @@
 mod service;
 
 use longma_placement::audit::{Finding, What};
+use longma_placement::fake::FakeHypervisor;
 use longma_placement::request::CpuPolicy;
 use longma_placement::store::{Vm, VmState};
 use longma_placement::{Placement, Request};
 use longma_placement_service::Client;
+use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, Audit};
 use serde_json::{Value, json};
 use service::*;
 use std::io::Read;
+use std::sync::{Arc, Mutex};
 
 fn status<T>(answer: &Result<T, ClientError>) -> u16 {
     match answer {
@@ -170,4 +173,78 @@ fn a_template_that_is_none_is_refused_before_a_place_is_taken() {
     }
     let none: Value = service.admin.get("/v1/vms").unwrap();
     assert_eq!(none["items"].as_array().map(Vec::len), Some(0));
+}
+
+/// A group by node holds after the first placement too, and who is refused for it learns which group and whose place it is.
+#[test]
+fn a_rebind_that_a_group_forbids_says_which_group_and_which_member() {
+    let service = service();
+    let groups = json!([{ "group": "apart", "relation": "anti-affinity", "level": "node" },
+        { "group": "near", "relation": "affinity", "level": "host" }]);
+    let made: Vec<Vm> = (0..8)
+        .map(|v| {
+            let body = json!({ "name": format!("m{v}"), "vcpus": 1, "memory_mib": 64, "groups": groups });
+            service.admin.post("/v1/vms", None, &body).unwrap()
+        })
+        .collect();
+    let runs = |vm: &Vm| service.admin.get::<Vm>(&format!("/v1/vms/{}", vm.id)).unwrap().state;
+    until("they run", || made.iter().all(|vm| runs(vm) == VmState::Running));
+    let rebind = |body: Value| service.admin.post::<Vm>("/v1/vms/m0/rebind", None, &body);
+    let node = |vm: &Vm| vm.placement.as_ref().unwrap().cells[0].node;
+    for body in [json!({}), json!({ "nodes": [node(&made[3])] })] {
+        let Err(ClientError::Refused(problem)) = rebind(body.clone()) else { panic!("{body}") };
+        assert_eq!(problem.status, 409);
+        assert!(problem.detail.contains("group apart forbids node"), "{problem:?}");
+        let named = if body["nodes"].is_array() {
+            format!("m3 (virtual machine {})", made[3].id)
+        } else {
+            "m".into()
+        };
+        assert!(problem.detail.contains(&format!("its member {named}")), "{problem:?}");
+    }
+    service.admin.delete::<Vm>("/v1/vms/m3").unwrap();
+    until("its node is free", || rebind(json!({ "nodes": [node(&made[3])] })).is_ok());
+    // Nothing is in the way of a host that takes nothing but that.
+    service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
+    let Err(ClientError::Refused(problem)) = rebind(json!({})) else { panic!("it is draining") };
+    assert!(problem.detail.contains("draining"), "{problem:?}");
+}
+
+#[test]
+fn an_agent_with_another_hosts_token_is_told_that_and_not_that_a_database_failed() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let client = service.client("agent", "agent", Some("h1"));
+    let logged = Arc::new(Mutex::new(Vec::new()));
+    let log = logged.clone();
+    let agent = Agent::remote(
+        client,
+        "h2",
+        Description::Fixed(Box::new(host("h2"))),
+        Box::new(FakeHypervisor::new()),
+        Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
+    );
+    // It tries again until the test's process ends.
+    std::thread::spawn(|| agent.run());
+    let said = || logged.lock().unwrap().join("; ");
+    until("it says why", || said().contains("this token is for another host's agent"));
+    assert!(!said().contains("database"), "{}", said());
+}
+
+#[test]
+fn a_scheme_is_a_scheme_in_lower_case_too() {
+    let service = service();
+    let status = |scheme: &str| {
+        let headers = format!("authorization: {scheme} {}\r\n", service.access.token);
+        service.status("GET", "/v1/hosts", &headers, "")
+    };
+    assert_eq!(["Bearer", "bearer", "BEARER"].map(status), [200; 3]);
+    assert_eq!(["Basic", "Bearer:", ""].map(status), [401; 3]);
+}
+
+#[test]
+fn what_a_refusal_repeats_does_not_order_a_terminal() {
+    let service = service();
+    let path = format!("/v1/vms/{}", longma_placement_service::client::part("\x1b[31mX"));
+    let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();
+    assert!(refused.contains("[31mX (404") && !refused.chars().any(char::is_control), "{refused:?}");
 }

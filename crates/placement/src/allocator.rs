@@ -6,7 +6,9 @@ use crate::inventory::TakeError;
 use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
-use crate::store::{Pending, Reservation, Reserved, Store, StoreError, Vm, VmId, VmQuery, VmState};
+use crate::store::{
+    Pending, Reservation, Reserved, Store, StoreError, Vm, VmId, VmQuery, VmState, forbidding_group,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -166,6 +168,8 @@ impl Allocator {
                 Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
                     self.conflicts += 1;
                     self.reload(&host)?;
+                    // Its groups' members may be on hosts that it did not decide on.
+                    self.follow()?;
                 }
                 answer => return Ok(answer?),
             }
@@ -211,7 +215,7 @@ impl Allocator {
         request.check().map_err(NoPlacement::Invalid)?;
         for attempt in 1.. {
             let vm = self.store.vm(id)?;
-            let Some(old) = vm.placement.filter(|_| vm.state == VmState::Stopped) else {
+            let Some(old) = vm.placement.clone().filter(|_| vm.state == VmState::Stopped) else {
                 let (expected, found) = (VmState::Stopped, vm.state);
                 return Err(StoreError::Stale { id, expected, found }.into());
             };
@@ -219,15 +223,14 @@ impl Allocator {
             self.reload(&host)?;
             // Its own place counts as free while it is decided.
             self.scheduler.give(&old)?;
-            let nodes: Vec<u32> = self
-                .scheduler
-                .inventory()
-                .usage(&host)
-                .map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect());
-            let decided = self.scheduler.decide_on(request, &host, &nodes);
+            let nodes = self.nodes_of(&host);
+            let decided = self.scheduler.decide_on(request, &host, &nodes, None);
+            let forbidden = self.scheduler.decide_on_without_groups(request, &host, &nodes);
             self.scheduler.take(&old)?;
             let Some(placement) = decided else {
-                let what = "it has no room for the new size".into();
+                let vm = Vm { placement: Some(old), ..vm };
+                let why = forbidden.map(|place| forbidding_group(&*self.store, &vm, &place)).transpose()?;
+                let what = why.flatten().unwrap_or_else(|| "it has no room for the new size".into());
                 return Err(StoreError::Conflict { host, what }.into());
             };
             match self.store.resize(id, request, &placement) {
@@ -239,6 +242,11 @@ impl Allocator {
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    fn nodes_of(&self, host: &str) -> Vec<u32> {
+        let usage = self.scheduler.inventory().usage(host);
+        usage.map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect())
     }
 
     /// Takes in what others changed; on how many hosts.

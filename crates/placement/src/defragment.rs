@@ -86,7 +86,8 @@ pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most:
         let mut best: Option<(f64, usize, Placement)> = None;
         for (at, (vm, place)) in places.iter().enumerate().filter(|(_, (_, p))| p.cells.len() == 1) {
             for node in nodes.iter().filter(|n| **n != place.cells[0].node) {
-                let Some(target) = scheduler.decide_on(&vm.request, host, &[*node]) else { continue };
+                let own = [place].into_iter().chain(&vm.target);
+                let Some(target) = scheduler.decide_on(&vm.request, host, &[*node], own) else { continue };
                 let mut then = scheduler.clone();
                 if then.take(&target).is_err() || then.give(place).is_err() {
                     continue;
@@ -112,19 +113,22 @@ pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most:
 mod tests {
     use super::*;
     use crate::host::Host;
-    use crate::request::Request;
+    use crate::request::{Level, Membership, Relation, Request};
     use crate::scheduler::Policy;
     use crate::store::{Intent, VmState};
     use longma_topology::Machine;
 
-    #[test]
-    fn a_scattered_host_is_mended_by_few_moves_and_a_good_one_left_alone() {
+    /// One on each node of host h; they shun each other's nodes if they are to be `apart`.
+    fn scattered(apart: bool) -> (Scheduler, Vec<Vm>) {
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let mut scheduler = Scheduler::new(Policy::default(), 1);
         scheduler.put_host(&host).unwrap();
-        let place = |scheduler: &mut Scheduler, id: i64, node: u32| {
-            let request = Request::new(&format!("v{id}"), 1, 2048);
-            let placement = scheduler.decide_on(&request, "h", &[node]).unwrap();
+        let (group, relation, level) = ("g".to_string(), Relation::AntiAffinity, Level::Node);
+        let groups = if apart { vec![Membership { group, relation, level }] } else { Vec::new() };
+        let place = |node: u32| {
+            let id = i64::from(node);
+            let request = Request { groups: groups.clone(), ..Request::new(&format!("v{id}"), 1, 2048) };
+            let placement = scheduler.decide_on(&request, "h", &[node], None).unwrap();
             scheduler.take(&placement).unwrap();
             let (state, placement) = (VmState::Running, Some(placement));
             Vm {
@@ -139,12 +143,24 @@ mod tests {
                 created_at: 0,
             }
         };
-        let vms: Vec<Vm> = (0..8).map(|n| place(&mut scheduler, i64::from(n), n)).collect();
+        let vms = (0..8).map(place).collect();
+        (scheduler, vms)
+    }
+
+    #[test]
+    fn a_scattered_host_is_mended_by_few_moves_and_a_good_one_left_alone() {
+        let (scheduler, vms) = scattered(false);
         let plan = super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20);
         assert!(plan.score.1 < plan.score.0 / 2.0, "{:?}", plan.score);
         assert!((1..=7).contains(&plan.moves.len()));
         let empty = Scheduler::new(Policy::default(), 1);
         assert_eq!(super::plan(&empty, "h", &vms, &COMMON_SIZES, 20).moves, []);
         assert_eq!(scheduler.inventory().usage("h").unwrap().vms, 8, "a dry run");
+    }
+
+    #[test]
+    fn those_that_shun_each_other_are_not_packed_together() {
+        let (scheduler, vms) = scattered(true);
+        assert_eq!(super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20).moves, []);
     }
 }

@@ -284,6 +284,13 @@ impl Inventory {
         changed
     }
 
+    /// The member of its groups that a placement makes; none if its host is unknown.
+    pub(crate) fn member(&self, placement: &Placement) -> Option<Member> {
+        let at = self.find(&placement.host)?;
+        let nodes = placement.cells.iter().filter_map(|c| self.hosts[at].shape.node(c.node));
+        Some(Member { host: at as u32, nodes: nodes.fold(0, |mask, n| mask | 1 << n) })
+    }
+
     /// Takes what `placement` needs, all of it or nothing. Returns the host's place.
     ///
     /// # Errors
@@ -318,13 +325,11 @@ impl Inventory {
         let mut host = self.hosts[at].clone();
         withdraw(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
-        let nodes = placement.cells.iter().filter_map(|c| host.shape.node(c.node));
-        let nodes = nodes.fold(0, |mask, n| mask | 1 << n);
         host.look_for_room();
         self.hosts[at] = host;
+        let member = self.member(placement);
         for group in &placement.groups {
-            if let Some(members) = self.groups.get_mut(group) {
-                let member = Member { host: at as u32, nodes };
+            if let (Some(members), Some(member)) = (self.groups.get_mut(group), member) {
                 if let Some(found) = members.iter().position(|m| *m == member) {
                     members.swap_remove(found);
                 }

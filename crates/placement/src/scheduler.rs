@@ -217,12 +217,35 @@ impl Scheduler {
         found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
-    /// The best place for `request` on some of the nodes of one host, without taking it; none if it does not fit there or is wrong.
-    pub fn decide_on(&self, request: &Request, host: &str, nodes: &[u32]) -> Option<Placement> {
-        request.check().ok()?;
+    /// The best place for `request` on some of the nodes of the host where it lies, without taking it; none if it does not fit there, its groups
+    /// forbid it or it is wrong. `own` are the places that are taken for it already: they are no other member of its groups.
+    pub fn decide_on<'a>(
+        &self,
+        request: &Request,
+        host: &str,
+        nodes: &[u32],
+        own: impl IntoIterator<Item = &'a Placement>,
+    ) -> Option<Placement> {
+        let groups = GroupRules::besides(&self.inventory, request, own);
         let at = self.inventory.find(host)?;
+        self.fit_on(request, at, nodes, groups.nodes(at as u32))
+    }
+
+    /// As [`Scheduler::decide_on`] if there were no groups: what that finds and the other does not, groups forbid.
+    pub fn decide_on_without_groups(
+        &self,
+        request: &Request,
+        host: &str,
+        nodes: &[u32],
+    ) -> Option<Placement> {
+        self.fit_on(request, self.inventory.find(host)?, nodes, u64::MAX)
+    }
+
+    fn fit_on(&self, request: &Request, at: usize, nodes: &[u32], mask: u64) -> Option<Placement> {
+        request.check().ok()?;
         let state = &self.inventory.hosts[at];
         let allowed = nodes.iter().filter_map(|id| state.shape.node(*id)).fold(0, |mask, n| mask | 1 << n);
+        let allowed = allowed & mask;
         Demand::of(request).iter().find_map(|demand| {
             let fit = fit(&self.rules(), state, demand, allowed)?;
             assign::assign(state, request, demand, fit.nodes())

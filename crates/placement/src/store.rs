@@ -2,6 +2,7 @@
 //! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
 
 mod accounts;
+mod groups;
 mod jobs;
 mod postgres;
 mod schema;
@@ -11,6 +12,7 @@ mod sqlite;
 mod state;
 mod tables;
 
+pub use groups::forbidding_group;
 pub use jobs::Pending;
 pub use sql_store::SqlStore;
 pub use state::{Intent, VmState};
@@ -265,6 +267,9 @@ pub enum StoreError {
     /// The database failed.
     #[error("the database failed: {0}")]
     Database(String),
+    /// The service that has the database refuses, or cannot be reached: in its own words.
+    #[error("{0}")]
+    Service(String),
     /// The store was closed.
     #[error("the store was closed before it answered")]
     Closed,
@@ -384,13 +389,13 @@ pub trait Store: Send + Sync {
     /// Reserves a second place on the same host for a running virtual machine, and marks it as moving there.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] if the place is taken, [`StoreError::Stale`] if it does not run.
+    /// [`StoreError::Conflict`] if the place is taken or its groups forbid it, [`StoreError::Stale`] if it does not run.
     fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
 
     /// Gives a stopped virtual machine another size: its request and its place are replaced, its old place is given back.
     ///
     /// # Errors
-    /// [`StoreError::Stale`] if it is not stopped, [`StoreError::Conflict`] if the place is taken or on another host,
+    /// [`StoreError::Stale`] if it is not stopped, [`StoreError::Conflict`] if the place is taken, forbidden by its groups or on another host,
     /// [`StoreError::Quota`] if its tenant would have more than it may.
     fn resize(&self, id: VmId, request: &Request, placement: &Placement) -> Result<Vm, StoreError>;
 

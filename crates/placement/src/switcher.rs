@@ -113,7 +113,7 @@ impl Switcher {
             // The idlest nodes that hold it.
             let target = (here.len()..=others.len()).find_map(|n| {
                 let allowed: Vec<u32> = others[..n].iter().map(|n| nodes[*n].0).collect();
-                scheduler.decide_on(&vm.request, &host.name, &allowed)
+                scheduler.decide_on(&vm.request, &host.name, &allowed, Some(placement))
             });
             let Some(target) = target else { continue };
             let mut then = loads.clone();
@@ -139,7 +139,7 @@ impl Switcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Request;
+    use crate::request::{Level, Membership, Relation, Request};
     use crate::scheduler::Policy;
     use crate::store::Intent;
     use longma_topology::Machine;
@@ -151,7 +151,7 @@ mod tests {
         scheduler.put_host(&host).unwrap();
         let vm = |(at, cpu): (usize, &CpuPolicy)| {
             let request = Request { cpu: *cpu, ..Request::new(&format!("v{at}"), 4, 1024) };
-            let placement = scheduler.decide_on(&request, "h", &[1]).unwrap();
+            let placement = scheduler.decide_on(&request, "h", &[1], None).unwrap();
             scheduler.take(&placement).unwrap();
             let (state, intent) = (VmState::Running, Intent::Run);
             let placement = Some(placement);
@@ -169,6 +169,27 @@ mod tests {
         };
         let vms = policies.iter().enumerate().map(vm).collect();
         (host, vms, scheduler)
+    }
+
+    #[test]
+    fn a_move_that_a_group_by_node_forbids_is_not_planned() {
+        let (host, mut vms, mut scheduler) = crowded(&[CpuPolicy::Range; 3]);
+        // A member on each other node.
+        let member = |relation, name: &str| {
+            let (group, level) = ("g".into(), Level::Node);
+            Request { groups: vec![Membership { group, relation, level }], ..Request::new(name, 1, 64) }
+        };
+        for node in (0..8).filter(|n| *n != 1) {
+            let request = member(Relation::Affinity, &format!("other{node}"));
+            let placement = scheduler.decide_on_without_groups(&request, "h", &[node]).unwrap();
+            scheduler.take(&placement).unwrap();
+        }
+        vms[0].request.groups = member(Relation::AntiAffinity, "x").groups;
+        let busy: BTreeMap<VmId, f64> = [(1, 4.0), (2, 0.0), (3, 4.0)].into();
+        let switcher = Switcher::new(SwitchPolicy::default());
+        assert_eq!(switcher.plan(9, &host, &vms, &busy, &scheduler).unwrap().vm, 3);
+        vms[2].request.groups = vms[0].request.groups.clone();
+        assert_eq!(switcher.plan(9, &host, &vms, &busy, &scheduler), None);
     }
 
     #[test]

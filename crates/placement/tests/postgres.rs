@@ -66,7 +66,11 @@ fn sessions_that_end_at_any_moment_lose_nothing_that_was_answered_and_promise_no
                             let cpu = if v % 2 == 0 { CpuPolicy::Exclusive } else { CpuPolicy::Range };
                             let request = Request { cpu, ..Request::new(&name, 1, 256) };
                             // Whoever does not know whether it was done asks again with the key.
-                            for _ in 0..50 {
+                            for attempt in 0..50 {
+                                if attempt > 0 {
+                                    // A session that could not be made is not tried anew at once.
+                                    std::thread::sleep(std::time::Duration::from_millis(50));
+                                }
                                 let Ok(mut allocator) =
                                     Allocator::open(store.clone(), Policy::default(), 1 + t)
                                 else {

@@ -59,7 +59,7 @@ impl House {
         let mut allocator = Allocator::open(self.store.inner.clone(), Policy::default(), 1).unwrap();
         let taken: Vec<u32> = vm.placement.as_ref()?.cells.iter().map(|c| c.node).collect();
         let nodes: Vec<u32> = (0..8).filter(|n| !taken.contains(n)).collect();
-        allocator.scheduler().decide_on(&vm.request, "h", &nodes)
+        allocator.scheduler().decide_on(&vm.request, "h", &nodes, &vm.placement)
     }
 
     /// The steps of the story; each may be done again.

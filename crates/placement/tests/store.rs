@@ -286,3 +286,185 @@ fn files_of_others_and_of_later_versions_are_refused_with_a_sentence() {
     std::fs::write(path("text.db"), "no database, but long enough to look at: ".repeat(100)).unwrap();
     assert!(refused("text.db").contains("not a database"));
 }
+
+fn of_group(name: &str, relation: Relation, level: Level) -> Request {
+    of_group_called("g", name, relation, level)
+}
+
+fn of_group_called(group: &str, name: &str, relation: Relation, level: Level) -> Request {
+    let groups = vec![Membership { group: group.into(), relation, level }];
+    Request { groups, ..Request::new(name, 1, 64) }
+}
+
+fn nodes_of(store: &SqlStore) -> Vec<u32> {
+    let vms = store.vms(&VmQuery::default()).unwrap();
+    vms.iter().map(|vm| vm.placement.as_ref().unwrap().cells[0].node).collect()
+}
+
+#[test]
+fn groups_by_node_hold_with_two_schedulers_that_do_not_know_of_each_other() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+        let mut both = [open(1), open(2)];
+        for v in 0..8 {
+            let member = of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
+            both[v % 2].place(&member, None).unwrap();
+        }
+        let mut nodes = nodes_of(&store);
+        nodes.sort_unstable();
+        assert_eq!(nodes, (0..8).collect::<Vec<_>>(), "each has a node of its own");
+        assert!(both[1].place(&of_group("v8", Relation::AntiAffinity, Level::Node), None).is_err());
+    });
+}
+
+#[test]
+fn members_that_seek_each_other_meet_though_a_scheduler_does_not_know_of_the_first() {
+    for level in [Level::Node, Level::Host] {
+        on_each(|database| {
+            let store = database.open();
+            ["h1", "h2"].iter().for_each(|name| store.put_host(&hygon(name), 200).unwrap());
+            let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+            let (mut one, mut two) = (open(1), open(2));
+            let first =
+                one.place(&of_group("a", Relation::Affinity, level), None).unwrap().placement.unwrap();
+            // What the second one prefers is elsewhere.
+            let busy = |node| longma_placement::host::NodeLoad {
+                cpu: if level == Level::Host || node == first.cells[0].node { 1.0 } else { 0.0 },
+                memory: 0.0,
+            };
+            two.scheduler().set_load(&first.host, &(0..8).map(busy).collect::<Vec<_>>());
+            let second = two.place(&of_group("b", Relation::Affinity, level), None).unwrap();
+            let second = second.placement.unwrap();
+            assert_eq!(second.host, first.host);
+            assert!(level == Level::Host || second.cells[0].node == first.cells[0].node);
+        });
+    }
+}
+
+/// Eight that shun each other's nodes, one on each of the host's; the first runs, the second is stopped.
+fn eight_apart(allocator: &mut Allocator, store: &SqlStore) -> Vec<i64> {
+    use VmState::*;
+    let member = |v: u32| of_group(&format!("v{v}"), Relation::AntiAffinity, Level::Node);
+    let ids: Vec<i64> = (0..8).map(|v| allocator.place(&member(v), None).unwrap().id).collect();
+    for (id, from, to) in [
+        (ids[0], Reserved, Creating),
+        (ids[0], Creating, Running),
+        (ids[1], Reserved, Stopping),
+        (ids[1], Stopping, Stopped),
+    ] {
+        store.transition(id, from, to, None).unwrap();
+    }
+    ids
+}
+
+#[test]
+fn neither_a_move_nor_another_size_leads_where_a_group_by_node_forbids() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let ids = eight_apart(&mut allocator, &store);
+        let vm = store.vm(ids[0]).unwrap();
+        let own = vm.placement.as_ref().unwrap().cells[0].node;
+        let others: Vec<u32> = (0..8).filter(|node| *node != own).collect();
+        let scheduler = allocator.scheduler();
+        assert_eq!(scheduler.decide_on(&vm.request, "h", &others, &vm.placement), None);
+        let beside = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
+        let refused = store.begin_move(ids[0], &beside).unwrap_err().to_string();
+        assert!(refused.contains("group g") && refused.contains("virtual machine"), "{refused}");
+        // Its own node is no other member's.
+        let here = scheduler.decide_on(&vm.request, "h", &[own], &vm.placement).unwrap();
+        store.begin_move(ids[0], &here).unwrap();
+        store.end_move(ids[0], true).unwrap();
+
+        let small = store.vm(ids[1]).unwrap();
+        let grown = Request { vcpus: 2, ..small.request.clone() };
+        let target = longma_placement::Placement { cells: here.cells.clone(), ..small.placement.unwrap() };
+        let refused = store.resize(ids[1], &grown, &target).unwrap_err().to_string();
+        assert!(refused.contains("group g") && refused.contains("v0"), "{refused}");
+        let resized = allocator.resize(ids[1], &grown).unwrap().placement.unwrap();
+        assert!((2..8).all(|v| nodes_of(&store)[v] != resized.cells[0].node));
+        assert_eq!(resized.cells[0].node, nodes_of(&store)[1]);
+    });
+}
+
+#[test]
+fn a_size_that_only_a_group_forbids_is_refused_with_the_group_and_the_member() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let ids = eight_apart(&mut allocator, &store);
+        let node = nodes_of(&store)[1];
+        // Somebody else takes the rest of its own node.
+        let mib = allocator.scheduler().inventory().usage("h").unwrap().nodes[node as usize].memory[0];
+        let full = Request::new("full", 1, mib.1 - mib.2);
+        let placement = allocator.scheduler().decide_on(&full, "h", &[node], None).unwrap();
+        store.reserve(Reservation { request: full, placement, key: None, origin: 7 }).wait().unwrap();
+        let grown = Request { memory_mib: 128, ..store.vm(ids[1]).unwrap().request };
+        let refused = allocator.resize(ids[1], &grown).unwrap_err().to_string();
+        assert!(refused.contains("group g forbids node") && refused.contains("its member v"), "{refused}");
+    });
+}
+
+#[test]
+fn who_moves_is_on_both_nodes_for_those_that_shun_it_and_on_neither_for_those_that_seek_it() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let mut one = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let moving = one.place(&of_group("a", Relation::Affinity, Level::Node), None).unwrap().id;
+        use VmState::*;
+        store.transition(moving, Reserved, Creating, None).unwrap();
+        let vm = store.transition(moving, Creating, Running, None).unwrap();
+        let from = vm.placement.as_ref().unwrap().cells[0].node;
+        let to = (from + 1) % 8;
+        let place = |allocator: &mut Allocator, request: &Request, node| {
+            let placement = allocator.scheduler().decide_on_without_groups(request, "h", &[node]).unwrap();
+            let (request, key) = (request.clone(), None);
+            store.reserve(Reservation { request, placement, key, origin: 7 }).wait()
+        };
+        let target = one.scheduler().decide_on(&vm.request, "h", &[to], &vm.placement).unwrap();
+        store.begin_move(moving, &target).unwrap();
+        for node in [from, to] {
+            for relation in [Relation::Affinity, Relation::AntiAffinity] {
+                let refused = place(&mut one, &of_group("b", relation, Level::Node), node).unwrap_err();
+                assert!(refused.to_string().contains("group g forbids"), "{refused}");
+            }
+        }
+        store.end_move(moving, true).unwrap();
+        place(&mut one, &of_group("b", Relation::AntiAffinity, Level::Node), from).unwrap();
+    });
+}
+
+#[test]
+fn groups_by_node_hold_when_two_schedulers_place_their_members_at_once() {
+    on_each(|database| {
+        let store = database.open();
+        store.put_host(&hygon("h"), 200).unwrap();
+        let open = |seed| Allocator::open(database.open(), Policy::default(), seed).unwrap();
+        let mut both = [open(1), open(2)];
+        for round in 0..12 {
+            let relation = if round % 2 == 0 { Relation::AntiAffinity } else { Relation::Affinity };
+            let group = format!("g{round}");
+            let member = |at: usize, v: usize| {
+                of_group_called(&group, &format!("r{round}-{at}-{v}"), relation, Level::Node)
+            };
+            std::thread::scope(|scope| {
+                for (at, allocator) in both.iter_mut().enumerate() {
+                    scope.spawn(move || {
+                        let begun: Vec<_> =
+                            (0..3).map(|v| allocator.begin(&member(at, v), None).unwrap()).collect();
+                        begun.into_iter().for_each(|b| drop(allocator.finish(b).unwrap()));
+                    });
+                }
+            });
+            let nodes: std::collections::BTreeSet<u32> =
+                nodes_of(&store).into_iter().skip(round * 6).collect();
+            let expected = if relation == Relation::Affinity { 1 } else { 6 };
+            assert_eq!(nodes.len(), expected, "round {round}: {nodes:?}");
+        }
+    });
+}

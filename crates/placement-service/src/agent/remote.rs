@@ -35,13 +35,13 @@ impl RemoteStore {
             ClientError::Refused(problem) if problem.title == "conflict" => {
                 StoreError::Conflict { host: "of this agent".into(), what: problem.detail.clone() }
             }
-            _ => StoreError::Database(error.to_string()),
+            _ => StoreError::Service(error.to_string()),
         })
     }
 
     fn vm_after(&self, change: &AgentChange) -> Result<Vm> {
         self.change(change)?
-            .ok_or_else(|| StoreError::Database("the service did not answer with the virtual machine".into()))
+            .ok_or_else(|| StoreError::Service("the service did not answer with the virtual machine".into()))
     }
 }
 
@@ -62,7 +62,7 @@ impl Office for Remote {
 
     fn report(&self, _host: &str, report: AgentReport) -> Result<AgentOrders> {
         let path = format!("{}/report", self.store.path);
-        self.store.client.post(&path, None, &report).map_err(|e| StoreError::Database(e.to_string()))
+        self.store.client.post(&path, None, &report).map_err(|e| StoreError::Service(e.to_string()))
     }
 
     fn ending(&self) -> &Ending {
@@ -73,12 +73,12 @@ impl Office for Remote {
 impl Store for RemoteStore {
     fn identity(&self) -> Result<String> {
         let path = format!("{}/database", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
     }
 
     fn vms(&self, _query: &VmQuery) -> Result<Vec<Vm>> {
         let path = format!("{}/vms", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
     }
 
     fn vm(&self, id: VmId) -> Result<Vm> {
@@ -89,7 +89,7 @@ impl Store for RemoteStore {
     fn has_made(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
         let at = created_at.map(|at| format!("?created_at={at}")).unwrap_or_default();
         let path = format!("{}/made/{id}{at}", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Database(e.to_string()))
+        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
     }
 
     fn transition(&self, vm: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {

@@ -52,7 +52,9 @@ impl FromRequestParts<Arc<Desk>> for Caller {
         let refused = |detail: &str| Refusal::new(401, "who are you?", detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
-        let token = header.strip_prefix("Bearer ").map(str::trim).filter(|t| t.len() <= 256);
+        // A scheme's name is the same in upper and lower case (RFC 9110, 11.1).
+        let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
+        let token = token.map(|(_, token)| token.trim()).filter(|t| t.len() <= 256);
         let token = token.ok_or_else(|| refused("the header Authorization is not `Bearer TOKEN`"))?;
         let caller = desk.caller(&digest(token)).await?;
         caller.ok_or_else(|| refused("this token is not known here, or was removed"))

@@ -13,9 +13,10 @@ use axum::extract::{Path, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use longma_placement::Request;
+use longma_placement::inventory::HostStatus;
 use longma_placement::request::Boot;
-use longma_placement::store::{Intent, Vm, VmId, VmQuery, VmState};
+use longma_placement::store::{Intent, Vm, VmId, VmQuery, VmState, forbidding_group};
+use longma_placement::{Placement, Request};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -276,6 +277,34 @@ pub(crate) async fn resize(
     Ok(Json(vm))
 }
 
+/// Why a virtual machine cannot move on its host; `forbidden` is where it would, were it not for its groups.
+async fn no_target(
+    desk: &Arc<Desk>,
+    vm: Vm,
+    host: String,
+    forbidden: Option<Placement>,
+) -> Result<Refusal, Refusal> {
+    let name = host.clone();
+    let said = desk.with(move |d| {
+        let group = forbidden.map(|place| forbidding_group(&*d.store, &vm, &place)).transpose()?;
+        Ok((group.flatten(), d.store.host(&name)?.status))
+    });
+    let (group, status) = said.await?;
+    if let Some(why) = group {
+        return Ok(Refusal::new(409, "forbidden by a group", format!("nothing was moved: {why}")));
+    }
+    let detail = match status {
+        HostStatus::Up => format!(
+            "it fits none of these nodes of {host} beside what is there; an explanation says what is missing"
+        ),
+        HostStatus::Draining => {
+            format!("{host} is draining: nothing is moved to its nodes until it is up again")
+        }
+        HostStatus::Down => format!("{host} is down: nothing is moved there until its agent is heard again"),
+    };
+    Ok(Refusal::new(409, "no room", detail))
+}
+
 /// Moves a running virtual machine to other nodes of its host, live; answers when it is there, or when the move was undone.
 #[utoipa::path(post, path = "/v1/vms/{vm}/rebind", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), Whose),
     request_body = Rebind, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
@@ -297,7 +326,7 @@ pub(crate) async fn rebind(
     };
     let (id, host) = (vm.id, placement.host.clone());
     let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
-    let (request, name) = (vm.request, host.clone());
+    let (request, name) = (vm.request.clone(), host.clone());
     let decided = desk.decider.ask(move |allocator| {
         let scheduler = allocator.scheduler();
         let all = scheduler.inventory().usage(&name).map(|u| u.nodes).unwrap_or_default();
@@ -306,17 +335,14 @@ pub(crate) async fn rebind(
             false => rebind.nodes,
         };
         let unknown = nodes.iter().copied().find(|n| all.iter().all(|a| a.node != *n));
-        (scheduler.decide_on(&request, &name, &nodes), unknown)
+        let target = scheduler.decide_on(&request, &name, &nodes, Some(&placement));
+        let forbidden = scheduler.decide_on_without_groups(&request, &name, &nodes);
+        (target.ok_or(forbidden), unknown)
     });
     let target = match decided.await? {
         (_, Some(node)) => return Err(Refusal::field("nodes", format!("host {host} has no node {node}"))),
-        (None, None) => {
-            let detail = format!(
-                "it fits none of these nodes of {host} beside what is there; an explanation says what is missing"
-            );
-            return Err(Refusal::new(409, "no room", detail));
-        }
-        (Some(target), None) => target,
+        (Err(forbidden), None) => return Err(no_target(&desk, vm, host, forbidden).await?),
+        (Ok(target), None) => target,
     };
     if !desk.is_reached(&host) {
         let detail = format!(

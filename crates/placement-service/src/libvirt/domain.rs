@@ -321,7 +321,7 @@ mod tests {
         let host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let mut scheduler = Scheduler::new(Policy::default(), 1);
         scheduler.put_host(&host).unwrap();
-        let placement = scheduler.decide_on(&request, "h", &[2, 3]).unwrap();
+        let placement = scheduler.decide_on(&request, "h", &[2, 3], None).unwrap();
         let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
         let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
         let (name, database) = ("longma-7".into(), "da7a".into());

@@ -147,7 +147,7 @@ impl Scheduler {
             let percent = self.policy.overcommit_percent;
             let c = Candidate { host, at: n, shape, state, demand, cell: &cell, overcommit_percent: percent };
             let shortage =
-                |f: &&dyn super::filter::NodeFilter| Some(refusal(f.name(), f.what(), f.shortage(&c)?));
+                |f: &&dyn super::filter::NodeFilter| Some(refusal(f.name(), f.what(&c), f.shortage(&c)?));
             let mut refused: Vec<_> = NODE_FILTERS.iter().filter_map(shortage).collect();
             if mask != 0 && mask >> n & 1 == 0 {
                 refused.push(refusal(

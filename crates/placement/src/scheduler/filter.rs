@@ -54,8 +54,8 @@ pub(crate) trait HostFilter: Sync {
 pub(crate) trait NodeFilter: Sync {
     /// Its name in explanations.
     fn name(&self) -> &'static str;
-    /// What it counts.
-    fn what(&self) -> &'static str;
+    /// What it counts, of what is scarcest on this node.
+    fn what(&self, candidate: &Candidate<'_>) -> &'static str;
     /// What the node lacks; none if it passes.
     fn shortage(&self, candidate: &Candidate<'_>) -> Option<Shortage>;
 }

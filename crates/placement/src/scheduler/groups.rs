@@ -3,20 +3,43 @@
 
 use super::assign::group_key;
 use crate::inventory::{Inventory, Member};
+use crate::placement::Placement;
 use crate::request::{Level, Relation, Request};
+use std::borrow::Cow;
 
 /// What the groups of one request say.
 pub(crate) struct GroupRules<'a> {
-    rules: Vec<(Relation, Level, &'a [Member])>,
+    rules: Vec<(Relation, Level, Cow<'a, [Member]>)>,
 }
 
 impl<'a> GroupRules<'a> {
     pub fn of(inventory: &'a Inventory, request: &Request) -> Self {
         let rules = request.groups.iter().filter_map(|member| {
             let others = inventory.groups.get(&group_key(&request.tenant, &member.group))?;
-            Some((member.relation, member.level, others.as_slice()))
+            Some((member.relation, member.level, Cow::Borrowed(others.as_slice())))
         });
         Self { rules: rules.collect() }
+    }
+
+    /// What they say of other nodes of the host where it is, if `own` are its places: it is no member besides itself. Groups by host have no
+    /// say, since it stays there.
+    pub fn besides<'b>(
+        inventory: &'a Inventory,
+        request: &Request,
+        own: impl IntoIterator<Item = &'b Placement>,
+    ) -> Self {
+        let mut found = Self::of(inventory, request);
+        found.rules.retain(|(_, level, _)| *level == Level::Node);
+        for place in own {
+            let Some(member) = inventory.member(place) else { continue };
+            for (.., members) in &mut found.rules {
+                if let Some(at) = members.iter().position(|m| *m == member) {
+                    members.to_mut().swap_remove(at);
+                }
+            }
+        }
+        found.rules.retain(|(.., members)| !members.is_empty());
+        found
     }
 
     /// Whether they say nothing.

@@ -470,3 +470,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_node_with_too_few_shared_cpus_says_whether_the_ratio_or_the_cpus_are_too_few() {
+    let reason = |scheduler: &Scheduler, vcpus: u32| {
+        let request = Request { virtual_nodes: Some(1), ..Request::new("a", vcpus, 64) };
+        let explained = scheduler.explain(&request, None, 1).unwrap();
+        let refused = &explained.hosts[0].nodes[1].refused;
+        refused.first().map(|r| (r.what.clone(), r.needed, r.available))
+    };
+    let with = |overcommit_percent| {
+        let mut scheduler = Scheduler::new(Policy { overcommit_percent, ..Policy::default() }, 1);
+        scheduler.put_host(&hygon("h")).unwrap();
+        scheduler
+    };
+    let mut scheduler = with(150);
+    let (what, needed, available) = reason(&scheduler, 25).unwrap();
+    assert!(what.contains("nobody's own"), "the ratio allows 24 of them: {what}");
+    assert_eq!((needed, available), (25, 16));
+    assert_eq!(reason(&scheduler, 16), None);
+    let first = scheduler.decide_on(&Request::new("first", 16, 64), "h", &[1], None).unwrap();
+    scheduler.take(&first).unwrap();
+    let (what, _, available) = reason(&scheduler, 9).unwrap();
+    assert!(what.contains("ratio") && available == 8, "{what}");
+    let (what, _, available) = reason(&with(50), 16).unwrap();
+    assert!(what.contains("ratio") && available == 8, "{what}");
+}

@@ -2,10 +2,10 @@
 //! Not when it is committed (`jobs`).
 
 use super::sql::{Database, Failure, Row, Value, values};
-use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState};
+use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, groups};
 use crate::host::{Host, Node};
 use crate::placement::Placement;
-use crate::request::{Level, Relation, Request};
+use crate::request::Request;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl From<serde_json::Error> for StoreError {
@@ -226,27 +226,6 @@ fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result
     count(db, host, placement, -1)
 }
 
-/// Members of the request's groups on hosts where they must not be, or not where they must: two schedulers may have decided at once.
-fn check_groups(db: &dyn Database, host: i64, reservation: &Reservation) -> Result<()> {
-    let request = &reservation.request;
-    for member in request.groups.iter().filter(|m| m.level == Level::Host) {
-        let group = crate::scheduler::group_key(&request.tenant, &member.group);
-        let sql = "SELECT count(*), count(CASE WHEN host = ?2 THEN 1 END) FROM members WHERE grp = ?1";
-        let others = db.row(sql, values![group, host])?;
-        let (all, here): (i64, i64) =
-            others.map_or(Ok((0, 0)), |row| Ok::<_, StoreError>((row.get(0)?, row.get(1)?)))?;
-        let broken = match member.relation {
-            Relation::Affinity => all > 0 && here == 0,
-            Relation::AntiAffinity => here > 0,
-        };
-        if broken {
-            let what = format!("group {} no longer allows it", member.group);
-            return Err(StoreError::Conflict { host: reservation.placement.host.clone(), what });
-        }
-    }
-    Ok(())
-}
-
 /// What a request with this key was answered before.
 pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
     let sql = "SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2";
@@ -270,7 +249,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     if status != "up" {
         return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
     }
-    check_groups(db, host, reservation)?;
+    groups::check(db, host, None, request, placement)?;
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
     let placed = serde_json::to_string(placement)?;
@@ -375,6 +354,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
         return Err(StoreError::Conflict { host: target.host.clone(), what });
     }
     let (host, _) = host_id(db, &target.host)?;
+    groups::check(db, host, Some(id), &old.request, target)?;
     take(db, host, id, target)?;
     let sql =
         "UPDATE vms SET state = 'moving', target = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1";
@@ -391,6 +371,7 @@ pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: 
         return Err(StoreError::Conflict { host: placement.host.clone(), what });
     };
     let (host, _) = host_id(db, &place.host)?;
+    groups::check(db, host, Some(id), request, placement)?;
     super::accounts::discharge(db, &old.request)?;
     super::accounts::charge(db, request)?;
     give(db, host, id, place)?;

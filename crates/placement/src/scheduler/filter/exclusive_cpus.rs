@@ -9,7 +9,7 @@ impl NodeFilter for ExclusiveCpus {
     fn name(&self) -> &'static str {
         "exclusive-cpus"
     }
-    fn what(&self) -> &'static str {
+    fn what(&self, _: &Candidate<'_>) -> &'static str {
         "free CPUs (or whole cores) with enough left for those who share"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {

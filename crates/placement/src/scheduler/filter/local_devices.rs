@@ -8,7 +8,7 @@ impl NodeFilter for LocalDevices {
     fn name(&self) -> &'static str {
         "local-devices"
     }
-    fn what(&self) -> &'static str {
+    fn what(&self, _: &Candidate<'_>) -> &'static str {
         "free devices of the kind on the node"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {

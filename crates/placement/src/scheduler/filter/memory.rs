@@ -16,7 +16,7 @@ impl NodeFilter for Memory {
     fn name(&self) -> &'static str {
         "memory"
     }
-    fn what(&self) -> &'static str {
+    fn what(&self, _: &Candidate<'_>) -> &'static str {
         "MiB free in pages of the size"
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {

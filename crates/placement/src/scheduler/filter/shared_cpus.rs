@@ -4,19 +4,26 @@ use super::{Candidate, NodeFilter, Shortage};
 
 pub(crate) struct SharedCpus;
 
+/// Virtual CPUs that the ratio still lets onto the node.
+fn room(c: &Candidate<'_>) -> u32 {
+    c.state.capacity(0, c.overcommit_percent).saturating_sub(c.state.shared)
+}
+
 impl NodeFilter for SharedCpus {
     fn name(&self) -> &'static str {
         "shared-cpus"
     }
-    fn what(&self) -> &'static str {
-        "virtual CPUs within the over-commit ratio"
+    fn what(&self, c: &Candidate<'_>) -> &'static str {
+        match room(c) <= u32::from(c.state.free_cpus) {
+            true => "virtual CPUs within the over-commit ratio",
+            false => "CPUs that are nobody's own, one for each of its virtual CPUs",
+        }
     }
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let needed = c.demand.shared(c.cell);
         if needed == 0 {
             return None;
         }
-        let room = c.state.capacity(0, c.overcommit_percent).saturating_sub(c.state.shared);
-        Shortage::unless(needed.into(), room.min(c.state.free_cpus.into()).into())
+        Shortage::unless(needed.into(), room(c).min(c.state.free_cpus.into()).into())
     }
 }
