@@ -22,13 +22,15 @@ pub const STAGES: [&str; 9] = [
 ];
 
 /// The guest's functions by stage. What the C library does for a call is the call's.
-const FUNCTIONS: [(&str, usize); 23] = [
+const FUNCTIONS: [(&str, usize); 25] = [
     ("softirq", 1),
-    ("poll_ring", 1),
+    ("poll_frames", 1),
+    ("merge", 1),
     ("send_frame", 1),
     ("allocate_buff", 2),
     ("release", 2),
     ("memset", 2),
+    ("deliver", 3),
     ("process_backlog", 3),
     ("socket_receive", 3),
     ("take_headers", 3),
@@ -98,7 +100,7 @@ mod tests {
         let function = |name: &str, cycles: f64| json!({ "function": name, "cycles": cycles });
         let result = json!({
             "statistics": { "core1": core(1000.0, 200.0), "core2": core(2000.0, 0.0) },
-            "functions": [function("poll_ring", 40.0), function("memset", 50.0), function("take_data", 60.0),
+            "functions": [function("poll_frames", 40.0), function("memset", 50.0), function("take_data", 60.0),
                 function("copy_plain", 700.0), function("main", 80.0), function("strcmp", 5.0)],
         });
         let found = cycles(&result, Pair { flow: 1, application: 2 });
