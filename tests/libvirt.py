@@ -382,6 +382,11 @@ def missing():
     return ""
 
 
+def tail(path, characters):
+    """The end of what was logged, if anything was."""
+    return path.read_text()[-characters:] if path.exists() else ""
+
+
 def inside(longma, steps, title):
     """All of it, where nobody else's libvirt is: each step, and a count of them."""
     for name in FOLDERS:
@@ -403,7 +408,7 @@ def inside(longma, steps, title):
                     print(f"{name}: as it should be ({time.monotonic() - begin:.1f} s)", flush=True)
                 except (Wrong, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
                     bad += 1
-                    print(f"{name}: {type(error).__name__}: {error}", flush=True)
+                    print(f"{name}: {type(error).__name__}: {error}\n{tail(folder / 'service.log', 3000)}", flush=True)
         except (Wrong, OSError) as error:
             bad += 1
             print(error)
@@ -412,8 +417,7 @@ def inside(longma, steps, title):
                 house.stop()
             if bad:
                 for log in ("libvirtd.log", "service.log"):
-                    path = folder / log
-                    print(f"--- {log}\n" + (path.read_text()[-3000:] if path.exists() else ""))
+                    print(f"--- {log}\n{tail(folder / log, 12000)}")
             run("umount", "/etc/libvirt/qemu.conf", check=False)
     print(f"{title}: {good} passed, {bad} failed")
     return 1 if bad else 0

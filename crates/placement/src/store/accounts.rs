@@ -1,7 +1,7 @@
 //! Who may call, and how much each tenant may have: tokens' digests, quotas, and the sums that quotas are held against.
 //! Not what a role may do: that is the service's.
 
-use super::sql::{Database, Row, values};
+use super::sql::{Answer, Asked, Database, Row, values};
 use super::tables::{Result, now};
 use super::{Quota, StoreError, TenantUse, Token};
 use crate::request::Request;
@@ -47,15 +47,21 @@ pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
     db.rows(sql, &[])?.iter().map(row).collect()
 }
 
-/// Adds a virtual machine to its tenant's sums, unless the quota forbids it.
-pub(super) fn charge(db: &dyn Database, request: &Request) -> Result<()> {
+/// What adds a virtual machine to its tenant's sums; [`within_quota`] judges the answer.
+pub(super) fn charging(request: &Request) -> Asked<'static> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib) VALUES (?1, 1, ?2, ?3)
         ON CONFLICT (tenant) DO UPDATE SET vms = tenants.vms + 1, vcpus = tenants.vcpus + excluded.vcpus,
-            memory_mib = tenants.memory_mib + excluded.memory_mib";
-    db.run(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])?;
-    let sql =
-        "SELECT most_vms, vms, most_vcpus, vcpus, most_memory_mib, memory_mib FROM tenants WHERE tenant = ?1";
-    let sums = db.row(sql, values![&request.tenant])?;
+            memory_mib = tenants.memory_mib + excluded.memory_mib
+        RETURNING most_vms, vms, most_vcpus, vcpus, most_memory_mib, memory_mib";
+    Asked::new(sql, values![&request.tenant, request.vcpus, request.memory_mib as i64])
+}
+
+/// Whether a tenant's new sums are within its quota.
+///
+/// # Errors
+/// What there is too much of; then the change must be undone.
+pub(super) fn within_quota(request: &Request, charged: &Answer) -> Result<()> {
+    let sums = charged.rows.first();
     let sums = sums.ok_or_else(|| StoreError::Database("a tenant's sums are gone".into()))?;
     let sum = |at: usize| -> Result<(Option<i64>, i64)> { Ok((sums.get(at)?, sums.get(at + 1)?)) };
     let sums = [("virtual machines", sum(0)?), ("virtual CPUs", sum(2)?), ("MiB of memory", sum(4)?)];

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Most changes of one commit: more would keep the first waiting for the last.
 const MOST: usize = 256;
+/// No change joins a transaction that has been open for so long: other processes wait for it, too.
+const LONGEST: Duration = Duration::from_millis(10);
 /// A transaction that others make fail is begun anew for so long, ...
 const TRYING: Duration = Duration::from_secs(3);
 /// ... the first time after this, then after twice as long each time.
@@ -195,7 +197,7 @@ fn run(
         return Err(failure);
     }
     let transaction = Open::begun(db);
-    let mut at = 0;
+    let (begun, mut at) = (Instant::now(), 0);
     while at < batch.len() {
         db.run("SAVEPOINT job", &[])?;
         if let Err(error) = batch[at].run(Ok(db)) {
@@ -207,7 +209,7 @@ fn run(
         }
         db.run("RELEASE SAVEPOINT job", &[])?;
         at += 1;
-        let more = jobs.filter(|_| at == batch.len() && at < MOST);
+        let more = jobs.filter(|_| at == batch.len() && at < MOST && begun.elapsed() < LONGEST);
         batch.extend(more.and_then(|jobs| jobs.try_recv().ok()));
     }
     Ok(transaction.commit()?)

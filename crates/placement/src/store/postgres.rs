@@ -2,19 +2,18 @@
 //! SQLite file, so no transaction fails because of another one and events have their numbers in the order of their commits.
 //! Source: PostgreSQL's manual: 13.3.5 Advisory Locks; 13.5 Serialization Failure Handling; Appendix A; 20.11 Client Connection Defaults (lock_timeout, idle_in_transaction_session_timeout).
 
-use super::sql::{Database, Failure, Kind, Row, Value};
+mod session;
+
+use self::session::Session;
+use super::sql::{Answer, Asked, Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
 use super::{StoreError, schema};
-use postgres::config::{Host, SslMode};
-use postgres::error::Severity;
-use postgres::types::private::BytesMut;
-use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, Config, NoTls, Statement};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
+use tokio_postgres::Config;
+use tokio_postgres::error::Severity;
 
 /// "Lpla": the advisory lock of those that change something. One a database, whatever its schema.
 const LOCK: i64 = 0x4c70_6c61;
@@ -22,9 +21,6 @@ const LOCK: i64 = 0x4c70_6c61;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A server that could not be reached is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(500);
-/// What a session waits for at most, and how long a stopped one may keep others waiting.
-const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
-    SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
 
 impl SqlStore {
     /// Connects to a PostgreSQL database by its URL (`postgresql://user:password@host/database`) or key-value string and makes the
@@ -54,13 +50,10 @@ struct Postgres {
     config: Config,
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
+    /// Words of savepoints, which go with the next statement: nothing is to be learnt from their answers.
+    unsaid: RefCell<String>,
     /// When the server could not be reached last, and why.
     refused: RefCell<Option<(Instant, Failure)>>,
-}
-
-struct Session {
-    client: Client,
-    prepared: HashMap<String, Statement>,
 }
 
 fn told(error: &dyn Error) -> String {
@@ -70,8 +63,8 @@ fn told(error: &dyn Error) -> String {
     }
 }
 
-impl From<postgres::Error> for Failure {
-    fn from(error: postgres::Error) -> Self {
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
             Some(said) => {
                 let kind = match said.code().code() {
@@ -95,7 +88,7 @@ impl From<postgres::Error> for Failure {
 }
 
 /// Whether an error that the server did not send says that it is not there.
-fn is_away(error: &postgres::Error) -> bool {
+fn is_away(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {
@@ -107,69 +100,27 @@ fn is_away(error: &postgres::Error) -> bool {
 }
 
 /// Whether the server ends the session with this, which it says before it closes the connection.
-fn ends_session(error: &postgres::Error) -> bool {
+fn ends_session(error: &tokio_postgres::Error) -> bool {
     let severity = error.as_db_error().and_then(|said| said.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
-/// Whether nobody on the way can read what is sent.
-fn is_local(config: &Config) -> bool {
-    let near = |host: &Host| match host {
-        Host::Unix(_) => true,
-        Host::Tcp(name) => {
-            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        }
-    };
-    config.get_hosts().iter().all(near) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
-}
-
-fn session(config: &Config) -> std::result::Result<Session, Failure> {
-    let plain = match config.get_ssl_mode() {
-        SslMode::Disable => true,
-        SslMode::Prefer => is_local(config),
-        _ => false,
-    };
-    let mut client = if plain {
-        config.clone().ssl_mode(SslMode::Disable).connect(NoTls)
-    } else {
-        config.clone().ssl_mode(SslMode::Require).connect(tls()?)
-    }?;
-    client.batch_execute(SESSION)?;
-    Ok(Session { client, prepared: HashMap::new() })
-}
-
-fn tls() -> std::result::Result<tokio_postgres_rustls::MakeRustlsConnect, Failure> {
-    let failure = Failure::other;
-    let mut roots = rustls::RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        return Err(failure(format!("no root certificates for TLS to the database: {:?}", found.errors)));
-    }
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failure(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(tokio_postgres_rustls::MakeRustlsConnect::new(config))
-}
-
 impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
-        let session = RefCell::new(Some(session(&config)?));
-        Ok(Self { config, session, in_transaction: Cell::new(false), refused: RefCell::new(None) })
+        let session = RefCell::new(Some(Session::open(&config)?));
+        let (in_transaction, unsaid) = Default::default();
+        Ok(Self { config, session, in_transaction, unsaid, refused: RefCell::new(None) })
     }
 
     /// Does something in the session, or in a new one if that was lost and nothing had begun in it.
     fn with<T>(
         &self,
-        work: impl Fn(&mut Session) -> std::result::Result<T, postgres::Error>,
+        work: impl Fn(&mut Session) -> std::result::Result<T, tokio_postgres::Error>,
     ) -> std::result::Result<T, Failure> {
         let mut held = self.session.borrow_mut();
         for last in [false, true] {
             let session = match &mut *held {
-                Some(session) if !session.client.is_closed() => session,
+                Some(session) if !session.is_closed() => session,
                 _ if self.in_transaction.get() => {
                     let text = "the connection was lost: what was begun is undone".into();
                     return Err(Failure { kind: Kind::Away, text });
@@ -177,7 +128,7 @@ impl Postgres {
                 lost => lost.insert(self.session_again()?),
             };
             match work(session) {
-                Err(error) if session.client.is_closed() || ends_session(&error) => {
+                Err(error) if session.is_closed() || ends_session(&error) => {
                     *held = None;
                     if last || self.in_transaction.get() {
                         return Err(error.into());
@@ -195,7 +146,7 @@ impl Postgres {
         if let Some((_, failure)) = refused.as_ref().filter(|(at, _)| at.elapsed() < AGAIN) {
             return Err(failure.clone());
         }
-        let made = session(&self.config);
+        let made = Session::open(&self.config);
         *refused = made.as_ref().err().map(|failure| (Instant::now(), failure.clone()));
         made
     }
@@ -203,13 +154,14 @@ impl Postgres {
     fn enter(&self, how: &str) -> std::result::Result<(), Failure> {
         if self.in_transaction.replace(false) {
             // Left by a change that panicked.
-            let _ = self.with(|s| s.client.batch_execute("ROLLBACK"));
+            let _ = self.with(|s| s.say("ROLLBACK"));
         }
+        self.unsaid.take();
         let begun = self.with(|s| {
-            let begun = s.client.batch_execute(how);
-            if begun.is_err() && !s.client.is_closed() {
+            let begun = s.say(how);
+            if begun.is_err() && !s.is_closed() {
                 // It waited too long for the lock: the transaction is begun and failed.
-                let _ = s.client.batch_execute("ROLLBACK");
+                let _ = s.say("ROLLBACK");
             }
             begun
         });
@@ -218,45 +170,31 @@ impl Postgres {
     }
 }
 
-impl Session {
-    fn statement(&mut self, sql: &str) -> std::result::Result<Statement, postgres::Error> {
-        if let Some(known) = self.prepared.get(sql) {
-            return Ok(known.clone());
-        }
-        let made = self.client.prepare(&sql.replace('?', "$"))?;
-        self.prepared.insert(sql.into(), made.clone());
-        Ok(made)
-    }
-}
-
-fn referred(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
-}
-
 impl Database for Postgres {
     fn run(&self, sql: &str, values: &[Value]) -> std::result::Result<usize, Failure> {
-        let ends = matches!(sql, "COMMIT" | "ROLLBACK");
-        let done = self.with(|s| {
-            let changes = values.is_empty() && !sql.starts_with(['I', 'U', 'D']);
-            if changes {
-                // Words of transactions and tables: there is nothing to prepare.
-                return s.client.batch_execute(sql).map(|()| 0);
-            }
-            let statement = s.statement(sql)?;
-            s.client.execute(&statement, &referred(values)).map(|rows| rows as usize)
-        });
-        if ends {
+        if !values.is_empty() || sql.starts_with(['I', 'U', 'D']) {
+            return Ok(self.ask(&[Asked::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
+        }
+        // Words of transactions and tables.
+        if self.in_transaction.get() && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
+            *self.unsaid.borrow_mut() += &format!("{sql};");
+            return Ok(0);
+        }
+        let words = self.unsaid.take() + sql;
+        let done = self.with(|s| s.say(&words));
+        if matches!(sql, "COMMIT" | "ROLLBACK") {
             self.in_transaction.set(false);
         }
-        done
+        done.map(|()| 0)
     }
 
     fn rows(&self, sql: &str, values: &[Value]) -> std::result::Result<Vec<Row>, Failure> {
-        let rows = self.with(|s| {
-            let statement = s.statement(sql)?;
-            s.client.query(&statement, &referred(values))
-        })?;
-        rows.iter().map(row).collect()
+        Ok(self.ask(&[Asked::new(sql, values)])?.into_iter().flat_map(|answer| answer.rows).collect())
+    }
+
+    fn ask(&self, asked: &[Asked<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
+        let words = self.unsaid.take();
+        self.with(|s| s.ask(&words, asked))
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
@@ -267,41 +205,4 @@ impl Database for Postgres {
     fn begin_view(&self) -> std::result::Result<(), Failure> {
         self.enter("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     }
-}
-
-fn row(read: &postgres::Row) -> std::result::Result<Row, Failure> {
-    let value = |at: usize, kind: &Type| {
-        Ok(match *kind {
-            Type::INT8 => read.try_get::<_, Option<i64>>(at)?.into(),
-            Type::INT4 => read.try_get::<_, Option<i32>>(at)?.map(i64::from).into(),
-            Type::FLOAT8 => read.try_get::<_, Option<f64>>(at)?.into(),
-            Type::BOOL => read.try_get::<_, Option<bool>>(at)?.into(),
-            _ => read.try_get::<_, Option<String>>(at)?.into(),
-        })
-    };
-    let columns = read.columns().iter().enumerate();
-    columns.map(|(at, column)| value(at, column.type_())).collect::<std::result::Result<_, _>>().map(Row)
-}
-
-impl ToSql for Value {
-    fn to_sql(
-        &self,
-        kind: &Type,
-        out: &mut BytesMut,
-    ) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
-        match (self, kind) {
-            (Value::Null, _) => Ok(IsNull::Yes),
-            (Value::Int(number), &Type::INT4) => i32::try_from(*number)?.to_sql(kind, out),
-            (Value::Int(number), _) => number.to_sql(kind, out),
-            (Value::Real(number), _) => number.to_sql(kind, out),
-            (Value::Bool(truth), _) => truth.to_sql(kind, out),
-            (Value::Text(text), _) => text.to_sql(kind, out),
-        }
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        matches!(*kind, Type::INT8 | Type::INT4 | Type::FLOAT8 | Type::BOOL | Type::TEXT | Type::VARCHAR)
-    }
-
-    to_sql_checked!();
 }

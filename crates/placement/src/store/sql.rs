@@ -2,6 +2,7 @@
 //! Statements keep to what SQLite and PostgreSQL both understand and number their values `?1`, `?2`. Not how either is reached (`sqlite`, `postgres`).
 
 use super::StoreError;
+use std::borrow::Cow;
 
 /// A value in a statement or a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,6 +139,32 @@ macro_rules! values {
 }
 pub(super) use values;
 
+/// A statement with its values.
+#[derive(Clone, Debug)]
+pub(super) struct Asked<'a> {
+    pub sql: Cow<'a, str>,
+    pub values: Vec<Value>,
+}
+
+impl<'a> Asked<'a> {
+    pub fn new(sql: impl Into<Cow<'a, str>>, values: &[Value]) -> Self {
+        Self { sql: sql.into(), values: values.to_vec() }
+    }
+
+    /// Whether it answers with rows.
+    fn answers(&self) -> bool {
+        self.sql.starts_with("SELECT") || self.sql.contains(" RETURNING ")
+    }
+}
+
+/// What a statement did, and what it answered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer {
+    /// Rows that it changed.
+    pub changed: usize,
+    pub rows: Vec<Row>,
+}
+
 /// A connection to a database.
 pub(super) trait Database {
     /// Runs a statement; how many rows it changed. Statements recur, so they are kept prepared.
@@ -145,6 +172,16 @@ pub(super) trait Database {
 
     /// All rows of an answer.
     fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure>;
+
+    /// Runs statements one after another up to the first that fails. None of them wants to know what another one answers: where a database is
+    /// far, they are sent together.
+    fn ask(&self, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Failure> {
+        let one = |asked: &Asked<'_>| match asked.answers() {
+            true => Ok(Answer { changed: 0, rows: self.rows(&asked.sql, &asked.values)? }),
+            false => Ok(Answer { changed: self.run(&asked.sql, &asked.values)?, rows: Vec::new() }),
+        };
+        asked.iter().map(one).collect()
+    }
 
     /// Begins a transaction that changes something; what a dead one left open is rolled back first. Those that change something
     /// follow one another, whoever makes them.

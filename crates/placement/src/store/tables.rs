@@ -1,7 +1,7 @@
 //! What each change does to the tables, inside a transaction that is somebody else's.
 //! Not when it is committed (`jobs`).
 
-use super::sql::{Database, Failure, Row, Value, values};
+use super::sql::{Asked, Database, Failure, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, groups};
 use crate::host::{Host, Node};
 use crate::placement::Placement;
@@ -29,10 +29,23 @@ fn conflict(host: &str, failure: Failure) -> StoreError {
     }
 }
 
+fn asking_host(name: &str) -> Asked<'static> {
+    Asked::new("SELECT id, status FROM hosts WHERE name = ?1", values![name])
+}
+
 pub(super) fn host_id(db: &dyn Database, name: &str) -> Result<(i64, String)> {
-    let found = db.row("SELECT id, status FROM hosts WHERE name = ?1", values![name])?;
+    let asked = asking_host(name);
+    host_of(name, db.row(&asked.sql, &asked.values)?.as_ref())
+}
+
+fn host_of(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
     let found = found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?;
     Ok((found.get(0)?, found.get(1)?))
+}
+
+fn event_of(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Asked<'static> {
+    let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    Asked::new(sql, values![now(), vm, host, origin, kind, text])
 }
 
 fn event(
@@ -43,8 +56,8 @@ fn event(
     kind: &str,
     text: &str,
 ) -> Result<()> {
-    let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    db.run(sql, values![now(), vm, host, origin, kind, text])?;
+    let asked = event_of(vm, host, origin, kind, text);
+    db.run(&asked.sql, &asked.values)?;
     Ok(())
 }
 
@@ -76,20 +89,24 @@ pub(super) fn claim_host(
 }
 
 /// Adds rows of numbers in one statement: a statement each takes most of the time that a large fleet needs to be described.
+fn adding(into: &str, rows: &[Vec<Value>], on_conflict: &str) -> Option<Asked<'static>> {
+    let width = rows.first()?.len();
+    let row = |at: usize| {
+        let places: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    let places: Vec<String> = (0..rows.len()).map(row).collect();
+    let sql = format!("INSERT INTO {into} VALUES {} {on_conflict}", places.join(", "));
+    Some(Asked::new(sql, &rows.concat()))
+}
+
 fn add(
     db: &dyn Database,
     into: &str,
     rows: &[Vec<Value>],
     on_conflict: &str,
 ) -> std::result::Result<(), Failure> {
-    let Some(width) = rows.first().map(Vec::len) else { return Ok(()) };
-    let row = |at: usize| {
-        let places: Vec<String> = (1..=width).map(|column| format!("?{}", at * width + column)).collect();
-        format!("({})", places.join(", "))
-    };
-    let places: Vec<String> = (0..rows.len()).map(row).collect();
-    let sql = format!("INSERT INTO {into} VALUES {} ON CONFLICT {on_conflict}", places.join(", "));
-    db.run(&sql, &rows.concat()).map(drop)
+    adding(into, rows, on_conflict).map_or(Ok(0), |asked| db.run(&asked.sql, &asked.values)).map(drop)
 }
 
 pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<()> {
@@ -106,14 +123,14 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     let cpus = |node: &Node| node.cpus().difference(&host.reserved).len() as i64;
     let nodes = host.nodes.iter().map(|node| values![id, node.id, cpus(node), percent].to_vec());
     let nodes: Vec<_> = nodes.collect();
-    let changed = "(host, node) DO UPDATE
+    let changed = "ON CONFLICT (host, node) DO UPDATE
         SET cpus = excluded.cpus, percent = excluded.percent, version = nodes.version + 1";
     add(db, "nodes (host, node, cpus, percent)", &nodes, changed).map_err(refused)?;
     let pools = host.nodes.iter().flat_map(|node| {
         node.memory.iter().map(|pool| values![id, node.id, pool.page_kib, pool.mib as i64].to_vec())
     });
     let pools: Vec<_> = pools.collect();
-    let changed = "(host, node, page_kib) DO UPDATE
+    let changed = "ON CONFLICT (host, node, page_kib) DO UPDATE
         SET total_mib = excluded.total_mib, version = pools.version + 1";
     add(db, "pools (host, node, page_kib, total_mib)", &pools, changed).map_err(refused)?;
     for device in &host.devices {
@@ -170,11 +187,31 @@ fn check_exclusive_cpus(db: &dyn Database, id: i64, host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// Takes (`sign` 1) or gives back (`sign` -1) what a placement needs.
-fn count(db: &dyn Database, host: i64, placement: &Placement, sign: i64) -> Result<()> {
-    let tally = placement.tally();
-    let refused = |error| conflict(&placement.host, error);
-    let missing = |what: String| StoreError::Conflict { host: placement.host.clone(), what };
+/// A statement that changes something, and what is wrong if it does not.
+struct Must {
+    asked: Asked<'static>,
+    else_wrong: String,
+}
+
+impl Must {
+    fn new(sql: &'static str, values: &[Value], else_wrong: String) -> Self {
+        Self { asked: Asked::new(sql, values), else_wrong }
+    }
+}
+
+/// Runs all of them; what fails is a conflict on `host`.
+fn change_all(db: &dyn Database, host: &str, all: Vec<Must>) -> Result<()> {
+    let (asked, wrong): (Vec<_>, Vec<_>) = all.into_iter().map(|must| (must.asked, must.else_wrong)).unzip();
+    let answers = db.ask(&asked).map_err(|failure| conflict(host, failure))?;
+    match answers.iter().zip(wrong).find(|(answer, _)| answer.changed == 0) {
+        Some((_, what)) => Err(StoreError::Conflict { host: host.into(), what }),
+        None => Ok(()),
+    }
+}
+
+/// What takes (`sign` 1) or gives back (`sign` -1) what a placement needs of its host's sums.
+fn counting(host: i64, placement: &Placement, sign: i64) -> Vec<Must> {
+    let (tally, mut all) = (placement.tally(), Vec::new());
     let mut cpus =
         tally.shared.iter().map(|(node, vcpus)| (*node, (0i64, i64::from(*vcpus)))).collect::<Vec<_>>();
     for (node, _) in &tally.exclusive {
@@ -186,50 +223,52 @@ fn count(db: &dyn Database, host: i64, placement: &Placement, sign: i64) -> Resu
     for (node, (exclusive, shared)) in cpus {
         let sql = "UPDATE nodes SET exclusive = exclusive + ?3, shared = shared + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2";
-        let changed = db.run(sql, values![host, node, exclusive * sign, shared * sign]).map_err(refused)?;
-        if changed == 0 {
-            return Err(missing(format!("there is no node {node}")));
-        }
+        let values = values![host, node, exclusive * sign, shared * sign];
+        all.push(Must::new(sql, values, format!("there is no node {node}")));
     }
     for ((node, page_kib), mib) in tally.memory {
         let sql = "UPDATE pools SET used_mib = used_mib + ?4, version = version + 1
             WHERE host = ?1 AND node = ?2 AND page_kib = ?3";
-        if db.run(sql, values![host, node, page_kib, mib as i64 * sign]).map_err(refused)? == 0 {
-            return Err(missing(format!("node {node} has no pages of {page_kib} KiB")));
-        }
+        let values = values![host, node, page_kib, mib as i64 * sign];
+        all.push(Must::new(sql, values, format!("node {node} has no pages of {page_kib} KiB")));
     }
     for (name, slots) in tally.devices {
         let sql = "UPDATE devices SET used = used + ?3 WHERE host = ?1 AND name = ?2";
-        if db.run(sql, values![host, &name, i64::from(slots) * sign]).map_err(refused)? == 0 {
-            return Err(missing(format!("there is no device {name}")));
-        }
+        all.push(Must::new(
+            sql,
+            values![host, &name, i64::from(slots) * sign],
+            format!("there is no device {name}"),
+        ));
     }
-    Ok(())
+    all
+}
+
+/// What takes a place: CPUs of its own, and its part of its host's sums.
+fn taking(host: i64, vm: VmId, placement: &Placement) -> Vec<Must> {
+    let own = placement.tally().exclusive;
+    let own: Vec<_> = own.iter().map(|(_, cpu)| values![host, *cpu, vm].to_vec()).collect();
+    let own = adding("exclusive_cpus (host, cpu, vm)", &own, "");
+    let own = own.map(|asked| Must { asked, else_wrong: "its CPUs were not taken".into() });
+    own.into_iter().chain(counting(host, placement, 1)).collect()
 }
 
 fn take(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
-    for (_, cpu) in placement.tally().exclusive {
-        let sql = "INSERT INTO exclusive_cpus (host, cpu, vm) VALUES (?1, ?2, ?3)";
-        db.run(sql, values![host, cpu, vm]).map_err(|error| conflict(&placement.host, error))?;
-    }
-    count(db, host, placement, 1)
+    change_all(db, &placement.host, taking(host, vm, placement))
 }
 
 fn give(db: &dyn Database, host: i64, vm: VmId, placement: &Placement) -> Result<()> {
-    for (_, cpu) in placement.tally().exclusive {
-        let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
-        if db.run(sql, values![host, cpu, vm])? == 0 {
-            let what = format!("CPU {cpu} is not its own");
-            return Err(StoreError::Conflict { host: placement.host.clone(), what });
-        }
-    }
-    count(db, host, placement, -1)
+    let sql = "DELETE FROM exclusive_cpus WHERE host = ?1 AND cpu = ?2 AND vm = ?3";
+    let own = placement.tally().exclusive.into_iter();
+    let own = own.map(|(_, cpu)| Must::new(sql, values![host, cpu, vm], format!("CPU {cpu} is not its own")));
+    change_all(db, &placement.host, own.chain(counting(host, placement, -1)).collect())
 }
 
-/// What a request with this key was answered before.
-pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
-    let sql = "SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2";
-    let Some(known) = db.row(sql, values![&request.tenant, key])? else { return Ok(None) };
+fn asking_key(request: &Request, key: &str) -> Asked<'static> {
+    Asked::new("SELECT request, vm FROM keys WHERE tenant = ?1 AND key = ?2", values![&request.tenant, key])
+}
+
+fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) -> Result<Option<Reserved>> {
+    let Some(known) = known else { return Ok(None) };
     let (earlier, id): (String, VmId) = (known.get(0)?, known.get(1)?);
     if earlier != serde_json::to_string(request)? {
         return Err(StoreError::KeyReused);
@@ -237,40 +276,66 @@ pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Resul
     Ok(Some(Reserved { id, placement: vm(db, id)?.placement, replayed: true }))
 }
 
+/// What a request with this key was answered before.
+pub(super) fn answered(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
+    let asked = asking_key(request, key);
+    answered_by_key(db, request, db.row(&asked.sql, &asked.values)?.as_ref())
+}
+
+/// Reserves a place. On a database that is far it is asked three times: what is known, the number, all the rest.
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
-    let body = serde_json::to_string(request)?;
-    if let Some(key) = &reservation.key
-        && let Some(before) = answered(db, request, key)?
-    {
+    let asked: Vec<_> = [asking_host(&placement.host)]
+        .into_iter()
+        .chain(reservation.key.iter().map(|key| asking_key(request, key)))
+        .collect();
+    let known = db.ask(&asked)?;
+    let key = known.get(1).and_then(|answer| answer.rows.first());
+    if let Some(before) = answered_by_key(db, request, key)? {
         return Ok(before);
     }
-    let (host, status) = host_id(db, &placement.host)?;
+    let (host, status) = host_of(&placement.host, known[0].rows.first())?;
     if status != "up" {
         return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
     }
     groups::check(db, host, None, request, placement)?;
+    let id = number(db, host, request, placement)?;
+    change_all(db, &placement.host, reserving(host, id, reservation)?)?;
+    Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
+}
+
+/// Makes the row of a new virtual machine, within its tenant's quota, and so its number.
+fn number(db: &dyn Database, host: i64, request: &Request, placement: &Placement) -> Result<VmId> {
     let sql = "INSERT INTO vms (tenant, name, request, state, host, placement, created_at, updated_at)
         VALUES (?1, ?2, ?3, 'reserved', ?4, ?5, ?6, ?6) RETURNING id";
-    let placed = serde_json::to_string(placement)?;
-    let named = values![&request.tenant, &request.name, &body, host, placed, now()];
-    let made = db.row(sql, named).map_err(|failure| match failure.is_constraint() {
-        true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
-        false => failure.into(),
+    let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
+    let named = Asked::new(sql, values![&request.tenant, &request.name, &body, host, placed, now()]);
+    let made = db.ask(&[named, super::accounts::charging(request)]).map_err(|failure| {
+        match failure.is_constraint() {
+            true => StoreError::Exists { tenant: request.tenant.clone(), name: request.name.clone() },
+            false => failure.into(),
+        }
     })?;
-    let made = made.ok_or_else(|| StoreError::Database("a new row has no number".into()))?;
-    let id: VmId = made.get(0)?;
-    super::accounts::charge(db, request)?;
-    take(db, host, id, placement)?;
+    super::accounts::within_quota(request, &made[1])?;
+    made[0].rows.first().ok_or_else(|| StoreError::Database("a new row has no number".into()))?.get(0)
+}
+
+/// What a reservation changes beside its own row.
+fn reserving(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<Must>> {
+    let (request, placement) = (&reservation.request, &reservation.placement);
+    let mut all = taking(host, id, placement);
     for group in &placement.groups {
-        db.run("INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", values![group, id, host])?;
+        let sql = "INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)";
+        all.push(Must::new(sql, values![group, id, host], format!("it is no member of group {group}")));
     }
     if let Some(key) = &reservation.key {
         let sql = "INSERT INTO keys (tenant, key, request, vm, created_at) VALUES (?1, ?2, ?3, ?4, ?5)";
-        db.run(sql, values![&request.tenant, key, &body, id, now()])?;
+        let values = values![&request.tenant, key, serde_json::to_string(request)?, id, now()];
+        all.push(Must::new(sql, values, "its key was not kept".into()));
     }
-    event(db, Some(id), Some(host), reservation.origin, "reserved", "")?;
-    Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
+    let event = event_of(Some(id), Some(host), reservation.origin, "reserved", "");
+    all.push(Must { asked: event, else_wrong: "nothing was recorded".into() });
+    Ok(all)
 }
 
 pub(super) const VM_COLUMNS: &str =
@@ -373,7 +438,8 @@ pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: 
     let (host, _) = host_id(db, &place.host)?;
     groups::check(db, host, Some(id), request, placement)?;
     super::accounts::discharge(db, &old.request)?;
-    super::accounts::charge(db, request)?;
+    let charged = db.ask(&[super::accounts::charging(request)])?;
+    super::accounts::within_quota(request, &charged[0])?;
     give(db, host, id, place)?;
     take(db, host, id, placement)?;
     let sql =

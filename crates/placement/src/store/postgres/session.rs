@@ -1,0 +1,194 @@
+//! One session with a PostgreSQL server. Statements are kept prepared, and those that do not wait for each other's answers are sent together.
+//! Not what becomes of a session that is lost (`postgres`).
+//! Source: PostgreSQL's manual, 55.2.4 Pipelining; the documentation of tokio-postgres, whose queries are sent in the order of their first polls.
+
+use crate::store::sql::{Answer, Asked, Failure, Row, Value};
+use futures_util::TryStreamExt;
+use futures_util::future::{join, join_all};
+use std::collections::HashMap;
+use std::pin::pin;
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
+
+/// What a session waits for at most, and how long a stopped one may keep others waiting.
+const SESSION: &str = "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
+    SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
+/// Statements of which no answer is waited for yet.
+const TOGETHER: usize = 16;
+
+/// A session with a server.
+pub(super) struct Session {
+    runtime: Runtime,
+    client: Client,
+    prepared: HashMap<String, Statement>,
+}
+
+impl Session {
+    /// A new session; TLS unless nobody on the way can read what is sent.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or refuses.
+    pub fn open(config: &Config) -> Result<Self, Failure> {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::other(format!("no runtime for the database's session: {error}")))?;
+        let plain = match config.get_ssl_mode() {
+            SslMode::Disable => true,
+            SslMode::Prefer => is_local(config),
+            _ => false,
+        };
+        let mut config = config.clone();
+        config.ssl_mode(if plain { SslMode::Disable } else { SslMode::Require });
+        let client = match plain {
+            true => runtime.block_on(connect(&config, NoTls)),
+            false => runtime.block_on(connect(&config, tls()?)),
+        };
+        let session = Self { client: client?, runtime, prepared: HashMap::new() };
+        session.say(SESSION)?;
+        Ok(session)
+    }
+
+    /// Whether the connection is lost.
+    pub fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Words without values: of transactions and tables. There is nothing to prepare.
+    ///
+    /// # Errors
+    /// What the server says, or that it is not there.
+    pub fn say(&self, words: &str) -> Result<(), Error> {
+        self.runtime.block_on(self.client.batch_execute(words))
+    }
+
+    /// Sends `words`, if there are any, and the statements behind them, and then waits for all answers.
+    ///
+    /// # Errors
+    /// The first error; what comes after it is refused by the server, since all are of one transaction.
+    pub fn ask(&mut self, words: &str, asked: &[Asked<'_>]) -> Result<Vec<Answer>, Error> {
+        let mut statements = Vec::with_capacity(asked.len());
+        for each in asked {
+            statements.push(self.statement(&each.sql)?);
+        }
+        let (client, mut words) = (&self.client, Some(words).filter(|words| !words.is_empty()));
+        self.runtime.block_on(async {
+            let mut answers = Vec::with_capacity(asked.len());
+            for (asked, statements) in asked.chunks(TOGETHER).zip(statements.chunks(TOGETHER)) {
+                let statements =
+                    asked.iter().zip(statements).map(|(asked, known)| answer(client, known, asked));
+                // Its first future is polled first: the words go before the statements.
+                let (said, some) = join(say(client, words.take()), join_all(statements)).await;
+                said?;
+                answers.extend(some.into_iter().collect::<Result<Vec<_>, _>>()?);
+            }
+            say(client, words).await.map(|()| answers)
+        })
+    }
+
+    fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
+        if let Some(known) = self.prepared.get(sql) {
+            return Ok(known.clone());
+        }
+        let made = self.runtime.block_on(self.client.prepare(&sql.replace('?', "$")))?;
+        self.prepared.insert(sql.into(), made.clone());
+        Ok(made)
+    }
+}
+
+async fn say(client: &Client, words: Option<&str>) -> Result<(), Error> {
+    match words {
+        Some(words) => client.batch_execute(words).await,
+        None => Ok(()),
+    }
+}
+
+async fn answer(client: &Client, statement: &Statement, asked: &Asked<'_>) -> Result<Answer, Error> {
+    let mut stream = pin!(client.query_raw(statement, &asked.values).await?);
+    let mut rows = Vec::new();
+    while let Some(read) = stream.try_next().await? {
+        rows.push(row(&read)?);
+    }
+    Ok(Answer { changed: stream.rows_affected().unwrap_or(0) as usize, rows })
+}
+
+fn row(read: &tokio_postgres::Row) -> Result<Row, Error> {
+    let value = |at: usize, kind: &Type| {
+        Ok(match *kind {
+            Type::INT8 => read.try_get::<_, Option<i64>>(at)?.into(),
+            Type::INT4 => read.try_get::<_, Option<i32>>(at)?.map(i64::from).into(),
+            Type::FLOAT8 => read.try_get::<_, Option<f64>>(at)?.into(),
+            Type::BOOL => read.try_get::<_, Option<bool>>(at)?.into(),
+            _ => read.try_get::<_, Option<String>>(at)?.into(),
+        })
+    };
+    let columns = read.columns().iter().enumerate();
+    columns.map(|(at, column)| value(at, column.type_())).collect::<Result<_, _>>().map(Row)
+}
+
+/// Connects, and leaves to the runtime what reads and writes the connection.
+async fn connect<T>(config: &Config, tls: T) -> Result<Client, Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    // How it ends is told to the statement that waits then, and to the next one.
+    tokio::spawn(async { drop(connection.await) });
+    Ok(client)
+}
+
+/// Whether nobody on the way can read what is sent.
+fn is_local(config: &Config) -> bool {
+    let near = |host: &Host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        }
+    };
+    config.get_hosts().iter().all(near) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
+}
+
+fn tls() -> Result<tokio_postgres_rustls::MakeRustlsConnect, Failure> {
+    let failure = Failure::other;
+    let mut roots = rustls::RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err(failure(format!("no root certificates for TLS to the database: {:?}", found.errors)));
+    }
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failure(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(tokio_postgres_rustls::MakeRustlsConnect::new(config))
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match (self, kind) {
+            (Value::Null, _) => Ok(IsNull::Yes),
+            (Value::Int(number), &Type::INT4) => i32::try_from(*number)?.to_sql(kind, out),
+            (Value::Int(number), _) => number.to_sql(kind, out),
+            (Value::Real(number), _) => number.to_sql(kind, out),
+            (Value::Bool(truth), _) => truth.to_sql(kind, out),
+            (Value::Text(text), _) => text.to_sql(kind, out),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::INT4 | Type::FLOAT8 | Type::BOOL | Type::TEXT | Type::VARCHAR)
+    }
+
+    to_sql_checked!();
+}
