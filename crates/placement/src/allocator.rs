@@ -7,7 +7,8 @@ use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
 use crate::store::{
-    Pending, Reservation, Reserved, Store, StoreError, Vm, VmId, VmQuery, VmState, forbidding_group,
+    Pending, Reservation, Reserved, Store, StoreError, StoredHost, Vm, VmId, VmQuery, VmState,
+    forbidding_group,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -256,16 +257,22 @@ impl Allocator {
     pub fn follow(&mut self) -> Result<usize, AllocateError> {
         let (hosts, last) = self.store.news(self.followed, self.origin)?;
         self.followed = last;
-        for host in &hosts {
-            self.reload(host)?;
+        for (host, vms) in self.store.promised_on(&hosts)? {
+            self.take_in(&host, &vms)?;
         }
         Ok(hosts.len())
     }
 
     /// Makes memory say of one host what the store says, and what is under way there.
     fn reload(&mut self, host: &str) -> Result<(), AllocateError> {
-        let stored = self.store.host(host)?;
-        let vms = self.store.vms(&VmQuery { host: Some(host.into()), ..VmQuery::default() })?;
+        for (host, vms) in self.store.promised_on(&[host.to_string()])? {
+            self.take_in(&host, &vms)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, stored: &StoredHost, vms: &[Vm]) -> Result<(), AllocateError> {
+        let host = stored.host.name.as_str();
         self.scheduler.put_host(&stored.host).map_err(|e| TakeError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);
         let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));

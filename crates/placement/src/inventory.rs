@@ -59,6 +59,8 @@ pub(crate) struct HostState {
     /// Used slots of each device.
     pub devices: Box<[u16]>,
     pub vms: u32,
+    /// Memberships of these in groups.
+    pub members: u32,
     pub room: Room,
 }
 
@@ -142,7 +144,7 @@ impl HostState {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
         let (status, room) = (HostStatus::Up, Room::default());
-        let mut host = Self { name, nodes, devices, shape, status, vms: 0, room };
+        let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, room };
         host.look_for_room();
         host
     }
@@ -214,10 +216,7 @@ impl Inventory {
             }
         };
         if let Some(at) = self.find(&host.name) {
-            let status = self.hosts[at].status;
-            self.forget_members(at);
-            self.hosts[at] = HostState::new(self.hosts[at].name.clone(), shape);
-            self.hosts[at].status = status;
+            self.forget_all(at, shape);
             return Ok(at);
         }
         let name: Arc<str> = host.name.as_str().into();
@@ -229,18 +228,28 @@ impl Inventory {
     /// Forgets everything promised on a host, so that it can be taken again from a store.
     pub fn empty_host(&mut self, name: &str) -> Option<usize> {
         let at = self.find(name)?;
-        self.forget_members(at);
-        let old = &self.hosts[at];
-        let mut new = HostState::new(old.name.clone(), old.shape.clone());
-        new.status = old.status;
-        for (new, old) in new.nodes.iter_mut().zip(&old.nodes) {
-            new.load = old.load;
-        }
-        self.hosts[at] = new;
+        self.forget_all(at, self.hosts[at].shape.clone());
         Some(at)
     }
 
+    /// Forgets everything promised on a host; its status and, while it has as many nodes as before, their load stay.
+    fn forget_all(&mut self, at: usize, shape: Arc<Shape>) {
+        self.forget_members(at);
+        let old = &self.hosts[at];
+        let mut new = HostState::new(old.name.clone(), shape);
+        new.status = old.status;
+        if new.nodes.len() == old.nodes.len() {
+            for (new, old) in new.nodes.iter_mut().zip(&old.nodes) {
+                new.load = old.load;
+            }
+        }
+        self.hosts[at] = new;
+    }
+
     fn forget_members(&mut self, host: usize) {
+        if self.hosts[host].members == 0 {
+            return;
+        }
         self.groups.retain(|_, members| {
             members.retain(|m| m.host as usize != host);
             !members.is_empty()
@@ -306,6 +315,7 @@ impl Inventory {
         }
         apply(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
+        host.members += placement.groups.len() as u32;
         host.look_for_room();
         self.hosts[at] = host;
         for group in &placement.groups {
@@ -325,6 +335,7 @@ impl Inventory {
         let mut host = self.hosts[at].clone();
         withdraw(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
+        host.members = host.members.saturating_sub(placement.groups.len() as u32);
         host.look_for_room();
         self.hosts[at] = host;
         let member = self.member(placement);

@@ -320,6 +320,23 @@ pub trait Store: Send + Sync {
     /// If there is none of this name.
     fn host(&self, name: &str) -> Result<StoredHost, StoreError>;
 
+    /// What is promised on these hosts: each with the virtual machines that live on it or are moved there. Those that there are not are left out.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn promised_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>, StoreError> {
+        let mut all = Vec::with_capacity(hosts.len());
+        for name in hosts {
+            match self.host(name) {
+                Err(StoreError::Unknown { .. }) => {}
+                host => {
+                    all.push((host?, self.vms(&VmQuery { host: Some(name.clone()), ..VmQuery::default() })?))
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Says whether a host takes virtual machines; `seen` also notes that its agent was heard of now.
     ///
     /// # Errors

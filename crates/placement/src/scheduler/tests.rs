@@ -117,6 +117,10 @@ fn a_busy_node_is_left_alone() {
     assert_eq!(scheduler.place(&Request::new("a", 2, 512)).unwrap().cells[0].node, 1);
     scheduler.set_load("h", &[NodeLoad::default(), busy]);
     assert_eq!(scheduler.decide(&Request::new("b", 2, 512)).unwrap().cells[0].node, 0);
+    // Described anew, as when another scheduler has placed something there, it is as busy as before.
+    scheduler.set_load("h", &[busy, NodeLoad::default()]);
+    scheduler.put_host(&small("h", 2, 8)).unwrap();
+    assert_eq!(scheduler.decide(&Request::new("b", 2, 512)).unwrap().cells[0].node, 1);
 }
 
 #[test]

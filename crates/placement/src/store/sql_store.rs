@@ -2,7 +2,7 @@
 //! Not the tables' rules (`tables`, `accounts`), nor when a change is durable (`jobs`).
 
 use super::jobs::{Pending, Writer, Writing};
-use super::sql::{Database, Open, Row, Value, values};
+use super::sql::{Asked, Database, Open, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
 use super::{
@@ -75,6 +75,31 @@ fn read_host(row: &Row) -> Result<StoredHost> {
     Ok(StoredHost { host, status: status_named(&status), seen_at: row.get(2)?, agent: row.get(3)? })
 }
 
+/// Hosts whose virtual machines are read by one statement.
+const AT_ONCE: usize = 32;
+
+fn promised_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
+    let Some(last) = hosts.last() else { return Ok(Vec::new()) };
+    // One statement for any number of them: the last stands for those that are not there.
+    let names: Vec<Value> = (0..AT_ONCE).map(|at| hosts.get(at).unwrap_or(last).into()).collect();
+    let places: Vec<String> = (1..=AT_ONCE).map(|at| format!("?{at}")).collect();
+    let places = places.join(", ");
+    let of_hosts = format!("SELECT body, status, seen_at, agent, id FROM hosts WHERE name IN ({places})");
+    let of_vms = format!(
+        "SELECT {}, host FROM vms WHERE state <> 'deleted' AND host IN (SELECT id FROM hosts WHERE name IN ({places}))
+            ORDER BY id",
+        tables::VM_COLUMNS
+    );
+    let read = db.ask(&[Asked::new(of_hosts, &names), Asked::new(of_vms, &names)])?;
+    let id_at = read[1].rows.first().map_or(0, |row| row.0.len() - 1);
+    let mut by_host: BTreeMap<i64, Vec<Vm>> = BTreeMap::new();
+    for row in &read[1].rows {
+        by_host.entry(row.get(id_at)?).or_default().push(read_vm(row)?);
+    }
+    let rows = read[0].rows.iter();
+    rows.map(|row| Ok((read_host(row)?, by_host.remove(&row.get::<i64>(4)?).unwrap_or_default()))).collect()
+}
+
 /// So many rows; 0 is all.
 fn limit(limit: usize) -> i64 {
     if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
@@ -120,6 +145,15 @@ impl Store for SqlStore {
         let found =
             db.row("SELECT body, status, seen_at, agent FROM hosts WHERE name = ?1", values![name])?;
         read_host(&found.ok_or_else(|| StoreError::Unknown { what: format!("host called {name}") })?)
+    }
+
+    fn promised_on(&self, hosts: &[String]) -> Result<Vec<(StoredHost, Vec<Vm>)>> {
+        let db = self.read();
+        let mut all = Vec::with_capacity(hosts.len());
+        for some in hosts.chunks(AT_ONCE) {
+            all.extend(promised_on(&**db, some)?);
+        }
+        Ok(all)
     }
 
     fn set_host_status(&self, host: &str, status: HostStatus, seen: bool) -> Result<()> {
