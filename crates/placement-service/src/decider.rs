@@ -6,14 +6,14 @@ use longma_placement::allocator::AllocateError;
 use longma_placement::store::Reserved;
 use longma_placement::{Allocator, Request};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Requests that may wait; more are told to come again.
 const WAITING: usize = 1024;
 /// Decisions that become durable together.
 const TOGETHER: usize = 256;
-/// How often what other processes changed is taken in when there is nothing to decide.
+/// How often what other processes changed is taken in.
 const FOLLOWING: Duration = Duration::from_millis(200);
 
 type Question = Box<dyn FnOnce(&mut Allocator) + Send>;
@@ -94,17 +94,20 @@ fn decide(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             log(&format!("cannot take in what was changed: {error}"));
         }
     };
+    let mut due = Instant::now() + FOLLOWING;
     loop {
-        let first = match jobs.recv_timeout(FOLLOWING) {
-            Ok(job) => job,
-            Err(RecvTimeoutError::Timeout) => {
-                follow(&mut allocator);
-                continue;
-            }
+        let first = match jobs.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
+        // Also when there is always something to decide: else every decision would be by what others have changed since.
+        if Instant::now() >= due {
+            follow(&mut allocator);
+            due = Instant::now() + FOLLOWING;
+        }
         let (mut begun, mut refused) = (Vec::new(), Vec::new());
-        let mut next = Some(first);
+        let mut next = first;
         while let Some(job) = next {
             match job {
                 Job::Place { request, key, answer } => match allocator.begin(&request, key.as_deref()) {
