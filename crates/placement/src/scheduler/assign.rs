@@ -73,11 +73,22 @@ fn within(host: &HostState, from: usize, to: usize, distance: u32) -> bool {
 /// Whether [`shares`] finds memory.
 pub(crate) fn memory_fits(host: &HostState, demand: &Demand, nodes: &[u8]) -> bool {
     // Strict memory was seen by the filter, node by node; what several borrow may be the same.
-    demand.memory == MemoryPolicy::Strict || shares(host, demand, nodes).is_some()
+    demand.memory == MemoryPolicy::Strict || missing_mib(host, demand, nodes) == 0
+}
+
+/// MiB that the virtual nodes on `nodes` lack, each with what it may borrow, all at once.
+pub(crate) fn missing_mib(host: &HostState, demand: &Demand, nodes: &[u8]) -> u64 {
+    spread(host, demand, nodes).1
 }
 
 /// Each virtual node's memory: its own node first, then the nearest that it may borrow from.
 fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Share>>> {
+    let (all, missing) = spread(host, demand, nodes);
+    (missing == 0).then_some(all)
+}
+
+/// As much memory as there is for each virtual node, and how many MiB are missing.
+fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, u64) {
     let unit = demand.unit_mib();
     let mut free: Vec<u64> =
         (0..host.nodes.len()).map(|n| free_mib(host, n, demand.page_kib) / unit * unit).collect();
@@ -108,7 +119,7 @@ fn shares(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<Vec<Sha
             }
         }
     }
-    missing.iter().all(|m| *m == 0).then_some(all)
+    (all, missing.iter().sum())
 }
 
 #[derive(Default)]

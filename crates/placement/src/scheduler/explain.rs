@@ -4,7 +4,7 @@
 use super::Scheduler;
 use super::demand::Demand;
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
-use super::fit::fit;
+use super::fit::{Together, fit, not_together};
 use super::groups::GroupRules;
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS};
 use crate::request::{Invalid, Request};
@@ -168,6 +168,16 @@ impl Scheduler {
         let nodes: Vec<NodeVerdict> =
             host.shape.nodes.iter().zip(&*host.nodes).enumerate().map(node).collect();
         let fit = fit(&self.rules(), host, demand, mask);
+        if fit.is_none() && refused.is_empty() {
+            refused.extend(not_together(&self.rules(), host, demand, mask).map(|what| match what {
+                Together::Nodes(shortage) => {
+                    refusal("nodes", "nodes that take a virtual node each", shortage)
+                }
+                Together::Memory(shortage) => {
+                    refusal("memory", "MiB that its virtual nodes can have at once", shortage)
+                }
+            }));
+        }
         let chosen =
             fit.iter().flat_map(|f| f.nodes()).map(|n| host.shape.nodes[usize::from(*n)].id).collect();
         let weights = HOST_WEIGHERS.iter().map(|w| Weighed {

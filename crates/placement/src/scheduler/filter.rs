@@ -35,7 +35,7 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    fn unless(needed: u64, available: u64) -> Option<Self> {
+    pub(super) fn unless(needed: u64, available: u64) -> Option<Self> {
         (needed > available).then_some(Self { needed, available })
     }
 }

@@ -2,7 +2,7 @@
 //! Not the choice among hosts (`ranking`), nor of single CPUs (`assign`).
 
 use super::demand::{CellDemand, Demand};
-use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS};
+use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS, Weights};
 use crate::host::MAX_NODES;
 use crate::inventory::HostState;
@@ -106,7 +106,7 @@ pub(crate) fn fit(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
         found.nodes[0] = best as u8;
         first.weights[best]
     } else {
-        several(rules, host, demand, mask, &first, &mut found)?
+        several(rules, host, demand, &Each::new(rules, host, demand, mask, first), &mut found)?
     };
     let (mut sum, mut all) = (node_score, 1.0);
     let nodes_weight: f32 = NODE_WEIGHERS.iter().map(|w| w.weight(rules.weights)).sum();
@@ -132,48 +132,78 @@ fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
     best
 }
 
-/// Nodes for several virtual nodes: good ones, near each other. The virtual nodes' needs fall from the first to the last, so a node that
-/// holds one holds all after it, and taking any suitable node for each in turn finds nodes whenever there are any.
-fn several(
-    rules: &Rules<'_>,
-    host: &HostState,
-    demand: &Demand,
-    mask: u64,
-    first: &Suitable,
-    found: &mut Fit,
-) -> Option<f32> {
-    let cells = demand.cells as usize;
-    let mut kinds: Vec<Suitable> = Vec::new();
-    let mut kind_of = [usize::MAX; MAX_VIRTUAL_NODES as usize];
-    for at in 1..cells {
-        let cell = demand.cell(at as u32);
-        if at > 1 && cell == demand.cell(at as u32 - 1) {
-            kind_of[at] = kind_of[at - 1];
-        } else {
-            kind_of[at] = kinds.len();
-            kinds.push(suitable(rules, host, demand, &cell, mask));
+/// What suits each virtual node of a demand for several.
+struct Each {
+    kinds: Vec<Suitable>,
+    kind_of: [usize; MAX_VIRTUAL_NODES as usize],
+    cells: usize,
+}
+
+impl Each {
+    fn new(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64, first: Suitable) -> Self {
+        let cells = demand.cells as usize;
+        let (mut kinds, mut kind_of) = (vec![first], [0; MAX_VIRTUAL_NODES as usize]);
+        for (at, kind) in kind_of.iter_mut().enumerate().take(cells).skip(1) {
+            let cell = demand.cell(at as u32);
+            if at == 1 || cell != demand.cell(at as u32 - 1) {
+                kinds.push(suitable(rules, host, demand, &cell, mask));
+            }
+            *kind = kinds.len() - 1;
         }
+        Self { kinds, kind_of, cells }
     }
-    let of = |at: usize| if at == 0 { first } else { &kinds[kind_of[at]] };
-    let last = of(cells - 1).mask;
-    if (last.count_ones() as usize) < cells {
-        return None;
+
+    fn of(&self, at: usize) -> &Suitable {
+        &self.kinds[self.kind_of[at]]
     }
-    let mut best: Option<f32> = None;
-    let mut consider = |set: u64| -> bool {
-        let mut left = set;
+
+    fn last(&self) -> u64 {
+        self.of(self.cells - 1).mask
+    }
+
+    /// The nodes of `set` for each in turn, and their weight; none if one has none.
+    fn assign(&self, rules: &Rules<'_>, set: u64) -> Option<([u8; MAX_VIRTUAL_NODES as usize], f32)> {
+        let (mut left, mut weight) = (set, 0.0);
         let mut nodes = [0u8; MAX_VIRTUAL_NODES as usize];
-        let mut weight = 0.0;
-        for (at, node) in nodes.iter_mut().enumerate().take(cells) {
-            let here = of(at);
+        for (at, node) in nodes.iter_mut().enumerate().take(self.cells) {
+            let here = self.of(at);
             if here.mask & left == 0 {
-                return false;
+                return None;
             }
             let chosen = best_node(rules, here, here.mask & left);
             left &= !(1 << chosen);
             *node = chosen as u8;
             weight += here.weights[chosen];
         }
+        Some((nodes, weight))
+    }
+
+    /// Calls `consider` with sets of nodes: all of them, or if they are too many some good ones.
+    fn sets(&self, host: &HostState, consider: &mut impl FnMut(u64) -> bool) {
+        if sets(self.last().count_ones() as usize, self.cells) <= MAX_SETS {
+            each_set(self.last(), self.cells, consider);
+        } else {
+            grown_sets(host, self.of(0), self.last(), self.cells, consider);
+        }
+    }
+}
+
+/// Nodes for several virtual nodes: good ones, near each other. The virtual nodes' needs fall from the first to the last, so a node that
+/// holds one holds all after it, and taking any suitable node for each in turn finds nodes whenever there are any.
+fn several(
+    rules: &Rules<'_>,
+    host: &HostState,
+    demand: &Demand,
+    each: &Each,
+    found: &mut Fit,
+) -> Option<f32> {
+    let (cells, last) = (each.cells, each.last());
+    if (last.count_ones() as usize) < cells {
+        return None;
+    }
+    let mut best: Option<f32> = None;
+    let mut consider = |set: u64| -> bool {
+        let Some((nodes, weight)) = each.assign(rules, set) else { return false };
         let closeness = closeness(host, &nodes[..cells]);
         let share = rules.weights.distance / (rules.weights.distance + 1.0);
         let score = weight / cells as f32 * (1.0 - share) + closeness * share;
@@ -188,7 +218,7 @@ fn several(
         let mut set = 0;
         let mut left = last;
         // The first has the narrowest choice.
-        let start = 1 << first.mask.trailing_zeros();
+        let start = 1 << each.of(0).mask.trailing_zeros();
         set |= start;
         left &= !start;
         while (set.count_ones() as usize) < cells {
@@ -200,12 +230,43 @@ fn several(
             return best;
         }
     }
-    if sets(last.count_ones() as usize, cells) <= MAX_SETS {
-        each_set(last, cells, &mut consider);
-    } else {
-        grown_sets(host, first, last, cells, &mut consider);
-    }
+    each.sets(host, &mut consider);
     best
+}
+
+/// What is missing where each filter lets nodes through and the virtual nodes do not fit at once.
+pub(crate) enum Together {
+    /// Nodes that may take a virtual node each.
+    Nodes(Shortage),
+    /// MiB, at the nodes where most can be had.
+    Memory(Shortage),
+}
+
+/// Why several virtual nodes do not fit on one host at once; none if a filter says it, or they fit.
+pub(crate) fn not_together(
+    rules: &Rules<'_>,
+    host: &HostState,
+    demand: &Demand,
+    mask: u64,
+) -> Option<Together> {
+    let first = suitable(rules, host, demand, &demand.cell(0), mask);
+    if first.mask == 0 {
+        return None;
+    }
+    let each = Each::new(rules, host, demand, mask, first);
+    // A node that holds one holds all after it.
+    let nodes = |at: usize| Shortage::unless(at as u64 + 1, each.of(at).mask.count_ones().into());
+    if let Some(shortage) = (0..each.cells).find_map(nodes) {
+        return Some(Together::Nodes(shortage));
+    }
+    let mut missing = demand.mib;
+    each.sets(host, &mut |set| {
+        if let Some((nodes, _)) = each.assign(rules, set) {
+            missing = missing.min(super::assign::missing_mib(host, demand, &nodes[..each.cells]));
+        }
+        false
+    });
+    Shortage::unless(demand.mib, demand.mib - missing).map(Together::Memory)
 }
 
 /// 1 if all pairs are at a local distance, less the farther they are.

@@ -333,6 +333,14 @@ fn reference_fits(scheduler: &Scheduler, request: &Request) -> bool {
     })
 }
 
+/// Who does not fit on a host is told why: of the host, or of each node.
+fn refusals_have_reasons(scheduler: &Scheduler, request: &Request) {
+    for host in scheduler.explain(request, None, usize::MAX).unwrap().hosts {
+        let each_node = host.nodes.iter().all(|node| !node.refused.is_empty());
+        assert!(host.score.is_some() || !host.refused.is_empty() || each_node, "{request:?}: {host:?}");
+    }
+}
+
 fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
     let mut scheduler = Scheduler::new(Policy { rankings, ..Policy::default() }, 3);
     hosts.iter().for_each(|h| scheduler.put_host(h).unwrap());
@@ -342,6 +350,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
             Step::Place(request) => {
                 request.check().unwrap();
                 let fits = reference_fits(&scheduler, request);
+                refusals_have_reasons(&scheduler, request);
                 match scheduler.place(request) {
                     Ok(placement) => placed.push(placement),
                     Err(NoPlacement::NoFit { .. }) => assert!(!fits, "refused what fits: {request:?}"),
