@@ -290,7 +290,7 @@ fn any_request() -> impl Strategy_<Value = Request> {
                     vec![]
                 },
                 groups: if group < 4 { vec![member] } else { vec![] },
-                ..Request::new("vm", vcpus, if huge { (mib / 4).div_ceil(step) * step } else { mib })
+                ..Request::new("vm", vcpus, if huge { (mib / 4).max(1).div_ceil(step) * step } else { mib })
             }
         },
     )
