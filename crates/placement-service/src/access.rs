@@ -61,6 +61,8 @@ pub(crate) struct Caller {
     pub role: Role,
     /// The tenant or the host.
     pub scope: Option<String>,
+    /// The token's digest: another one may have its name later.
+    pub digest: String,
 }
 
 impl Caller {
@@ -72,6 +74,7 @@ impl Caller {
             name: token.name.clone(),
             role,
             scope: token.scope.clone(),
+            digest: token.digest.clone(),
         })
     }
 

@@ -379,3 +379,27 @@ fn a_quota_holds_against_many_at_once() {
     let audit: Value = service.admin.get("/v1/audit").unwrap();
     assert_eq!(audit["database"], json!([]));
 }
+
+#[test]
+fn who_watches_by_a_token_that_is_gone_sees_nothing_more_though_another_has_its_name() {
+    let service = service();
+    let token = service.token("watcher", "tenant", Some("a"));
+    let mut stream = service.connect();
+    write!(stream, "GET /v1/watch HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").unwrap();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    service.admin.delete::<serde_json::Value>("/v1/tokens/watcher").unwrap();
+    let again = service.client("watcher", "tenant", Some("a"));
+    let vm = serde_json::json!({ "name": "secret", "vcpus": 1, "memory_mib": 64 });
+    again.post::<serde_json::Value>("/v1/vms", None, &vm).unwrap();
+    let (mut seen, mut read) = (Vec::new(), [0; 1024]);
+    while !String::from_utf8_lossy(&seen).contains("event:") {
+        let bytes = stream.read(&mut read).unwrap();
+        if bytes == 0 {
+            return;
+        }
+        seen.extend_from_slice(&read[..bytes]);
+    }
+    panic!("{}", String::from_utf8_lossy(&seen));
+}

@@ -267,7 +267,7 @@ fn any_request() -> impl Strategy_<Value = Request> {
         prop_oneof![2 => Just(SmtPolicy::Prefer), 1 => Just(SmtPolicy::Avoid), 1 => Just(SmtPolicy::Require)],
         prop_oneof![2 => Just(EmulatorPolicy::Shared), 1 => Just(EmulatorPolicy::Isolated)],
     );
-    let sizes = (1u32..10, 1u64..6000, prop_oneof![3 => Just(None), 1 => (1u32..4).prop_map(Some)]);
+    let sizes = (1u32..10, 4u64..6000, prop_oneof![3 => Just(None), 1 => (1u32..4).prop_map(Some)]);
     let extras = (prop::bool::weighted(0.2), prop::bool::weighted(0.1), 0u8..8);
     (policies, sizes, extras).prop_map(
         |((cpu, memory, smt, emulator), (vcpus, mib, nodes), (huge, gpu, group))| {
