@@ -7,7 +7,7 @@ use crate::inventory::{HostUse, Inventory};
 use crate::placement::Placement;
 use crate::request::CpuPolicy;
 use crate::scheduler::Scheduler;
-use crate::store::{Vm, VmId};
+use crate::store::{Vm, VmId, VmState};
 use serde::{Deserialize, Serialize};
 
 /// A size that is commonly asked for.
@@ -62,7 +62,8 @@ pub struct Plan {
     pub score: (f64, f64),
 }
 
-/// Looks for up to `most` moves between the nodes of `host`, each the one that mends most; those with CPUs of their own are not moved.
+/// Looks for up to `most` moves between the nodes of `host`, each the one that mends most; those with CPUs of their own are not moved, nor
+/// those that do not run, which nobody can move.
 /// Each target is free while the virtual machine is still where it was, so the moves can be made live.
 pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most: usize) -> Plan {
     let percent = scheduler.policy().overcommit_percent;
@@ -78,6 +79,7 @@ pub fn plan(scheduler: &Scheduler, host: &str, vms: &[Vm], sizes: &[Size], most:
         .unwrap_or_default();
     let mut places: Vec<(&Vm, Placement)> = vms
         .iter()
+        .filter(|vm| vm.state == VmState::Running)
         .filter_map(|vm| {
             Some((vm, vm.placement.clone().filter(|p| p.host == host && p.cpu != CpuPolicy::Exclusive)?))
         })
@@ -115,7 +117,7 @@ mod tests {
     use crate::host::Host;
     use crate::request::{Level, Membership, Relation, Request};
     use crate::scheduler::Policy;
-    use crate::store::{Intent, VmState};
+    use crate::store::Intent;
     use longma_topology::Machine;
 
     /// One on each node of host h; they shun each other's nodes if they are to be `apart`.
@@ -156,6 +158,16 @@ mod tests {
         let empty = Scheduler::new(Policy::default(), 1);
         assert_eq!(super::plan(&empty, "h", &vms, &COMMON_SIZES, 20).moves, []);
         assert_eq!(scheduler.inventory().usage("h").unwrap().vms, 8, "a dry run");
+    }
+
+    #[test]
+    fn what_does_not_run_stays_where_it_is() {
+        let (scheduler, mut vms) = scattered(false);
+        for vm in &mut vms[1..] {
+            vm.state = VmState::Stopped;
+        }
+        let plan = super::plan(&scheduler, "h", &vms, &COMMON_SIZES, 20);
+        assert!(plan.moves.iter().all(|(vm, _)| *vm == 0), "{plan:?}");
     }
 
     #[test]
