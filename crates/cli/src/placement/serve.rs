@@ -2,6 +2,7 @@
 //! Not the service.
 
 use super::Outcome;
+use super::reach::token_in;
 use clap::ValueEnum;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
