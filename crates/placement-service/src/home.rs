@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 pub struct Access {
     /// Its address: "http://127.0.0.1:7420".
     pub url: String,
+    /// Where that is, if the name in it is only the one that its certificate has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
     /// The token that is shown to it.
     pub token: String,
     /// A file with the certificate (PEM) to trust; none for those of the system.
@@ -44,6 +48,9 @@ impl Access {
 
     /// Writes it for the user alone, whole or not at all.
     pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
+        if Self::read(home).is_ok_and(|there| there == *self) {
+            return Ok(());
+        }
         let new = home.join("client.json.new");
         // Left over from a crash; with `create_new` nobody's file or link is written through.
         match fs::remove_file(&new) {

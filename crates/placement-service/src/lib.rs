@@ -5,6 +5,7 @@
 pub mod access;
 pub mod agent;
 mod api;
+mod certificate;
 pub mod client;
 mod decider;
 mod desk;

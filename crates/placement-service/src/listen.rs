@@ -5,6 +5,9 @@
 use crate::Log;
 use crate::agent::ENDING;
 use crate::api::Peer;
+use crate::certificate::{self, Said};
+use crate::refusal::Refusal;
+use crate::seats::{Answer, Seat, Seats};
 use axum::Router;
 use axum::http::Request;
 use hyper::body::Incoming;
@@ -84,12 +87,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
-/// Reads a certificate chain and its key.
-pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+/// Reads a certificate chain and its key; also what the certificate says of itself.
+pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said), String> {
     let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).map_err(|e| said(certificate, &e))?.collect();
     let chain = chain.map_err(|e| said(certificate, &e))?;
+    let told = certificate::said(&chain).map_err(|e| said(certificate, &e))?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| said(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -98,7 +102,7 @@ pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String>
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(|e| said(certificate, &e))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok((TlsAcceptor::from(Arc::new(config)), told))
 }
 
 /// Serves until `stopping`, then ends what is under way.
@@ -150,7 +154,44 @@ pub(crate) async fn listen(
     }
 }
 
-async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher)
+/// Lets the process have as many files open as its connections need, if it may.
+fn allow_files() {
+    let wanted = MOST as u64 + OTHER_FILES;
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_some_and(|current| current < wanted) {
+        let current = Some(now.maximum.map_or(wanted, |most| most.min(wanted)));
+        // With fewer, connections are refused before there are so many; that is told then.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
+    }
+}
+
+/// Bytes of a request's header as it is sent, without spaces that need not be there.
+fn header_bytes(request: &Request<Incoming>) -> usize {
+    let line = request.method().as_str().len() + request.uri().to_string().len() + " HTTP/1.1\r\n ".len();
+    let field =
+        |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
+    line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
+}
+
+/// An answer, and its connection is idle when it is sent; an error if the connection is to close.
+async fn answer(
+    mut request: Request<Incoming>,
+    peer: SocketAddr,
+    router: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+) -> Result<Response<Answer<Body>>, Infallible> {
+    if header_bytes(&request) > HEADER_BYTES {
+        // hyper's own limit is one of its buffer, which may take up more at once.
+        let detail = format!("the header is longer than {HEADER_BYTES} bytes");
+        let refused = Refusal::new(431, "header too long", detail).into_response();
+        return Ok(refused.map(|body| Answer::new(body, seat)));
+    }
+    request.extensions_mut().insert(Peer(peer));
+    let answered = hyper::service::Service::call(&router, request).await;
+    answered.map(|response| response.map(|body| Answer::new(body, seat)))
+}
+
+async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher, seat: &Arc<Seat>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

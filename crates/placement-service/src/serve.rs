@@ -3,13 +3,14 @@
 
 use crate::access::{digest, new_token};
 use crate::agent::{Agent, AllInOne, ENDING};
+use crate::certificate::Said;
 use crate::decider::Decider;
 use crate::desk::Desk;
 use crate::home::{Access, Home};
 use crate::{Log, api, listen, signals};
 use longma_placement::store::{StoreError, Token};
 use longma_placement::{Allocator, Policy, SqlStore, Store};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,7 +140,7 @@ async fn run(
     options: Options,
     home: &Home,
     token: String,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<(tokio_rustls::TlsAcceptor, Said)>,
     ready: impl FnOnce(&str, &Path),
 ) -> Result<(), ServeError> {
     let listener =
@@ -164,7 +165,8 @@ async fn run(
     }
     let looking = tokio::spawn(look(desk.clone()));
     let signals = tokio::spawn(until_signalled(desk.clone()));
-    ready(&url, &home.folder);
+    ready(&access.url, &home.folder);
+    let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(desk.clone()), desk.stopping.subscribe(), &options.log).await;
     looking.abort();
     signals.abort();

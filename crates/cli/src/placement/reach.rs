@@ -38,6 +38,7 @@ impl Reach {
         if let (Some(url), Some(token)) = (&self.server, &token) {
             return Ok(Access {
                 url: url.clone(),
+                address: None,
                 token: token.clone(),
                 certificate: self.certificate.clone(),
             });
@@ -101,6 +102,7 @@ pub fn explained(error: ClientError) -> Box<dyn Error> {
             409 if problem.title == "exists already" => "take another name, or delete that one first",
             _ => return error.into(),
         },
+        ClientError::Untrusted { .. } => return error.into(),
         ClientError::Strange { .. } => "is the address right?",
     };
     format!("{error}\n  {advice}").into()

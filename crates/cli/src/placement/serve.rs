@@ -223,10 +223,8 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
 
 /// Runs `longma placement agent`.
 pub fn agent(arguments: AgentArguments) -> Outcome {
-    let token = std::fs::read_to_string(&arguments.token_file)
-        .map_err(|e| format!("the token in {}: {e}", arguments.token_file.display()))?;
-    let access =
-        Access { url: arguments.server, token: token.trim().into(), certificate: arguments.certificate };
+    let token = token_in(&arguments.token_file)?;
+    let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
     let name = arguments.host.own_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;
