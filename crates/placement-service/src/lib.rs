@@ -15,6 +15,7 @@ mod listen;
 mod lost;
 mod metrics;
 mod refusal;
+mod seats;
 mod serve;
 mod signals;
 pub mod wire;
