@@ -126,3 +126,25 @@ impl Home {
         Ok(Held { path, _lock: file })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_is_written_down_already_needs_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let number = || fs::metadata(Access::file(folder.path())).unwrap().ino();
+        let url = "http://127.0.0.1:7420".to_string();
+        let access = Access { url, address: None, token: "longma-1".into(), certificate: None };
+        access.write(folder.path()).unwrap();
+        let (first, _held) = (number(), File::open(Access::file(folder.path())).unwrap());
+        access.write(folder.path()).unwrap();
+        assert_eq!(number(), first, "it was written anew");
+        let other = Access { token: "longma-2".into(), ..access };
+        other.write(folder.path()).unwrap();
+        assert_ne!(number(), first);
+        assert_eq!(Access::read(folder.path()).unwrap(), other);
+    }
+}
