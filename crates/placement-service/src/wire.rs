@@ -304,11 +304,14 @@ pub struct Alarms {
     pub items: Vec<Alarm>,
 }
 
-/// All hosts.
+/// A page of hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Hosts {
     /// By name.
     pub items: Vec<HostView>,
+    /// What to ask for as `after` to get the next page; none if this is the last.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// All tokens.

@@ -173,6 +173,17 @@ pub struct TenantUse {
     pub memory_mib: u64,
 }
 
+/// How many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Virtual machines that live, by state.
+    pub vms: Vec<(VmState, u64)>,
+    /// Hosts by status.
+    pub hosts: Vec<(HostStatus, u64)>,
+    /// Alarms that stand.
+    pub alarms: u64,
+}
+
 /// Which virtual machines are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct VmQuery {
@@ -288,12 +299,6 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::Conflict`] if what is promised on it would no longer fit.
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<(), StoreError>;
-
-    /// All hosts by name.
-    ///
-    /// # Errors
-    /// If the database fails.
-    fn hosts(&self) -> Result<Vec<StoredHost>, StoreError>;
 
     /// At most `limit` hosts whose names come after this one, by name: all of a hundred thousand at once would take a gigabyte.
     ///

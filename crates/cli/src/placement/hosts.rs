@@ -4,10 +4,10 @@
 use super::Outcome;
 use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
 use super::reach::{Form, Reach, explained};
-use crate::machine::print;
+use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
-use std::fmt::Write as _;
+use std::error::Error;
 use std::process::ExitCode;
 
 /// Arguments of `longma placement hosts`.
@@ -98,12 +98,23 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
+/// All hosts, page by page.
+fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
+    let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
+    while let Some(after) = next {
+        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(explained)?;
+        hosts.extend(page.items);
+        next = page.next;
+    }
+    Ok(hosts)
+}
+
 /// Runs `longma placement hosts`.
 pub fn hosts(arguments: &HostsArguments) -> Outcome {
     let client = arguments.reach.client()?;
     let hosts = match &arguments.host {
         Some(host) => vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(explained)?],
-        None => client.get::<Hosts>("/v1/hosts").map_err(explained)?.items,
+        None => all(&client)?,
     };
     if arguments.form.json {
         return print::json(&hosts);
@@ -226,9 +237,7 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     let client = arguments.reach.client()?;
     let names = match &arguments.host {
         Some(host) => vec![host.clone()],
-        None => {
-            client.get::<Hosts>("/v1/hosts").map_err(explained)?.items.into_iter().map(|h| h.name).collect()
-        }
+        None => all(&client)?.into_iter().map(|host| host.name).collect(),
     };
     let mut plans = Vec::new();
     for name in names {

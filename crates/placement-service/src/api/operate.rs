@@ -99,7 +99,7 @@ pub(crate) async fn audit(
         .with(move |d| {
             let names = match which.host {
                 Some(name) => vec![d.store.host(&name)?.host.name],
-                None => d.store.hosts()?.into_iter().map(|h| h.host.name).collect(),
+                None => d.store.host_names()?,
             };
             Ok((names, d.store.check()?))
         })

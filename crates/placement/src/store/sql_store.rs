@@ -6,15 +6,15 @@ use super::sql::{Database, Open, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
 use super::{
-    Alarm, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse, Token, Vm,
-    VmId, VmQuery, VmState, accounts,
+    Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse,
+    Token, Vm, VmId, VmQuery, VmState, accounts,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
 use crate::placement::Placement;
 use crate::request::Request;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store in a database: a SQLite file ([`SqlStore::open_file`]) or PostgreSQL ([`SqlStore::connect`]).
 pub struct SqlStore {
@@ -90,12 +90,6 @@ impl Store for SqlStore {
         host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
         let host = host.clone();
         self.change(move |db| tables::put_host(db, &host, overcommit_percent))
-    }
-
-    fn hosts(&self) -> Result<Vec<StoredHost>> {
-        let db = self.read();
-        let sql = "SELECT body, status, seen_at, agent FROM hosts ORDER BY name";
-        db.rows(sql, &[])?.iter().map(read_host).collect()
     }
 
     fn hosts_after(&self, name: &str, most: usize) -> Result<Vec<StoredHost>> {
