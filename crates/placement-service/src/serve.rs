@@ -254,6 +254,7 @@ async fn look(desk: Arc<Desk>) {
         // A failure is in the log already, and the next look may succeed.
         let _ = desk
             .with(move |d| {
+                d.look_for_the_database();
                 d.look_for_events()?;
                 if listen { d.look_for_silence() } else { Ok(()) }
             })

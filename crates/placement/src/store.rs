@@ -11,6 +11,7 @@ mod sql_store;
 mod sqlite;
 mod state;
 mod tables;
+mod whereabouts;
 
 pub use groups::forbidding_group;
 pub use jobs::Pending;
@@ -475,6 +476,28 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the database fails.
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
+
+    /// Whether what is kept is where whoever starts next looks for it.
+    ///
+    /// # Errors
+    /// [`StoreError::Away`] if a file was moved or deleted.
+    fn is_in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// How many virtual machines, hosts and alarms there are.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// Names of all hosts, in order.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn host_names(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.seen()?.into_iter().map(|(name, _)| name).collect())
+    }
 
     /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
     ///
