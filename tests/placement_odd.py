@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from placement_kills import House, Wrong, must, until
+from placement_kills import House, Wrong, free_port, must, until
 
 HOUR = 3600
 # An agent that is silent for 30 s is looked for every 5 s.
@@ -160,10 +160,26 @@ def full(longma):
                 names = {vm["request"]["name"] for vm in house.machines()}
                 must(names == {"before", *answered}, f"{names ^ {'before', *answered}}: answered and not there, or refused and there")
                 must(house.ask("GET", "/v1/hosts/h1")[0] == 200, "reading goes on")
-                # It dies with no room left, and is started when there is some.
+                # It dies with no room left, and starts all the same: what was answered is there, and refused is what needs room.
+                fill(state / "ballast")
+                for _ in range(2):
+                    house.service.kill()
+                    house.service.wait(timeout=30)
+                    house.service = house.start_service()
+                must({vm["request"]["name"] for vm in house.machines()} == names, "started on a full disk it knows others")
+                must(request(house, "without-room")[0] == 507, "a full disk after a start")
+                # At another address: how it is reached is written down when there is room.
+                first, house.port = house.port, free_port()
                 house.service.kill()
                 house.service.wait(timeout=30)
+                house.service = house.start_service()
+                fill(state / "ballast")
+                must(str(house.port) not in (state / "client.json").read_text(), "there was room for an address")
                 (state / "ballast").unlink()
+                until("its address is written down", lambda: str(house.port) in (state / "client.json").read_text(), 20)
+                house.port = first
+                house.service.kill()
+                house.service.wait(timeout=30)
                 house.service = house.start_service()
                 until("all agree with room", house.agrees, 20)
                 fill(state / "ballast")

@@ -4,8 +4,10 @@
 
 mod typed;
 
+use nix::pty::{Winsize, openpty};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -306,4 +308,54 @@ fn a_tokens_role_and_what_it_is_for_belong_together() {
     assert!(
         service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
     );
+}
+
+/// What a command prints into a terminal of 80 columns.
+fn in_a_terminal(words: &[&str]) -> String {
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let mut command = PLACEMENT.command(words);
+    let mut child = command.stdout(terminal.slave).stderr(Stdio::null()).spawn().unwrap();
+    // Nobody else holds the terminal open when the child ends.
+    drop(command);
+    let mut bytes = Vec::new();
+    // The end of a terminal is told as an error.
+    let _ = std::fs::File::from(terminal.master).read_to_end(&mut bytes);
+    child.wait().unwrap();
+    text(&bytes).replace("\r\n", "\n")
+}
+
+#[test]
+fn what_is_printed_fits_a_terminal_of_80_columns() {
+    let service = Service::new();
+    let long = "a-virtual-machine-with-a-name-of-sixty-characters-and-no-less";
+    service.says(&format!(
+        "request {long} --vcpus 4 --memory 8GiB --cpu exclusive --tenant a-tenant-of-some-length"
+    ));
+    service.says("request b --vcpus 8 --memory 8GiB --virtual-nodes 2");
+    let said = [
+        "hosts",
+        "list",
+        "explain big --vcpus 12 --memory 100GiB --virtual-nodes 1",
+        "explain small --vcpus 1 --memory 1GiB",
+        "show 1",
+        "show b",
+        "alarms --all",
+        "audit",
+        "quota",
+        "token list",
+    ];
+    for words in said {
+        let printed = in_a_terminal(&service.words(words));
+        let widest = printed.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(widest > 5 && widest <= 80, "{words}: {widest}\n{printed}");
+        assert!(!printed.contains('…'), "nothing is cut: {printed}");
+    }
+    let list = in_a_terminal(&service.words("list"));
+    // In its column, and line by line whole.
+    let heading = list.lines().next().unwrap();
+    let (from, to) = (heading.find("NAME").unwrap(), heading.find("STATE").unwrap());
+    let name: String =
+        list.lines().skip(1).filter_map(|line| line.get(from..to.min(line.len()))).map(str::trim).collect();
+    assert!(name.starts_with(long), "{list}");
 }

@@ -7,9 +7,15 @@ use crate::wire::{Problem, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
-use ureq::http::{Method, Request};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::Agent;
+use ureq::config::Config;
+use ureq::http::{Method, Request, Uri};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 /// An answer comes after so long; a move of a large virtual machine is what takes longest.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -28,6 +34,14 @@ pub enum ClientError {
         /// Its address.
         url: String,
         /// Why.
+        why: String,
+    },
+    /// What answers cannot show that it is the service that was meant.
+    #[error("{url} answers, and is not trusted: {why}")]
+    Untrusted {
+        /// Its address.
+        url: String,
+        /// Why, and what to do.
         why: String,
     },
     /// What answers is something else.
@@ -50,10 +64,67 @@ fn said(problem: &Problem) -> String {
     text
 }
 
+/// Leads every name to one address.
+#[derive(Debug)]
+struct At(SocketAddr);
+
+impl Resolver for At {
+    fn resolve(&self, _: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut found = self.empty();
+        found.push(self.0);
+        Ok(found)
+    }
+}
+
+/// All certificates of a file: a service's own, those that vouch for it, or both.
+fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+    let pem = std::fs::read(file).map_err(|e| e.to_string())?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| e.to_string())? {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() { Err("it holds no certificate (PEM: BEGIN CERTIFICATE)".into()) } else { Ok(found) }
+}
+
+/// Why TLS was not agreed on, if that is what failed, and what to do.
+fn distrust(error: &ureq::Error) -> Option<String> {
+    use rustls::CertificateError as Wrong;
+    let error = match error {
+        ureq::Error::Rustls(error) => error,
+        ureq::Error::Io(error) => error.get_ref()?.downcast_ref::<rustls::Error>()?,
+        _ => return None,
+    };
+    let advice = match error {
+        rustls::Error::InvalidCertificate(wrong) => match wrong {
+            Wrong::UnknownIssuer => {
+                "nobody who is trusted here vouches for its certificate: --certificate names a file with that certificate, or with \
+                 who vouches for it"
+            }
+            Wrong::Expired | Wrong::ExpiredContext { .. } => {
+                "its certificate is expired: renew it and start the service anew"
+            }
+            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => {
+                "its certificate is not valid yet: is the clock right here, and there?"
+            }
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
+                "its certificate is for another name: use the name that it has"
+            }
+            _ => {
+                "its certificate is not one for a service: the service says at its start what is wrong with it"
+            }
+        },
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS: is its address http:// and not https://?",
+        _ => "TLS could not be agreed on",
+    };
+    Some(plain(&format!("{advice} ({error})")))
+}
+
 /// A client of one service.
 #[derive(Clone, Debug)]
 pub struct Client {
-    agent: ureq::Agent,
+    agent: Agent,
     url: String,
     authorization: String,
     /// Which machine's agent asks.
@@ -81,15 +152,20 @@ impl Client {
         let url = access.url.trim_end_matches('/').to_string();
         let mut tls = TlsConfig::builder();
         if let Some(file) = &access.certificate {
-            let why = |e: &dyn std::fmt::Display| ClientError::Unreachable {
+            let why = |e: String| ClientError::Unreachable {
                 url: url.clone(),
                 why: format!("the certificate {}: {e}", file.display()),
             };
-            let pem = std::fs::read(file).map_err(|e| why(&e))?;
-            let certificate = Certificate::from_pem(&pem).map_err(|e| why(&e))?;
-            tls = tls.root_certs(RootCerts::new_with_certs(&[certificate]));
+            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file).map_err(why)?));
+        } else if url.starts_with("https:") {
+            let found = rustls_native_certs::load_native_certs().certs;
+            // A system without any: those that came with this program.
+            if !found.is_empty() {
+                let found: Vec<_> = found.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+                tls = tls.root_certs(RootCerts::new_with_certs(&found));
+            }
         }
-        let config = ureq::Agent::config_builder()
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
@@ -98,7 +174,11 @@ impl Client {
             .tls_config(tls.build())
             .build();
         let authorization = format!("Bearer {}", access.token);
-        Ok(Self { agent: config.into(), url, authorization, machine: None })
+        let agent = match access.address {
+            Some(address) => Agent::with_parts(config, DefaultConnector::default(), At(address)),
+            None => config.into(),
+        };
+        Ok(Self { agent, url, authorization, machine: None })
     }
 
     /// The same client for the agent of a machine that is known by `machine`, letters and digits.
@@ -115,11 +195,14 @@ impl Client {
     }
 
     fn unreachable(&self, error: &ureq::Error) -> ClientError {
-        ClientError::Unreachable { url: self.url.clone(), why: error.to_string() }
+        if let Some(why) = distrust(error) {
+            return ClientError::Untrusted { url: self.url.clone(), why };
+        }
+        ClientError::Unreachable { url: self.url.clone(), why: plain(&error.to_string()) }
     }
 
     fn strange(&self, why: impl ToString) -> ClientError {
-        ClientError::Strange { url: self.url.clone(), why: why.to_string() }
+        ClientError::Strange { url: self.url.clone(), why: plain(&why.to_string()) }
     }
 
     fn send(

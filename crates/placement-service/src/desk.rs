@@ -12,14 +12,14 @@ use longma_placement::host::NodeLoad;
 use longma_placement::hypervisor::Ending;
 use longma_placement::inventory::HostStatus;
 use longma_placement::monitor::{Change, Monitor, Threshold};
-use longma_placement::store::{Intent, StoreError, Vm, VmId, VmQuery};
+use longma_placement::store::{Alarm, Intent, StoreError, Vm, VmId, VmQuery};
 use longma_placement::switcher::{SwitchPolicy, Switcher};
 use longma_placement::{CpuSet, Host, Placement, Store};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{oneshot, watch};
 
 /// After so long without a word of its agent a host takes no more virtual machines.
@@ -150,6 +150,8 @@ pub(crate) struct Desk {
     numbers: AtomicU64,
     tokens: RwLock<Tokens>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
+    /// Since when the database's file is not where it was.
+    displaced: Mutex<Option<i64>>,
     /// Held while a host's status is read and written: draining must not be lost.
     statuses: Mutex<()>,
 }
@@ -193,6 +195,7 @@ impl Desk {
             numbers: AtomicU64::new(1),
             tokens: RwLock::new(Tokens { by_digest: HashMap::new(), read: None }),
             monitors: Mutex::new(monitors),
+            displaced: Mutex::default(),
             statuses: Mutex::default(),
         })
     }
@@ -441,6 +444,32 @@ impl Desk {
             self.host(name, |h| h.noted = None);
         }
         Ok(())
+    }
+
+    // --- The database -------------------------------------------------------------------------------------------------
+
+    /// Looks whether the database is still where it was; what is new of that is logged.
+    pub fn look_for_the_database(&self) {
+        let mut since = locked(&self.displaced);
+        match (self.store.is_in_place(), *since) {
+            (Err(error), None) => {
+                (self.log)(&error.to_string());
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                *since = Some(now.map_or(0, |now| now.as_secs() as i64));
+            }
+            (Ok(()), Some(_)) => {
+                (self.log)("the database is where it was: it is written again");
+                *since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// The alarm that the database's file was moved, if that is so.
+    pub fn displaced(&self) -> Option<Alarm> {
+        let raised_at = (*locked(&self.displaced))?;
+        let (host, kind) = ("-".into(), "database-moved".into());
+        Some(Alarm { host, node: None, kind, value: 1.0, raised_at, cleared_at: None })
     }
 
     // --- Changes ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 pub struct Access {
     /// Its address: "http://127.0.0.1:7420".
     pub url: String,
+    /// Where that is, if the name in it is only the one that its certificate has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
     /// The token that is shown to it.
     pub token: String,
     /// A file with the certificate (PEM) to trust; none for those of the system.
@@ -44,6 +48,9 @@ impl Access {
 
     /// Writes it for the user alone, whole or not at all.
     pub(crate) fn write(&self, home: &Path) -> io::Result<()> {
+        if Self::read(home).is_ok_and(|there| there == *self) {
+            return Ok(());
+        }
         let new = home.join("client.json.new");
         // Left over from a crash; with `create_new` nobody's file or link is written through.
         match fs::remove_file(&new) {
@@ -117,5 +124,27 @@ impl Home {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         Ok(Held { path, _lock: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_is_written_down_already_needs_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let number = || fs::metadata(Access::file(folder.path())).unwrap().ino();
+        let url = "http://127.0.0.1:7420".to_string();
+        let access = Access { url, address: None, token: "longma-1".into(), certificate: None };
+        access.write(folder.path()).unwrap();
+        let (first, _held) = (number(), File::open(Access::file(folder.path())).unwrap());
+        access.write(folder.path()).unwrap();
+        assert_eq!(number(), first, "it was written anew");
+        let other = Access { token: "longma-2".into(), ..access };
+        other.write(folder.path()).unwrap();
+        assert_ne!(number(), first);
+        assert_eq!(Access::read(folder.path()).unwrap(), other);
     }
 }

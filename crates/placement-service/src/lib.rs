@@ -5,6 +5,7 @@
 pub mod access;
 pub mod agent;
 mod api;
+mod certificate;
 pub mod client;
 mod decider;
 mod desk;
@@ -14,6 +15,7 @@ mod listen;
 mod lost;
 mod metrics;
 mod refusal;
+mod seats;
 mod serve;
 mod signals;
 pub mod wire;

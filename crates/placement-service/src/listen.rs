@@ -5,15 +5,22 @@
 use crate::Log;
 use crate::agent::ENDING;
 use crate::api::Peer;
+use crate::certificate::{self, Said};
+use crate::refusal::Refusal;
+use crate::seats::{Answer, Seat, Seats};
 use axum::Router;
-use axum::http::Request;
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Request, Response};
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,12 +30,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-/// Connections at once; more wait in the kernel's queue.
+/// Connections at once; for more of them, idle ones are closed.
 const MOST: usize = 1024;
+/// Files that a service has open beside them, at most: its database, its children's pipes.
+const OTHER_FILES: u64 = 1024;
 /// TLS must be agreed on after so long, ...
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// ... the header of a request be here, also that of the next on the same connection, ...
@@ -41,11 +50,13 @@ const HEADER_BYTES: usize = 32 << 10;
 /// A stream that fails when nobody takes what is written.
 struct Impatient<S> {
     stream: S,
+    seat: Arc<Seat>,
     since: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: Unpin> Impatient<S> {
     fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.seat.set_sending(written.is_pending());
         if written.is_ready() {
             self.since = None;
             return written;
@@ -84,12 +95,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
     }
 }
 
-/// Reads a certificate chain and its key.
-pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+/// Reads a certificate chain and its key; also what the certificate says of itself.
+pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<(TlsAcceptor, Said), String> {
     let said = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let chain: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(certificate).map_err(|e| said(certificate, &e))?.collect();
     let chain = chain.map_err(|e| said(certificate, &e))?;
+    let told = certificate::said(&chain).map_err(|e| said(certificate, &e))?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|e| said(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -98,7 +110,7 @@ pub(crate) fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, String>
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .map_err(|e| said(certificate, &e))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok((TlsAcceptor::from(Arc::new(config)), told))
 }
 
 /// Serves until `stopping`, then ends what is under way.
@@ -109,39 +121,46 @@ pub(crate) async fn listen(
     mut stopping: watch::Receiver<bool>,
     log: &Log,
 ) {
-    let seats = Arc::new(Semaphore::new(MOST));
+    let seats = Seats::new(MOST);
+    allow_files();
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
             _ = stopping.wait_for(|s| *s) => break,
-            accepted = async {
-                // The semaphore is never closed.
-                let seat = seats.clone().acquire_owned().await.ok();
-                (seat, listener.accept().await)
-            } => accepted,
+            accepted = listener.accept() => accepted,
         };
-        let (seat, (stream, peer)) = match accepted {
-            (seat, Ok(connection)) => (seat, connection),
-            (_, Err(error)) => {
+        let (stream, peer) = match accepted {
+            Ok(connection) => connection,
+            Err(error) => {
                 log(&format!("cannot accept a connection: {error}"));
                 // Too many open files, as a rule: they become fewer.
+                seats.make_room();
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
+        };
+        let seat = tokio::select! {
+            _ = stopping.wait_for(|s| *s) => break,
+            seat = seats.take(peer.ip()) => Arc::new(seat),
         };
         // Small answers should not wait for more.
         let _ = stream.set_nodelay(true);
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            match tls {
-                None => serve(Impatient { stream, since: None }, peer, router, watcher).await,
-                Some(tls) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                        serve(Impatient { stream, since: None }, peer, router, watcher).await;
+            let served = async {
+                match tls {
+                    None => serve(stream, peer, router, watcher, &seat).await,
+                    Some(tls) => {
+                        if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                            serve(stream, peer, router, watcher, &seat).await;
+                        }
                     }
                 }
+            };
+            tokio::select! {
+                () = served => {}
+                () = seat.closed() => {}
             }
-            drop(seat);
         });
     }
     drop(listener);
@@ -150,14 +169,58 @@ pub(crate) async fn listen(
     }
 }
 
-async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher)
+/// Lets the process have as many files open as its connections need, if it may.
+fn allow_files() {
+    let wanted = MOST as u64 + OTHER_FILES;
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_some_and(|current| current < wanted) {
+        let current = Some(now.maximum.map_or(wanted, |most| most.min(wanted)));
+        // With fewer, connections are refused before there are so many; that is told then.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..now });
+    }
+}
+
+/// Bytes of a request's header as it is sent, without spaces that need not be there.
+fn header_bytes(request: &Request<Incoming>) -> usize {
+    let line = request.method().as_str().len() + request.uri().to_string().len() + " HTTP/1.1\r\n ".len();
+    let field =
+        |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + ": \r\n".len();
+    line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
+}
+
+/// An answer, and its connection is idle when it is sent; an error if the connection is to close.
+async fn answer(
+    mut request: Request<Incoming>,
+    peer: SocketAddr,
+    router: TowerToHyperService<Router>,
+    seat: Arc<Seat>,
+) -> Result<Response<Answer<Body>>, Infallible> {
+    if header_bytes(&request) > HEADER_BYTES {
+        // hyper's own limit is one of its buffer, which may take up more at once.
+        let detail = format!("the header is longer than {HEADER_BYTES} bytes");
+        let refused = Refusal::new(431, "header too long", detail).into_response();
+        return Ok(refused.map(|body| Answer::new(body, seat)));
+    }
+    request.extensions_mut().insert(Peer(peer));
+    let answered = hyper::service::Service::call(&router, request).await;
+    answered.map(|response| response.map(|body| Answer::new(body, seat)))
+}
+
+async fn serve<S>(stream: S, peer: SocketAddr, router: Router, watcher: Watcher, seat: &Arc<Seat>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(router);
-    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
-        hyper::service::Service::call(&service, request)
+    let stream = Impatient { stream, seat: seat.clone(), since: None };
+    let router = TowerToHyperService::new(router);
+    let seat = seat.clone();
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (router, seat, kept) = (router.clone(), seat.clone(), seat.is_kept());
+        async move {
+            match kept {
+                true => answer(request, peer, router, seat).await.map_err(|never| match never {}),
+                false => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
+            }
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -4,7 +4,7 @@
 
 use longma_placement::Store;
 use longma_placement::inventory::HostStatus;
-use longma_placement::store::{StoreError, VmQuery};
+use longma_placement::store::StoreError;
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -67,20 +67,21 @@ impl Metrics {
 
     /// All of them, with what the store says now.
     pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
+        let counts = store.counts()?;
         self.vms.clear();
-        for vm in store.vms(&VmQuery::default())? {
-            self.vms.get_or_create(&By { what: vm.state.name() }).inc();
+        for (state, count) in counts.vms {
+            self.vms.get_or_create(&By { what: state.name() }).set(count as i64);
         }
         self.hosts.clear();
-        for host in store.hosts()? {
-            let what = match host.status {
+        for (status, count) in counts.hosts {
+            let what = match status {
                 HostStatus::Up => "up",
                 HostStatus::Draining => "draining",
                 HostStatus::Down => "down",
             };
-            self.hosts.get_or_create(&By { what }).inc();
+            self.hosts.get_or_create(&By { what }).inc_by(count as i64);
         }
-        self.alarms.set(store.alarms(true, 0)?.len() as i64);
+        self.alarms.set(counts.alarms as i64);
         let mut text = String::new();
         encode(&mut text, &self.registry).map_err(|_| StoreError::Closed)?;
         Ok(text)

@@ -3,13 +3,14 @@
 
 use crate::access::{digest, new_token};
 use crate::agent::{Agent, AllInOne, ENDING};
+use crate::certificate::Said;
 use crate::decider::Decider;
 use crate::desk::Desk;
 use crate::home::{Access, Home};
 use crate::{Log, api, listen, signals};
 use longma_placement::store::{StoreError, Token};
 use longma_placement::{Allocator, Policy, SqlStore, Store};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,9 @@ use tokio::net::TcpListener;
 const LOOKING: Duration = Duration::from_millis(200);
 /// How often silent agents are looked for.
 const LISTENING: Duration = Duration::from_secs(5);
+
+/// How often it is tried to say how the service is reached.
+const TELLING: Duration = Duration::from_secs(2);
 
 /// What a service needs.
 pub struct Options {
@@ -134,27 +138,75 @@ fn own_token(store: &dyn Store, home: &Path, shared: bool) -> Result<String, Str
     Ok(token)
 }
 
+/// How the clients of this machine reach what listens at this address.
+fn access(address: SocketAddr, token: String, certificate: Option<&Said>, options: &Options) -> Access {
+    // What listens to all addresses is at the loopback one too.
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let at = SocketAddr::new(ip, address.port());
+    let Some(said) = certificate else {
+        return Access { url: format!("http://{at}"), address: None, token, certificate: None };
+    };
+    let mut trusted = None;
+    if said.is_whole {
+        let file = options.tls.as_ref().map(|tls| &tls.0);
+        trusted = file.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    } else {
+        (options.log)(
+            "the certificate's file does not hold who vouches for it: clients have to know that by themselves",
+        );
+    }
+    let log = &options.log;
+    said.warnings.iter().for_each(|warning| log(&format!("the certificate: {warning}")));
+    match said.name_at(ip) {
+        // The certificate is checked against the name, and the name need not lead here.
+        Some(name) => {
+            let url = format!("https://{name}:{}", at.port());
+            Access { url, address: Some(at), token, certificate: trusted }
+        }
+        None => Access { url: format!("https://{at}"), address: None, token, certificate: trusted },
+    }
+}
+
+/// Writes down how the service is reached. Where there is no room for that now it serves all the same, and it is tried again.
+fn tell(access: Access, home: PathBuf, log: Log) -> Result<Option<tokio::task::JoinHandle<()>>, ServeError> {
+    let full = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+    };
+    let file = Access::file(&home).display().to_string();
+    match access.write(&home) {
+        Ok(()) => return Ok(None),
+        Err(error) if full(&error) => log(&format!(
+            "{file}: {error}: clients on this machine do not find the service, which serves {}, until there is room: \
+             make some, or name the address (--server) and a token (--token-file)",
+            access.url
+        )),
+        Err(error) => return Err(ServeError::Home(home, error)),
+    }
+    Ok(Some(tokio::spawn(async move {
+        while access.write(&home).is_err() {
+            tokio::time::sleep(TELLING).await;
+        }
+        log(&format!("{file} says how the service is reached"));
+    })))
+}
+
 async fn run(
     desk: Arc<Desk>,
     options: Options,
     home: &Home,
     token: String,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<(tokio_rustls::TlsAcceptor, Said)>,
     ready: impl FnOnce(&str, &Path),
 ) -> Result<(), ServeError> {
     let listener =
         TcpListener::bind(options.address).await.map_err(|e| ServeError::Address(options.address, e))?;
     let address = listener.local_addr().map_err(|e| ServeError::Address(options.address, e))?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    // A client on this machine reaches what listens to all addresses at the loopback one.
-    let ip = if address.ip().is_unspecified() { std::net::Ipv4Addr::LOCALHOST.into() } else { address.ip() };
-    let url = format!("{scheme}://{}", SocketAddr::new(ip, address.port()));
-    let certificate = options
-        .tls
-        .as_ref()
-        .map(|(certificate, _)| std::path::absolute(certificate).unwrap_or_else(|_| certificate.clone()));
-    let access = Access { url: url.clone(), token, certificate };
-    access.write(&home.folder).map_err(|e| ServeError::Home(home.folder.clone(), e))?;
+    let access = access(address, token, tls.as_ref().map(|t| &t.1), &options);
+    let telling = tell(access.clone(), home.folder.clone(), options.log.clone())?;
 
     let mut agents = Vec::new();
     for host in options.hosts {
@@ -164,9 +216,11 @@ async fn run(
     }
     let looking = tokio::spawn(look(desk.clone()));
     let signals = tokio::spawn(until_signalled(desk.clone()));
-    ready(&url, &home.folder);
+    ready(&access.url, &home.folder);
+    let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(desk.clone()), desk.stopping.subscribe(), &options.log).await;
     looking.abort();
+    telling.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
     // What an agent has begun it ends: a few calls of the hypervisor. It gives up by itself what lasts.
     let ended = tokio::task::spawn_blocking(move || agents.into_iter().all(|agent| agent.join().is_ok()));
@@ -200,6 +254,7 @@ async fn look(desk: Arc<Desk>) {
         // A failure is in the log already, and the next look may succeed.
         let _ = desk
             .with(move |d| {
+                d.look_for_the_database();
                 d.look_for_events()?;
                 if listen { d.look_for_silence() } else { Ok(()) }
             })

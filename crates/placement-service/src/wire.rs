@@ -224,9 +224,16 @@ pub struct AgentReport {
     pub at_work: bool,
 }
 
-/// A text of another machine, which people are shown: without what a terminal would take for orders, and no book.
+/// A text of another machine, without what a terminal would take for orders.
+pub fn harmless(text: &str) -> String {
+    // These turn the direction of what follows.
+    let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same, and no book.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().take(MOST_CHARACTERS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    harmless(&text.chars().take(MOST_CHARACTERS).collect::<String>())
 }
 
 /// Characters of a text of another machine.
@@ -297,11 +304,14 @@ pub struct Alarms {
     pub items: Vec<Alarm>,
 }
 
-/// All hosts.
+/// A page of hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Hosts {
     /// By name.
     pub items: Vec<HostView>,
+    /// What to ask for as `after` to get the next page; none if this is the last.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// All tokens.

@@ -9,7 +9,7 @@ use longma_placement::placement::Share;
 use longma_placement::store::{Alarm, Vm, VmState};
 use longma_placement::{CpuSet, Hypervisor};
 use longma_placement_service::agent::{Agent, Description};
-use longma_placement_service::wire::{Alarms, HostView};
+use longma_placement_service::wire::{Alarms, HostView, Hosts};
 use serde_json::{Value, json};
 use service::*;
 use std::path::Path;
@@ -224,4 +224,51 @@ fn an_agent_on_a_copy_of_a_machine_is_refused_while_the_first_is_there() {
     assert!(first.domains()["longma-1"].running);
     service.admin.delete::<Vm>("/v1/vms/a").unwrap();
     until("the first goes on", || first.domains().is_empty());
+}
+
+#[test]
+fn a_database_that_is_moved_away_is_told_and_nothing_is_answered_into_it() {
+    let service = service();
+    let ask = |name: &str| {
+        let body = json!({ "name": name, "vcpus": 1, "memory_mib": 64 }).to_string();
+        service.admin_status("POST", "/v1/vms", &body)
+    };
+    assert_eq!(ask("before"), 201);
+    let (file, away) = (service.folder.path().join("home/placement.db"), service.folder.path().join("away"));
+    std::fs::rename(&file, &away).unwrap();
+    assert_eq!(ask("lost"), 503);
+    until("it is told", || standing(&service, "database-moved").is_some());
+    assert_eq!(service.admin_status("GET", "/healthz", ""), 503);
+    assert_eq!(service.admin_status("GET", "/v1/vms/before", ""), 200, "reading goes on");
+    let logged = service.logged.lock().unwrap().join("\n");
+    assert!(logged.contains("placement.db was moved, deleted or replaced"), "{logged}");
+    std::fs::rename(&away, &file).unwrap();
+    until("it is written again", || standing(&service, "database-moved").is_none());
+    assert_eq!((ask("after"), service.admin_status("GET", "/healthz", "")), (201, 200));
+    assert_eq!(service.admin_status("GET", "/v1/vms/lost", ""), 404);
+}
+
+#[test]
+fn hosts_are_listed_page_by_page_and_counted_all() {
+    let service = service();
+    let client = service.client_of(&service.token("g", "agent", Some("far")));
+    let description = Description::Fixed(Box::new(host("far")));
+    let agent =
+        Agent::remote(client, "far", description, Box::new(FakeHypervisor::new()), Arc::new(|_: &str| {}));
+    std::thread::spawn(move || agent.run());
+    until("its host is there", || service.admin.get::<HostView>("/v1/hosts/far").is_ok());
+    let page = |query: &str| service.admin.get::<Hosts>(&format!("/v1/hosts{query}")).unwrap();
+    let names = |page: &Hosts| page.items.iter().map(|host| host.name.clone()).collect::<Vec<_>>();
+    let first = page("?limit=1");
+    assert_eq!((names(&first), first.next.as_deref()), (vec!["far".to_string()], Some("far")));
+    let second = page("?limit=1&after=far");
+    assert_eq!((names(&second), second.next), (vec!["h1".to_string()], None));
+    assert_eq!(names(&page("")), ["far", "h1"]);
+    for wrong in ["limit=0", "limit=1001", "after=%00"] {
+        assert_eq!(service.admin_status("GET", &format!("/v1/hosts?{wrong}"), ""), 400, "{wrong}");
+    }
+    let audit: Value = service.admin.get("/v1/audit").unwrap();
+    assert_eq!(audit["hosts"].as_array().unwrap().len(), 2);
+    let metrics = service.admin.get_text("/metrics").unwrap();
+    assert!(metrics.contains(r#"longma_placement_hosts{what="up"} 2"#), "{metrics}");
 }

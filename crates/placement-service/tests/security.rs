@@ -13,6 +13,9 @@ use longma_placement_service::{Client, openapi};
 use serde_json::{Value, json};
 use service::*;
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn refused<T>(answer: Result<T, ClientError>) -> u16 {
@@ -402,4 +405,57 @@ fn who_watches_by_a_token_that_is_gone_sees_nothing_more_though_another_has_its_
         seen.extend_from_slice(&read[..bytes]);
     }
     panic!("{}", String::from_utf8_lossy(&seen));
+}
+
+/// As many files as the system lets this process have.
+fn allow_files() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    limit.maximum.map_or(usize::MAX, |most| most as usize)
+}
+
+#[test]
+fn thousands_of_idle_connections_keep_nobody_waiting() {
+    let service = service();
+    // Both ends are in this process.
+    let count = 3000.min((allow_files() - 1500) / 2);
+    let (opened, address) = (Arc::new(AtomicUsize::new(0)), service.address());
+    let opening = std::thread::spawn({
+        let opened = opened.clone();
+        move || {
+            let connect = |_| {
+                let stream = TcpStream::connect(address).unwrap();
+                opened.fetch_add(1, Ordering::Relaxed);
+                stream
+            };
+            (0..count).map(connect).collect::<Vec<_>>()
+        }
+    });
+    // All seats are taken, and the kernel's queue is not full yet.
+    until("there are many", || opened.load(Ordering::Relaxed) > 1500.min(count / 2));
+    let began = Instant::now();
+    while !opening.is_finished() || began.elapsed() < Duration::from_secs(2) {
+        let asked = Instant::now();
+        // A new connection each time, and one that has asked before.
+        assert_eq!(service.admin_status("GET", "/v1/vms", ""), 200);
+        assert!(service.admin.get::<VmPage>("/v1/vms").is_ok());
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?} beside {count}", asked.elapsed());
+    }
+    drop(opening.join().unwrap());
+}
+
+#[test]
+fn a_header_may_have_32_kib_and_not_a_byte_more() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let head = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: \r\n\r\n";
+    for (bytes, status) in [(32 << 10, "200"), ((32 << 10) + 1, "431"), (40 << 10, "431"), (60 << 10, "431")]
+    {
+        let header = head.replace("x: \r\n\r\n", &format!("x: {}\r\n\r\n", "y".repeat(bytes - head.len())));
+        assert_eq!(header.len(), bytes);
+        let answer = service.raw(header.as_bytes());
+        // What is refused early is not read to its end, and the answer may be lost with that.
+        let is_so = answer.starts_with(&format!("HTTP/1.1 {status}")) || status == "431" && answer.is_empty();
+        assert!(is_so, "{bytes}: {answer}");
+    }
 }

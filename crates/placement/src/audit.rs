@@ -3,7 +3,7 @@
 
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, Hypervisor, HypervisorError, Pins, domain_name};
+use crate::hypervisor::{Actual, BY_HAND, Hypervisor, HypervisorError, Pins, domain_name};
 use crate::placement::Placement;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use crate::store::{Intent, Store, StoreError, Vm, VmId, VmQuery, VmState};
@@ -40,6 +40,12 @@ pub enum What {
     Memory,
     /// A domain that should run does not, or is missing.
     NotRunning,
+    /// A domain that runs and stands still.
+    Paused,
+    /// A domain that is forgotten when it ends.
+    Transient,
+    /// A domain that gets less CPU time than it should.
+    Slowed,
     /// A domain of a virtual machine that should not be here.
     Orphan,
 }
@@ -120,6 +126,31 @@ pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual
     found
 }
 
+/// What of a running domain somebody changed beside its place: paused, undefined, slowed.
+pub fn conditions(vm: VmId, actual: &Actual) -> Vec<Finding> {
+    let domain = domain_name(vm);
+    let mut found = Vec::new();
+    let mut note = |what, intended: String, actual: String| {
+        found.push(Finding { vm: Some(vm), domain: domain.clone(), what, intended, actual });
+    };
+    if let Some(why) = &actual.paused {
+        let advice = match &**why {
+            BY_HAND => String::new(),
+            _ => format!(": mend what paused it, then: virsh resume {domain}"),
+        };
+        note(What::Paused, format!("running{advice}"), format!("paused ({why})"));
+    }
+    if actual.transient {
+        note(What::Transient, "kept when it ends".into(), "forgotten when it ends (undefined)".into());
+    }
+    if !actual.slowed.is_empty() {
+        let slowed: Vec<String> =
+            actual.slowed.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        note(What::Slowed, "the CPU time of its place".into(), slowed.join(", "));
+    }
+    found
+}
+
 /// Compares all of a host. A virtual machine that is moving is left out: it is about to change.
 ///
 /// # Errors
@@ -143,6 +174,7 @@ pub fn audit(
         match own(&domain, vm) {
             Some(actual) if actual.running => {
                 found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), actual));
+                found.extend(conditions(vm.id, actual));
             }
             other => {
                 let actual = if other.is_some() { "stopped" } else { "missing" }.to_string();

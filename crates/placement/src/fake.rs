@@ -220,8 +220,12 @@ impl Hypervisor for FakeHypervisor {
 
     fn stop(&mut self, name: &str) -> Result<(), HypervisorError> {
         self.change("stop", name, |domains| {
+            if domains.get(name).is_some_and(|d| d.0.transient && d.0.running) {
+                domains.remove(name);
+            }
             if let Some((actual, _)) = domains.get_mut(name) {
-                actual.running = false;
+                (actual.running, actual.paused) = (false, None);
+                actual.slowed.clear();
                 actual.memory_mib.clear();
             }
             Ok(())
@@ -234,6 +238,27 @@ impl Hypervisor for FakeHypervisor {
                 return Err("it runs".into());
             }
             domains.remove(name);
+            Ok(())
+        })
+    }
+
+    fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.change_running("resume", name, |actual, _| {
+            actual.paused = None;
+            Ok(())
+        })
+    }
+
+    fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        self.change_running("persist", &domain.name, |actual, _| {
+            actual.transient = false;
+            Ok(())
+        })
+    }
+
+    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.change_running("give CPU time to", name, |actual, _| {
+            actual.slowed.clear();
             Ok(())
         })
     }

@@ -101,7 +101,19 @@ pub struct Actual {
     pub bound: Vec<u32>,
     /// Memory that it has, in MiB by node; empty when it does not run.
     pub memory_mib: BTreeMap<u32, u64>,
+    /// Why it stands still, if it does though it runs; [`BY_HAND`] if somebody paused it.
+    #[serde(default)]
+    pub paused: Option<String>,
+    /// Whether it is forgotten when it ends: somebody undefined it.
+    #[serde(default)]
+    pub transient: bool,
+    /// What keeps it from the CPU time that it should have, by the hypervisor's names.
+    #[serde(default)]
+    pub slowed: BTreeMap<String, i64>,
 }
+
+/// Why a domain is paused that somebody paused.
+pub const BY_HAND: &str = "user";
 
 impl Actual {
     /// Whether it says that it is of another database than this one, or of a virtual machine that was asked for at another time.
@@ -202,6 +214,33 @@ pub trait Hypervisor: Send {
     /// # Errors
     /// If it cannot be reached or refuses.
     fn undefine(&mut self, name: &str) -> Result<(), HypervisorError>;
+
+    /// Lets a domain go on that is paused.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Makes a running domain one that is not forgotten when it ends.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        let _ = domain;
+        Ok(())
+    }
+
+    /// Takes away what keeps a running domain from CPU time.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let _ = name;
+        Ok(())
+    }
 
     /// Says where a virtual CPU of a running domain runs.
     ///

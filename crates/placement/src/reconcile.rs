@@ -1,10 +1,10 @@
 //! Drives a host's hypervisor to what the store intends, from wherever it is: after a crash between any two steps as after none.
 //! Not a loop: an agent calls it when something changed, and now and then.
 
-use crate::audit::{self, AuditError, What, differences, intended_pins};
+use crate::audit::{self, AuditError, What, conditions, differences, intended_pins};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, Listed, Pins, domain_name};
+use crate::hypervisor::{Actual, BY_HAND, Domain, Hypervisor, HypervisorError, Listed, Pins, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,7 +244,53 @@ impl Agent<'_> {
             self.report.done.push(format!("virtual machine {id}: a half-done move was undone"));
         }
         debug_assert!(self.report.problems.len() <= before + 1);
+        if vm.intent == Intent::Run {
+            let righted = self.set_right(vm, placement);
+            self.noted(id, righted)?;
+        }
         Ok(())
+    }
+
+    /// Undoes what somebody did to a running domain beside its place. One that is paused for a reason of its own is left so.
+    fn set_right(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
+        let name = domain_name(vm.id);
+        let Some(actual) = self.inspect(&name)? else { return Ok(()) };
+        for finding in conditions(vm.id, &actual) {
+            self.touch(&name);
+            match finding.what {
+                What::Paused if actual.paused.as_deref() == Some(BY_HAND) => self.hypervisor.resume(&name)?,
+                What::Transient => {
+                    let domain = self.domain(vm, placement)?;
+                    self.hypervisor.persist(&domain)?;
+                }
+                What::Slowed => self.hypervisor.unslow(&name)?,
+                _ => continue,
+            }
+            self.report
+                .done
+                .push(format!("domain {name} was {}, and is {}", finding.actual, finding.intended));
+        }
+        let actual = self.inspect(&name)?.unwrap_or_default();
+        match conditions(vm.id, &actual).first() {
+            None => Ok(()),
+            Some(left) => Err(HypervisorError::Refused {
+                what: format!("set {name} right"),
+                why: format!("it is {} and not {}", left.actual, left.intended),
+            }),
+        }
+    }
+
+    /// A virtual machine as the hypervisor makes it.
+    fn domain(&mut self, vm: &Vm, placement: &Placement) -> Result<Domain, HypervisorError> {
+        Ok(Domain {
+            name: domain_name(vm.id),
+            vm: vm.id,
+            database: self.database.clone(),
+            created_at: vm.created_at,
+            request: vm.request.clone(),
+            placement: placement.clone(),
+            pins: self.pins(placement)?,
+        })
     }
 
     /// Puts a running domain's threads and memory where `placement` says; touches only what differs.
@@ -267,7 +313,7 @@ impl Agent<'_> {
                 What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, &pins.vcpus[vcpu as usize])?,
                 What::EmulatorPin => self.hypervisor.pin_emulator(&domain, &pins.emulator)?,
                 What::Bound => self.hypervisor.bind_memory(&domain, &placement.bound)?,
-                What::Memory | What::NotRunning | What::Orphan => {}
+                _ => {}
             }
         }
         if found.iter().any(|f| matches!(f.what, What::Bound | What::Memory)) {
@@ -367,19 +413,9 @@ impl Agent<'_> {
         let name = domain_name(vm.id);
         let running = self.inspect(&name)?.is_some_and(|a| a.running);
         if !running {
-            let (request, pins) = (vm.request.clone(), self.pins(placement)?);
-            let placement = placement.clone();
+            let domain = self.domain(vm, placement)?;
             self.touch(&name);
-            let (database, created_at) = (self.database.clone(), vm.created_at);
-            self.hypervisor.define(&Domain {
-                name,
-                vm: vm.id,
-                database,
-                created_at,
-                request,
-                placement,
-                pins,
-            })?;
+            self.hypervisor.define(&domain)?;
             self.hypervisor.start(&domain_name(vm.id))?;
         }
         self.apply(vm.id, placement)

@@ -11,6 +11,7 @@ mod sql_store;
 mod sqlite;
 mod state;
 mod tables;
+mod whereabouts;
 
 pub use groups::forbidding_group;
 pub use jobs::Pending;
@@ -173,6 +174,17 @@ pub struct TenantUse {
     pub memory_mib: u64,
 }
 
+/// How many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Virtual machines that live, by state.
+    pub vms: Vec<(VmState, u64)>,
+    /// Hosts by status.
+    pub hosts: Vec<(HostStatus, u64)>,
+    /// Alarms that stand.
+    pub alarms: u64,
+}
+
 /// Which virtual machines are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct VmQuery {
@@ -288,12 +300,6 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::Conflict`] if what is promised on it would no longer fit.
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<(), StoreError>;
-
-    /// All hosts by name.
-    ///
-    /// # Errors
-    /// If the database fails.
-    fn hosts(&self) -> Result<Vec<StoredHost>, StoreError>;
 
     /// At most `limit` hosts whose names come after this one, by name: all of a hundred thousand at once would take a gigabyte.
     ///
@@ -487,6 +493,28 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// If the database fails.
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
+
+    /// Whether what is kept is where whoever starts next looks for it.
+    ///
+    /// # Errors
+    /// [`StoreError::Away`] if a file was moved or deleted.
+    fn is_in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// How many virtual machines, hosts and alarms there are.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn counts(&self) -> Result<Counts, StoreError>;
+
+    /// Names of all hosts, in order.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn host_names(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.seen()?.into_iter().map(|(name, _)| name).collect())
+    }
 
     /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
     ///

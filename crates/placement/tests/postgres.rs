@@ -39,7 +39,7 @@ fn a_store_goes_on_when_its_sessions_were_ended() {
         store.put_host(&host("h"), 200).unwrap();
         for round in 0..5 {
             end_sessions(database, server);
-            assert_eq!(store.hosts().unwrap().len(), 1, "reading, round {round}");
+            assert_eq!(store.host_names().unwrap().len(), 1, "reading, round {round}");
             end_sessions(database, server);
             store.raise_alarm("h", Some(round), "cpu", 1.0).unwrap();
         }

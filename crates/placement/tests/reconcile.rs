@@ -255,6 +255,37 @@ fn domains_that_die_or_are_changed_by_hand_are_put_right_and_those_of_others_lef
     assert_eq!(house.store.find_vm("default", "b").unwrap().unwrap().state, VmState::Running);
 }
 
+#[test]
+fn a_domain_that_is_paused_undefined_or_slowed_by_hand_is_found_and_set_right() {
+    let mut house = house();
+    (0..4).for_each(|s| house.step(s));
+    let [a, b] = ["a", "b"].map(|name| domain_name(house.find(name).unwrap().id));
+    house.hypervisor.tamper(&a, |d| {
+        (d.paused, d.transient) = (Some("user".into()), true);
+        d.slowed.insert("quota".into(), 1000).is_none()
+    });
+    // Nobody paused it: to resume it would only pause it again, or lose what it wrote.
+    house.hypervisor.tamper(&b, |d| d.paused.replace("I/O error".into()).is_none());
+    let found = audit(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    let kinds: Vec<What> = found.iter().map(|f| f.what).collect();
+    assert_eq!(kinds, [What::Paused, What::Transient, What::Slowed, What::Paused]);
+    assert_eq!(found[2].actual, "quota 1000");
+    assert!(found[3].intended.contains(&format!("virsh resume {b}")), "{found:?}");
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    let domains = house.hypervisor.domains();
+    assert!(domains[&a].paused.is_none() && !domains[&a].transient && domains[&a].slowed.is_empty());
+    assert!(report.done.iter().any(|line| line.contains("was paused (user), and is running")), "{report:?}");
+    assert_eq!(domains[&b].paused.as_deref(), Some("I/O error"));
+    assert!(report.problems.iter().any(|line| line.contains("paused (I/O error)")), "{report:?}");
+    // It is not kept from moving, nor left as moving.
+    let target = house.elsewhere("b").unwrap();
+    let id = house.find("b").unwrap().id;
+    move_vm(&*house.store, &mut house.hypervisor, &house.host, id, &target).unwrap();
+    assert_eq!(house.find("b").unwrap().state, VmState::Running);
+    house.hypervisor.tamper(&b, |d| d.paused.take().is_some());
+    assert!(house.agree());
+}
+
 /// An empty database in the place of the right one must not take everything away that runs.
 #[test]
 fn a_domain_that_was_never_made_here_is_left_alone_and_told() {

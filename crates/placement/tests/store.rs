@@ -5,6 +5,7 @@
 mod databases;
 
 use databases::on_each;
+use longma_placement::inventory::HostStatus;
 use longma_placement::request::{CpuPolicy, Level, Membership, Relation};
 use longma_placement::store::{Intent, Reservation, StoreError, VmQuery, VmState};
 use longma_placement::{Allocator, Host, Policy, Request, Scheduler, SqlStore, Store};
@@ -466,5 +467,30 @@ fn groups_by_node_hold_when_two_schedulers_place_their_members_at_once() {
             let expected = if relation == Relation::Affinity { 1 } else { 6 };
             assert_eq!(nodes.len(), expected, "round {round}: {nodes:?}");
         }
+    });
+}
+
+#[test]
+fn counts_are_those_of_what_is_listed() {
+    on_each(|database| {
+        let store = database.open();
+        for name in ["a", "b", "c"] {
+            store.put_host(&hygon(name), 200).unwrap();
+        }
+        store.set_host_status("b", HostStatus::Draining, false).unwrap();
+        let mut allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let id = allocator.place(&Request::new("x", 1, 64), None).unwrap().id;
+        allocator.place(&Request::new("y", 1, 64), None).unwrap();
+        store.transition(id, VmState::Reserved, VmState::Creating, None).unwrap();
+        store.raise_alarm("a", None, "test", 1.0).unwrap();
+        store.raise_alarm("a", Some(1), "test", 1.0).unwrap();
+        store.clear_alarm("a", Some(1), "test").unwrap();
+        let mut counts = store.counts().unwrap();
+        counts.vms.sort_by_key(|(state, _)| state.name());
+        counts.hosts.sort_by_key(|(_, count)| *count);
+        assert_eq!(counts.vms, [(VmState::Creating, 1), (VmState::Reserved, 1)]);
+        assert_eq!(counts.hosts, [(HostStatus::Draining, 1), (HostStatus::Up, 2)]);
+        assert_eq!(counts.alarms, 1);
+        assert_eq!(store.host_names().unwrap(), ["a", "b", "c"]);
     });
 }

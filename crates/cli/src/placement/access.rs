@@ -2,9 +2,8 @@
 //! Not what roles may do: that is the service's.
 
 use super::Outcome;
-use super::print::{self, fitting, heading, mib};
+use super::print::{self, heading, mib, say};
 use super::reach::{Form, Reach, explained};
-use crate::machine::print;
 use crate::zoned::size;
 use clap::Subcommand;
 use clap::builder::PossibleValuesParser;
@@ -108,7 +107,7 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
             let wanted = NewToken { name: name.clone(), role: role.clone(), scope };
             let made: MadeToken =
                 common.reach.client()?.post("/v1/tokens", None, &wanted).map_err(explained)?;
-            if common.form.json { print::json(&made) } else { print(&format!("{}\n", made.token)) }
+            if common.form.json { print::json(&made) } else { print::command(&made.token) }
         }
         TokenAction::List { common } => {
             let tokens: Tokens = common.reach.client()?.get("/v1/tokens").map_err(explained)?;
@@ -122,11 +121,11 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
                     .into_iter()
                     .map(|t| vec![t.name, t.role, t.scope.unwrap_or_else(|| "all".into())]),
             );
-            print(&fitting(&rows))
+            print::table(&rows)
         }
         TokenAction::Remove { name, common } => {
             common.reach.client()?.delete::<()>(&format!("/v1/tokens/{}", part(name))).map_err(explained)?;
-            print(&format!("{name} is removed\n"))
+            say(&format!("{name} is removed"))
         }
     }
 }
@@ -161,5 +160,5 @@ pub fn quota(arguments: &QuotaArguments) -> Outcome {
             of(mib(t.memory_mib), t.quota.memory_mib.map(mib)),
         ]
     }));
-    print(&fitting(&rows))
+    print::table(&rows)
 }

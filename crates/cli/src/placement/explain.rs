@@ -2,13 +2,11 @@
 //! Not the reasons: those are the scheduler's.
 
 use super::Outcome;
-use super::print::{self, fitting, heading, list as listed};
+use super::print::{self, Page, heading, list as listed};
 use super::reach::{Form, Reach, explained};
 use super::request::Wanted;
-use crate::machine::print;
 use longma_placement::scheduler::{Explanation, HostVerdict, Refusal, Weighed};
 use longma_placement_service::client::part;
-use std::fmt::Write as _;
 
 /// Arguments of `longma placement explain`.
 #[derive(clap::Args)]
@@ -36,18 +34,19 @@ fn weighed(weights: &[Weighed]) -> String {
     weights.iter().map(|w| format!("{} {:.2}", w.weigher, w.value)).collect::<Vec<_>>().join(", ")
 }
 
-fn verdict(host: &HostVerdict) -> String {
-    let mut text = match host.score {
+fn verdict(page: &mut Page, host: &HostVerdict) {
+    let name = &host.host;
+    page.line(&match host.score {
         Some(score) => {
             let speaks =
                 if host.weights.is_empty() { String::new() } else { format!(": {}", weighed(&host.weights)) };
-            format!("{} fits, node {}, score {score:.3}{speaks}\n", host.host, listed(&host.nodes_chosen))
+            format!("{name} fits, node {}, score {score:.3}{speaks}", listed(&host.nodes_chosen))
         }
         None if host.refused.is_empty() => {
-            format!("{} does not fit: no node, or not enough of them, will do\n", host.host)
+            format!("{name} does not fit: no node, or not enough of them, will do")
         }
-        None => format!("{} does not fit: {}\n", host.host, refused(&host.refused)),
-    };
+        None => format!("{name} does not fit: {}", refused(&host.refused)),
+    });
     let mut rows = vec![heading(["  NODE", "", "WHY"])];
     for node in &host.nodes {
         let (mark, why) = match node.refused.is_empty() {
@@ -58,9 +57,8 @@ fn verdict(host: &HostVerdict) -> String {
         rows.push(vec![format!("  {}", node.node), mark.into(), why]);
     }
     if rows.len() > 1 {
-        text += &fitting(&rows);
+        page.table(&rows);
     }
-    text
 }
 
 /// Runs `longma placement explain`.
@@ -77,12 +75,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         n => format!("{n} virtual nodes"),
     };
     let hosts = |n: u32| if n == 1 { "1 host".to_string() } else { format!("{n} hosts") };
-    let mut text = format!("looked at with {nodes}; it fits {}\n", hosts(said.fitting));
-    for host in &said.hosts {
-        text += &verdict(host);
-    }
+    let mut page = Page::new();
+    page.line(&format!("looked at with {nodes}; it fits {}", hosts(said.fitting)));
+    said.hosts.iter().for_each(|host| verdict(&mut page, host));
     for (filter, refused) in &said.refused_by {
-        let _ = writeln!(text, "{filter} refuses {} or nodes there", hosts(*refused));
+        page.line(&format!("{filter} refuses {} or nodes there", hosts(*refused)));
     }
-    print(&text)
+    page.print()
 }

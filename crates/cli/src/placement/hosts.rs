@@ -2,12 +2,12 @@
 //! Not virtual machines.
 
 use super::Outcome;
-use super::print::{self, fitting, heading, list as listed, mib, percent, word};
+use super::print::{self, Page, heading, list as listed, mib, percent, say, word};
 use super::reach::{Form, Reach, explained};
-use crate::machine::print;
+use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{Alarms, Audit, Defragmentation, Drained, HostView, Hosts};
-use std::fmt::Write as _;
+use std::error::Error;
 use std::process::ExitCode;
 
 /// Arguments of `longma placement hosts`.
@@ -98,29 +98,39 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
+/// All hosts, page by page.
+fn all(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
+    let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
+    while let Some(after) = next {
+        let page: Hosts = client.get(&format!("/v1/hosts?after={}", part(&after))).map_err(explained)?;
+        hosts.extend(page.items);
+        next = page.next;
+    }
+    Ok(hosts)
+}
+
 /// Runs `longma placement hosts`.
 pub fn hosts(arguments: &HostsArguments) -> Outcome {
     let client = arguments.reach.client()?;
     let hosts = match &arguments.host {
         Some(host) => vec![client.get::<HostView>(&format!("/v1/hosts/{}", part(host))).map_err(explained)?],
-        None => client.get::<Hosts>("/v1/hosts").map_err(explained)?.items,
+        None => all(&client)?,
     };
     if arguments.form.json {
         return print::json(&hosts);
     }
     if hosts.is_empty() {
-        return print("no hosts; longma placement agent brings one\n");
+        return say("no hosts; longma placement agent brings one");
     }
-    let mut text = fitting(&host_rows(&hosts));
+    let mut page = Page::new();
+    page.table(&host_rows(&hosts));
     for host in &hosts {
         if !host.foreign.is_empty() {
-            let _ = writeln!(text, "{}: made by others: {}", host.name, host.foreign.join(", "));
+            page.line(&format!("{}: made by others: {}", host.name, host.foreign.join(", ")));
         }
-        host.problems.iter().for_each(|problem| {
-            let _ = writeln!(text, "{}: {problem}", host.name);
-        });
+        host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.name)));
     }
-    print(&text)
+    page.print()
 }
 
 /// Runs `longma placement drain`.
@@ -133,13 +143,14 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
     }
     let host = &arguments.host;
     if arguments.undo {
-        return print(&format!("{host} takes virtual machines again\n"));
+        return say(&format!("{host} takes virtual machines again"));
     }
-    let mut text = format!("{host} takes no more virtual machines; {} stay on it\n", drained.left.len());
+    let mut page = Page::new();
+    page.line(&format!("{host} takes no more virtual machines; {} stay on it", drained.left.len()));
     for vm in &drained.left {
-        let _ = writeln!(text, "  {} ({}, {})", vm.id, vm.request.name, vm.state);
+        page.line(&format!("  {} ({}, {})", vm.id, vm.request.name, vm.state));
     }
-    print(&text)
+    page.print()
 }
 
 /// Seconds since 1970 as how long ago that was.
@@ -161,7 +172,7 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
         return print::json(&alarms.items);
     }
     if alarms.items.is_empty() {
-        return print("no alarms\n");
+        return say("no alarms");
     }
     let mut rows = vec![heading(["HOST", "NODE", "ALARM", "VALUE", "RAISED", "CLEARED"])];
     rows.extend(alarms.items.iter().map(|alarm| {
@@ -174,7 +185,37 @@ pub fn alarms(arguments: &AlarmsArguments) -> Outcome {
             alarm.cleared_at.map_or("-".into(), ago),
         ]
     }));
-    print(&fitting(&rows))
+    print::table(&rows)
+}
+
+/// What an audit found, and how old that is.
+fn audited(audit: &Audit, good: bool) -> Page {
+    let mut page = Page::new();
+    let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
+    for (host, finding) in audit.hosts.iter().flat_map(|h| h.findings.iter().map(move |f| (&h.host, f))) {
+        let (domain, what) = (finding.domain.clone(), word(&finding.what));
+        rows.push(vec![host.clone(), domain, what, finding.intended.clone(), finding.actual.clone()]);
+    }
+    if rows.len() > 1 {
+        page.table(&rows);
+    }
+    for host in &audit.hosts {
+        host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.host)));
+        let looked = match host.age_s {
+            Some(s) => format!("was looked at {s} s ago"),
+            None => "was not looked at: its agent has not reported to this service".into(),
+        };
+        let foreign = match host.foreign.len() {
+            0 => String::new(),
+            n => format!("; {n} domains of others are left alone"),
+        };
+        page.line(&format!("{} {looked}{foreign}", host.host));
+    }
+    audit.database.iter().for_each(|line| page.line(&format!("database: {line}")));
+    if good {
+        page.line("everything is as intended");
+    }
+    page
 }
 
 /// Runs `longma placement audit`; its status is 1 if something is not as intended.
@@ -186,41 +227,7 @@ pub fn audit(arguments: &AuditArguments) -> Outcome {
     if arguments.form.json {
         print::json(&audit)?;
     } else {
-        let mut rows = vec![heading(["HOST", "DOMAIN", "WHAT", "INTENDED", "ACTUAL"])];
-        let mut text = String::new();
-        for host in &audit.hosts {
-            for finding in &host.findings {
-                let what = word(&finding.what);
-                rows.push(vec![
-                    host.host.clone(),
-                    finding.domain.clone(),
-                    what,
-                    finding.intended.clone(),
-                    finding.actual.clone(),
-                ]);
-            }
-            host.problems.iter().for_each(|problem| {
-                let _ = writeln!(text, "{}: {problem}", host.host);
-            });
-            let looked = host
-                .age_s
-                .map_or("was not looked at: its agent has not reported to this service".into(), |s| {
-                    format!("was looked at {s} s ago")
-                });
-            let foreign = match host.foreign.len() {
-                0 => String::new(),
-                n => format!("; {n} domains of others are left alone"),
-            };
-            let _ = writeln!(text, "{} {looked}{foreign}", host.host);
-        }
-        audit.database.iter().for_each(|line| {
-            let _ = writeln!(text, "database: {line}");
-        });
-        if rows.len() > 1 {
-            text = fitting(&rows) + &text;
-        }
-        text += if good { "everything is as intended\n" } else { "" };
-        print(&text)?;
+        audited(&audit, good).print()?;
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -230,9 +237,7 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     let client = arguments.reach.client()?;
     let names = match &arguments.host {
         Some(host) => vec![host.clone()],
-        None => {
-            client.get::<Hosts>("/v1/hosts").map_err(explained)?.items.into_iter().map(|h| h.name).collect()
-        }
+        None => all(&client)?.into_iter().map(|host| host.name).collect(),
     };
     let mut plans = Vec::new();
     for name in names {
@@ -242,23 +247,22 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
     if arguments.form.json {
         return print::json(&plans);
     }
-    let mut text = String::new();
+    let mut page = Page::new();
     for plan in &plans {
         let now = percent(plan.score_before);
-        let _ = writeln!(
-            text,
+        page.line(&format!(
             "{}: {now} of the free memory could not be used by virtual machines of common sizes",
             plan.host
-        );
+        ));
         if plan.moves.is_empty() {
-            let _ = writeln!(text, "  no move between its nodes makes that less");
+            page.line("  no move between its nodes makes that less");
             continue;
         }
-        let _ =
-            writeln!(text, "  {} after these moves, which nobody has made yet:", percent(plan.score_after));
+        let after = percent(plan.score_after);
+        page.line(&format!("  {after} after these moves, which nobody has made yet:"));
         for step in &plan.moves {
-            let _ = writeln!(text, "  longma placement rebind {} --nodes {}", step.vm, listed(&step.to));
+            page.command(&format!("  longma placement rebind {} --nodes {}", step.vm, listed(&step.to)));
         }
     }
-    print(&text)
+    page.print()
 }

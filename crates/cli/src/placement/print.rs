@@ -1,38 +1,118 @@
-//! Tables that fit the terminal, and the words for what is in them.
+//! What the commands print: lines and tables that fit the terminal, without what it would take for orders; and the words for what is in them.
 //! Not JSON: that is the service's own.
 
-use crate::machine::{columns, table};
+use super::Outcome;
+use crate::machine::{columns, print};
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentArrangement, Table};
 use longma_placement::placement::Placement;
 use longma_placement::store::Vm;
+use longma_placement_service::wire::harmless;
 use serde::Serialize;
 use std::error::Error;
 use std::io::IsTerminal;
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// Between two columns.
-const GAP: usize = 2;
-/// No column is made narrower.
-const NARROWEST: usize = 6;
+const GAP: u16 = 2;
 
-/// Rows, the first of them the headings, in lines no longer than the terminal's: the widest columns are cut. In a pipe nothing is cut.
-pub fn fitting(rows: &[Vec<String>]) -> String {
-    let width = if std::io::stdout().is_terminal() { columns() } else { usize::MAX };
-    table(&narrowed(rows, width))
+/// What a command prints. Names and reasons come from other tenants, agents and hypervisors: all of them go through here, and whatever a
+/// terminal would take for an order is taken out. In a pipe nothing is wrapped.
+#[derive(Debug)]
+pub struct Page {
+    text: String,
+    width: usize,
 }
 
-fn narrowed(rows: &[Vec<String>], width: usize) -> Vec<Vec<String>> {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widest =
-        |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
-    let mut widths: Vec<usize> = (0..count).map(widest).collect();
-    while widths.iter().sum::<usize>() + GAP * count.saturating_sub(1) > width {
-        let Some(most) = widths.iter_mut().max().filter(|w| **w > NARROWEST) else { break };
-        *most -= 1;
+impl Page {
+    /// An empty one, as wide as the terminal.
+    pub fn new() -> Self {
+        Self::of_width(if std::io::stdout().is_terminal() { columns().max(1) } else { usize::MAX })
     }
-    let cut = |text: &String, width: usize| match text.chars().count() > width {
-        true => text.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
-        false => text.clone(),
-    };
-    rows.iter().map(|row| row.iter().zip(&widths).map(|(text, width)| cut(text, *width)).collect()).collect()
+
+    fn of_width(width: usize) -> Self {
+        Self { text: String::new(), width }
+    }
+
+    /// A line; what does not fit goes on below, further in.
+    pub fn line(&mut self, text: &str) {
+        let text = harmless(text);
+        if self.width == usize::MAX {
+            return self.put(&text);
+        }
+        let (indent, words) = text.split_at(text.len() - text.trim_start().len());
+        let below = format!("{indent}  ");
+        let options = Options::new(self.width)
+            .initial_indent(indent)
+            .subsequent_indent(&below)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation);
+        for line in textwrap::wrap(words, options) {
+            self.put(&line);
+        }
+    }
+
+    /// A command to be copied: it stays one line, however long.
+    pub fn command(&mut self, text: &str) {
+        let text = harmless(text);
+        self.put(&text);
+    }
+
+    /// Rows, the first of them the headings. What does not fit into a column goes on in the next line of its row.
+    pub fn table(&mut self, rows: &[Vec<String>]) {
+        let mut table = Table::new();
+        table.load_style(NOTHING);
+        if let Ok(width) = u16::try_from(self.width) {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
+        for row in rows {
+            table.add_row(row.iter().map(|text| harmless(text)));
+        }
+        let last = table.column_count().saturating_sub(1);
+        for (at, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if at == last { 0 } else { GAP }));
+        }
+        for line in table.lines() {
+            self.put(&line);
+        }
+    }
+
+    fn put(&mut self, line: &str) {
+        self.text += line.trim_end();
+        self.text.push('\n');
+    }
+
+    /// What it has so far.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Prints it.
+    pub fn print(&self) -> Outcome {
+        print(&self.text)
+    }
+}
+
+/// Prints one line.
+pub fn say(line: &str) -> Outcome {
+    let mut page = Page::new();
+    page.line(line);
+    page.print()
+}
+
+/// Prints one line that is to be copied.
+pub fn command(line: &str) -> Outcome {
+    let mut page = Page::new();
+    page.command(line);
+    page.print()
+}
+
+/// Prints a table.
+pub fn table(rows: &[Vec<String>]) -> Outcome {
+    let mut page = Page::new();
+    page.table(rows);
+    page.print()
 }
 
 /// Headings.
@@ -42,7 +122,24 @@ pub fn heading<const N: usize>(words: [&str; N]) -> Vec<String> {
 
 /// JSON as the service sent it.
 pub fn json(value: &impl Serialize) -> super::Outcome {
-    crate::machine::print_json(&serde_json::to_value(value).map_err(Box::<dyn Error>::from)?)
+    let value = serde_json::to_value(value).map_err(Box::<dyn Error>::from)?;
+    print(&format!("{}\n", without_orders(&format!("{value:#}"))))
+}
+
+/// The same in one line.
+pub fn json_line(value: &impl Serialize) -> Outcome {
+    let text = serde_json::to_string(value).map_err(Box::<dyn Error>::from)?;
+    print(&format!("{}\n", without_orders(&text)))
+}
+
+/// JSON that means the same, without what a terminal takes for orders: JSON itself lets some of them stand in texts.
+fn without_orders(json: &str) -> String {
+    let one = |c: char| match c {
+        '\n' => c.to_string(),
+        c if harmless(c.encode_utf8(&mut [0; 4])).contains(c) => c.to_string(),
+        c => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    };
+    json.chars().map(one).collect()
 }
 
 /// MiB in the unit that people would use.
@@ -93,15 +190,37 @@ pub fn place(vm: &Vm) -> (String, String) {
 mod tests {
     use super::*;
 
+    fn width(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
     #[test]
-    fn the_widest_column_is_cut_and_a_narrow_one_never() {
-        let rows =
-            vec![heading(["ID", "WHAT"]), vec!["1".into(), "a very long text that has no room".into()]];
-        let cut = narrowed(&rows, 20);
-        assert_eq!(cut[1], ["1", "a very long tex…"]);
-        assert!(table(&cut).lines().all(|line| line.chars().count() <= 20));
-        assert_eq!(narrowed(&rows, usize::MAX), rows);
-        assert_eq!(narrowed(&rows, 3)[1][1].chars().count(), NARROWEST, "there is an end to it");
+    fn what_does_not_fit_goes_on_below_and_nothing_of_it_is_lost() {
+        let why = "a very long text that has no room beside the other columns";
+        let rows = vec![heading(["ID", "WHAT"]), vec!["1".into(), why.into()], vec!["2".into(), "b".into()]];
+        let mut page = Page::of_width(20);
+        page.table(&rows);
+        page.line("  h1: a problem that is longer than the terminal is wide");
+        assert!(width(&page.text) <= 20, "{}", page.text);
+        let words = page.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(why) && words.contains("longer than the terminal is wide"), "{words}");
+        let mut wide = Page::of_width(usize::MAX);
+        wide.table(&rows);
+        assert_eq!(wide.text, format!("ID  WHAT\n1   {why}\n2   b\n"));
+    }
+
+    #[test]
+    fn a_name_cannot_order_the_terminal() {
+        let name = "x\u{1b}[2J\u{9b}31m\u{202e}\u{7}\nh1: all is well";
+        let mut page = Page::of_width(80);
+        page.table(&[heading(["NAME"]), vec![name.into()]]);
+        page.line(name);
+        page.command(name);
+        assert!(!page.text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7}']), "{:?}", page.text);
+        assert_eq!(page.text.lines().count(), 4, "no line of its own: {}", page.text);
+        let json = without_orders(&serde_json::to_string_pretty(&[name]).unwrap());
+        assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [name]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use longma_placement_service::client::ClientError;
 use longma_placement_service::{Access, Client, default_home};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the service is, and how answers are printed.
 #[derive(clap::Args)]
@@ -33,15 +33,12 @@ pub struct Form {
 
 impl Reach {
     fn access(&self) -> Result<Access, Box<dyn Error>> {
-        let token = self.token_file.as_ref().map(|file| {
-            let text =
-                std::fs::read_to_string(file).map_err(|e| format!("the token in {}: {e}", file.display()))?;
-            Ok::<_, String>(text.trim().to_string())
-        });
+        let token = self.token_file.as_ref().map(|file| token_in(file));
         let token = token.transpose()?;
         if let (Some(url), Some(token)) = (&self.server, &token) {
             return Ok(Access {
                 url: url.clone(),
+                address: None,
                 token: token.clone(),
                 certificate: self.certificate.clone(),
             });
@@ -74,6 +71,21 @@ impl Reach {
     }
 }
 
+/// The token that a file holds.
+pub fn token_in(file: &Path) -> Result<String, String> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| format!("the token in {name}: {error}"))?;
+    let mut words = text.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some(token), None) if token.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(token.into()),
+        (None, _) => Err(format!("{name} is empty: it should hold a token and nothing else")),
+        _ => Err(format!(
+            "{name} holds {} lines and should hold a token and nothing else: leave the line `longma-...` in it",
+            text.lines().count()
+        )),
+    }
+}
+
 /// What to do about a refusal, below what the service says.
 pub fn explained(error: ClientError) -> Box<dyn Error> {
     let advice = match &error {
@@ -90,7 +102,28 @@ pub fn explained(error: ClientError) -> Box<dyn Error> {
             409 if problem.title == "exists already" => "take another name, or delete that one first",
             _ => return error.into(),
         },
+        ClientError::Untrusted { .. } => return error.into(),
         ClientError::Strange { .. } => "is the address right?",
     };
     format!("{error}\n  {advice}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_file_holds_a_token_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            token_in(&file)
+        };
+        assert_eq!(read("longma-0123\n"), Ok("longma-0123".into()));
+        let two = read("longma-0123\nlongma-4567\n").unwrap_err();
+        assert!(two.contains("token holds 2 lines and should hold a token and nothing else"), "{two}");
+        assert!(read("token: longma-0123").is_err() && read("longma-0123\u{7}").is_err());
+        assert!(read("\n").unwrap_err().contains("is empty"));
+    }
 }

@@ -2,11 +2,13 @@
 //! Not the service.
 
 use super::Outcome;
+use super::reach::token_in;
 use clap::ValueEnum;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
+use longma_placement_service::wire::harmless;
 use longma_placement_service::{Access, AllInOne, Client, Log, Options, default_home, serve as run_service};
 use longma_topology::Machine;
 use std::error::Error;
@@ -117,7 +119,7 @@ pub struct AgentArguments {
 
 /// Says something on standard error; whether anybody can read it must change nothing of what the service does.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "longma placement: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "longma placement: {}", harmless(line));
 }
 
 /// The service's words.
@@ -221,10 +223,8 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
 
 /// Runs `longma placement agent`.
 pub fn agent(arguments: AgentArguments) -> Outcome {
-    let token = std::fs::read_to_string(&arguments.token_file)
-        .map_err(|e| format!("the token in {}: {e}", arguments.token_file.display()))?;
-    let access =
-        Access { url: arguments.server, token: token.trim().into(), certificate: arguments.certificate };
+    let token = token_in(&arguments.token_file)?;
+    let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
     let name = arguments.host.own_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;

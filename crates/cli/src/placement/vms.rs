@@ -2,14 +2,13 @@
 //! Not `request`.
 
 use super::Outcome;
-use super::print::{self, fitting, heading, list as listed, mib, place, word};
+use super::print::{self, heading, list as listed, mib, place, say, word};
 use super::reach::{Form, Reach, explained};
-use crate::machine::print;
 use crate::zoned::size;
 use longma_placement::store::{Intent, Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::{ClientError, part};
-use longma_placement_service::wire::{Rebind, Resize, VmPage};
+use longma_placement_service::wire::{Rebind, Resize, VmPage, harmless};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -85,7 +84,7 @@ impl One {
         if self.form.json {
             return print::json(vm);
         }
-        print(&fitting(&described(vm)))
+        print::table(&described(vm))
     }
 
     /// Waits until the virtual machine is in the state that was asked for, or cannot become so.
@@ -99,14 +98,14 @@ impl One {
                 if self.form.json {
                     print::json(&vm)?;
                 } else {
-                    print(&format!("virtual machine {id} ({}): {}\n", vm.request.name, vm.state))?;
+                    say(&format!("virtual machine {id} ({}): {}", vm.request.name, vm.state))?;
                 }
                 if vm.state == wanted {
                     return Ok(ExitCode::SUCCESS);
                 }
                 let why =
                     vm.problem.unwrap_or_else(|| "longma placement audit says what is in the way".into());
-                return Err(format!("it is not {wanted} yet: {why}").into());
+                return Err(format!("it is not {wanted} yet: {}", harmless(&why)).into());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -134,7 +133,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
         return print::json(&all);
     }
     if all.is_empty() {
-        return print("no virtual machines; longma placement request asks for one\n");
+        return say("no virtual machines; longma placement request asks for one");
     }
     let mut rows =
         vec![heading(["ID", "TENANT", "NAME", "STATE", "VCPUS", "MEMORY", "CPU", "HOST", "NODES"])];
@@ -153,7 +152,7 @@ pub fn list(arguments: &ListArguments) -> Outcome {
             nodes,
         ]
     }));
-    print(&fitting(&rows))
+    print::table(&rows)
 }
 
 /// What a virtual machine is, row by row.
@@ -241,8 +240,8 @@ pub fn resize(arguments: &ResizeArguments) -> Outcome {
     }
     let (host, nodes) = place(&vm);
     let (vcpus, mib) = (vm.request.vcpus, vm.request.memory_mib);
-    print(&format!(
-        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start on: {host}, node {nodes}\n",
+    say(&format!(
+        "virtual machine {} ({}) has {vcpus} virtual CPUs and {mib} MiB from its next start on: {host}, node {nodes}",
         vm.id, vm.request.name
     ))
 }
@@ -263,5 +262,5 @@ pub fn rebind(arguments: &RebindArguments) -> Outcome {
         return print::json(&vm);
     }
     let (host, nodes) = place(&vm);
-    print(&format!("virtual machine {} ({}) moved: {host}, node {nodes}\n", vm.id, vm.request.name))
+    say(&format!("virtual machine {} ({}) moved: {host}, node {nodes}", vm.id, vm.request.name))
 }

@@ -2,10 +2,10 @@
 //! Not what is seen: the service's events, and libvirt's domains.
 
 use super::Outcome;
-use super::print::{self, fitting, heading, mib, percent};
+use super::print::{self, Page, heading, mib, percent, say};
 use super::reach::{Form, Reach, explained};
-use crate::machine::print as print_out;
-use longma_placement_service::libvirt::look;
+use longma_placement_service::libvirt::{Look, look};
+use longma_placement_service::wire::harmless;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,16 +30,15 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
     let mut left = arguments.count.unwrap_or(usize::MAX);
     let mut printed = Ok(ExitCode::SUCCESS);
     let watched = arguments.reach.client()?.watch(arguments.after, |event| {
-        let line = match arguments.form.json {
-            true => serde_json::to_string(&event).unwrap_or_default(),
+        printed = match arguments.form.json {
+            true => print::json_line(&event),
             false => {
                 let vm = event.vm.map(|id| format!(" virtual machine {id}")).unwrap_or_default();
                 let host = event.host.map(|host| format!(" on {host}")).unwrap_or_default();
                 let text = if event.text.is_empty() { String::new() } else { format!(": {}", event.text) };
-                format!("{:>6} {}{vm}{host}{text}", event.number, event.kind)
+                say(&format!("{:>6} {}{vm}{host}{text}", event.number, event.kind))
             }
         };
-        printed = print_out(&format!("{line}\n"));
         left -= 1;
         left > 0 && printed.is_ok()
     });
@@ -67,6 +66,7 @@ pub struct WatchArguments {
 pub fn watch(arguments: &WatchArguments) -> Outcome {
     for _ in 0..arguments.times {
         let looks = look(&arguments.libvirt, Path::new("/"), Duration::from_secs(arguments.interval)).map_err(|error| {
+            let error = harmless(&error.to_string());
             format!("{error}\n  is libvirtd running, and may you use it? --libvirt qemu:///session is your own")
         })?;
         if arguments.form.json {
@@ -74,28 +74,61 @@ pub fn watch(arguments: &WatchArguments) -> Outcome {
             continue;
         }
         if looks.is_empty() {
-            print_out("no virtual machine runs here\n")?;
+            say("no virtual machine runs here")?;
             continue;
         }
-        let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
-        rows.extend(looks.iter().map(|look| {
-            let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
-            let memory = look.memory_mib.iter().map(|(node, amount)| format!("{node}: {}", mib(*amount)));
-            vec![
-                look.domain.clone(),
-                look.vcpus.to_string(),
-                runs.collect::<Vec<_>>().join(", "),
-                memory.collect::<Vec<_>>().join(", "),
-                percent(look.remote),
-                format!("{:.2}", look.cost),
-            ]
-        }));
-        let mut text = fitting(&rows);
-        for look in &looks {
-            text += &format!("{}: {}\n", look.domain, look.why);
-            look.mend.iter().for_each(|command| text += &format!("  {command}\n"));
-        }
-        print_out(&text)?;
+        looked_at(&looks).print()?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn looked_at(looks: &[Look]) -> Page {
+    let mut rows = vec![heading(["DOMAIN", "VCPUS", "RUNS ON", "MEMORY ON", "REMOTE", "COST"])];
+    rows.extend(looks.iter().map(|look| {
+        let runs = look.runs_on.iter().map(|(node, part)| format!("{node}: {}", percent(*part)));
+        let memory = look.memory_mib.iter().map(|(node, amount)| format!("{node}: {}", mib(*amount)));
+        vec![
+            look.domain.clone(),
+            look.vcpus.to_string(),
+            runs.collect::<Vec<_>>().join(", "),
+            memory.collect::<Vec<_>>().join(", "),
+            percent(look.remote),
+            format!("{:.2}", look.cost),
+        ]
+    }));
+    let mut page = Page::new();
+    page.table(&rows);
+    for look in looks {
+        page.line(&format!("{}: {}", look.domain, look.why));
+        look.mend.iter().for_each(|command| page.command(&format!("  {command}")));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_of_somebody_else_cannot_order_the_terminal() {
+        let domain = "\u{1b}]0;owned\u{7}\u{1b}[2Jweb".to_string();
+        let mend = vec![format!("virsh numatune {domain}")];
+        let why = format!("{domain} is remote");
+        let (runs_on, memory_mib) = ([(0, 1.0)].into(), [(1, 64)].into());
+        let look = Look {
+            domain,
+            pid: 1,
+            vcpus: 1,
+            runs_on,
+            memory_mib,
+            remote: 1.0,
+            cost: 2.1,
+            may_drift: true,
+            mend,
+            why,
+        };
+        let text = looked_at(&[look]).text().to_string();
+        assert!(!text.contains(['\u{1b}', '\u{7}']), "{text:?}");
+        assert_eq!(text.matches("[2Jweb").count(), 4, "the rest is there: {text}");
+    }
 }

@@ -7,8 +7,8 @@ use crate::wire::{AgentChange, AgentOrders, AgentReport};
 use longma_placement::hypervisor::Ending;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::{
-    Alarm, Event, Intent, Pending, Quota, Reservation, Reserved, StoreError, StoredHost, TenantUse, Token,
-    Vm, VmId, VmQuery, VmState,
+    Alarm, Counts, Event, Intent, Pending, Quota, Reservation, Reserved, StoreError, StoredHost, TenantUse,
+    Token, Vm, VmId, VmQuery, VmState,
 };
 use longma_placement::{Host, Placement, Request, Store};
 
@@ -107,7 +107,7 @@ impl Store for RemoteStore {
     fn put_host(&self, _: &Host, _: u32) -> Result<()> {
         not_mine()
     }
-    fn hosts(&self) -> Result<Vec<StoredHost>> {
+    fn counts(&self) -> Result<Counts> {
         not_mine()
     }
     fn hosts_after(&self, _: &str, _: usize) -> Result<Vec<StoredHost>> {

@@ -15,6 +15,9 @@ use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
+/// Hosts on a page, at most.
+const MOST: usize = 1000;
+
 const OPERATORS: [Role; 2] = [Role::Admin, Role::Operator];
 
 /// Hosts as users see them.
@@ -46,12 +49,39 @@ async fn view(desk: &Arc<Desk>, name: String) -> Result<HostView, Refusal> {
     views(desk, vec![stored]).await?.pop().ok_or_else(|| Refusal::unknown("such host"))
 }
 
-/// Lists all hosts.
-#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", responses((status = 200, body = Hosts), (status = "4XX", body = Problem)))]
-pub(crate) async fn list(State(desk): State<Arc<Desk>>, caller: Caller) -> Result<Json<Hosts>, Refusal> {
+/// Which hosts are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhichHosts {
+    /// Only those whose names come after this one: `next` of the page before.
+    after: String,
+    /// At most so many, 1 to 1000; 1000 if left out.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Lists hosts, page by page.
+#[utoipa::path(get, path = "/v1/hosts", tag = "hosts", params(WhichHosts),
+    responses((status = 200, body = Hosts), (status = "4XX", body = Problem)))]
+pub(crate) async fn list(
+    State(desk): State<Arc<Desk>>,
+    caller: Caller,
+    Asked(which): Asked<WhichHosts>,
+) -> Result<Json<Hosts>, Refusal> {
     caller.must_be(&OPERATORS)?;
-    let stored = desk.with(|d| d.store.hosts()).await?;
-    Ok(Json(Hosts { items: views(&desk, stored).await? }))
+    let limit = which.limit.unwrap_or(MOST);
+    if !(1..=MOST).contains(&limit) {
+        return Err(Refusal::new(400, "wrong query", format!("limit: is {limit}; from 1 to {MOST}")));
+    }
+    if which.after.contains('\0') {
+        return Err(Refusal::new(400, "wrong query", "after: is no name of a host".into()));
+    }
+    // One more says whether there is a next page.
+    let mut stored = desk.with(move |d| d.store.hosts_after(&which.after, limit + 1)).await?;
+    let next = (stored.len() > limit).then(|| stored[limit - 1].host.name.clone());
+    stored.truncate(limit);
+    Ok(Json(Hosts { items: views(&desk, stored).await?, next }))
 }
 
 /// Shows a host.

@@ -38,7 +38,12 @@ pub(crate) async fn alarms(
 ) -> Result<Json<Alarms>, Refusal> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let limit = which.limit.unwrap_or(100).clamp(1, 1000);
-    let items = desk.with(move |d| d.store.alarms(!which.all, limit)).await?;
+    let mut items = desk.with(move |d| d.store.alarms(!which.all, limit)).await?;
+    if let Some(alarm) = desk.displaced() {
+        // It cannot be written down.
+        items.insert(0, alarm);
+        items.truncate(limit);
+    }
     Ok(Json(Alarms { items }))
 }
 
@@ -99,7 +104,7 @@ pub(crate) async fn audit(
         .with(move |d| {
             let names = match which.host {
                 Some(name) => vec![d.store.host(&name)?.host.name],
-                None => d.store.hosts()?.into_iter().map(|h| h.host.name).collect(),
+                None => d.store.host_names()?,
             };
             Ok((names, d.store.check()?))
         })
@@ -125,8 +130,14 @@ pub(crate) async fn metrics(State(desk): State<Arc<Desk>>, caller: Caller) -> Re
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// Says whether the service answers; needs no token.
-#[utoipa::path(get, path = "/healthz", tag = "operation", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
-pub(crate) async fn health() -> &'static str {
-    "ok\n"
+/// Says whether the service answers and may write; needs no token.
+#[utoipa::path(get, path = "/healthz", tag = "operation", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = Problem)))]
+pub(crate) async fn health(State(desk): State<Arc<Desk>>) -> Result<&'static str, Refusal> {
+    match desk.displaced() {
+        Some(_) => {
+            Err(Refusal::new(503, "the database was moved", "the service's log says what to do".into()))
+        }
+        None => Ok("ok\n"),
+    }
 }

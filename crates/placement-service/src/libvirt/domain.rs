@@ -11,6 +11,8 @@ use longma_placement::hypervisor::{Actual, Domain, Pins};
 use longma_placement::placement::Placement;
 use longma_placement::request::{Boot, MemoryPolicy};
 use longma_placement::store::VmId;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// More than any domain has.
 const MOST_IO_THREADS: usize = 1024;
@@ -288,8 +290,27 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
+        slowed: slowed(xml),
         ..Actual::default()
     })
+}
+
+/// The shares of CPU time of who was given none: what the kernel has, in its second version of cgroups or its first.
+pub(super) fn usual_shares() -> i64 {
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() { 100 } else { 1024 }
+}
+
+/// What bounds a domain's CPU time: Longma sets none of these. A period says nothing without a quota.
+pub(super) fn slowed(xml: &Element) -> BTreeMap<String, i64> {
+    let tune = xml.child("cputune").into_iter().flat_map(|tune| &tune.children);
+    let bounds = tune.filter_map(|bound| Some((bound.name.clone(), bound.text.trim().parse().ok()?)));
+    bounds
+        .filter(|(name, value): &(String, i64)| match name.as_str() {
+            "shares" => *value != usual_shares(),
+            "quota" | "global_quota" | "emulator_quota" | "iothread_quota" => *value > 0,
+            _ => false,
+        })
+        .collect()
 }
 
 /// Bytes of each virtual node's memory, or of all of it.
@@ -347,6 +368,21 @@ mod tests {
         assert_eq!(actual.pins, domain.pins);
         assert_eq!(actual.bound, domain.placement.bound);
         assert_eq!(cell_bytes(&xml), [4096 << 20]);
+    }
+
+    #[test]
+    fn what_bounds_cpu_time_is_seen_and_what_bounds_none_is_not() {
+        let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
+        let with = |bounds: &str| {
+            let xml = tree::parse(&text.replace("</cputune>", &format!("{bounds}</cputune>"))).unwrap();
+            actual(&xml).unwrap().slowed.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(with(""), []);
+        let free = format!("<shares>{}</shares><period>100000</period><quota>-1</quota>", usual_shares());
+        assert_eq!(with(&free), []);
+        let bounds = "<shares>2</shares><quota>1000</quota><iothread_quota>5000</iothread_quota>";
+        let wanted = [("iothread_quota", 5000), ("quota", 1000), ("shares", 2)];
+        assert_eq!(with(bounds), wanted.map(|(name, value)| (name.to_string(), value)));
     }
 
     #[test]

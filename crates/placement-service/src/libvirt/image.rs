@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// Bytes of the header that are looked at.
 const HEADER_BYTES: usize = 80;
@@ -23,6 +23,16 @@ pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
     let kind = seen.file_type();
     if kind.is_symlink() {
         return Err(format!("its image {name} is a symbolic link: name the file that it leads to"));
+    }
+    // Whoever may write a folder on the way could lead to any folder.
+    if let Some(link) = path.ancestors().skip(1).find(|folder| folder.is_symlink()) {
+        return Err(format!(
+            "its image {name} lies behind a symbolic link, {}: name the folder that it leads to (for tenants, with --images)",
+            link.display()
+        ));
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(format!("its image {name} is named with `..`: name it without"));
     }
     if !kind.is_file() && !kind.is_block_device() {
         return Err(format!("its image {name} is neither a file nor a block device"));
@@ -74,6 +84,20 @@ mod tests {
     fn an_image_that_stands_for_itself_is_taken() {
         let (_folder, path) = image(|_| {});
         assert_eq!([check(&path, "qcow2"), check(&path, "raw")], [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn one_behind_a_link_in_the_middle_of_its_path_is_refused() {
+        let (folder, path) = image(|_| {});
+        let other = tempfile::tempdir().unwrap();
+        let link = other.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        let behind = link.join(path.file_name().unwrap());
+        let refused = check(&behind, "raw").unwrap_err();
+        assert!(refused.contains(&format!("behind a symbolic link, {}:", link.display())), "{refused}");
+        let up = folder.path().join("x/../image");
+        fs::create_dir(folder.path().join("x")).unwrap();
+        assert!(check(&up, "raw").unwrap_err().contains("`..`"));
     }
 
     #[test]

@@ -83,9 +83,11 @@ impl Libvirt {
     }
 
     /// All domains, with the XML of those that are Longma's by their names, or by what is kept with them: one may have been renamed.
-    fn found(&self) -> Result<Vec<(Listed, Option<tree::Element>)>, HypervisorError> {
-        let text = self.virsh.run(&["list", "--all", "--name"]).map_err(|f| f.error("list domains"))?;
-        let names: Vec<&str> = text.lines().filter(|l| !l.is_empty()).collect();
+    fn found(&self) -> Result<(Vec<Found>, States), HypervisorError> {
+        let call = ["list --all --name", STATES].join("; ");
+        let text = self.virsh.run(&[&call]).map_err(|f| f.error("list domains"))?;
+        let (all, states) = States::read(&text);
+        let names: Vec<&str> = all.lines().filter(|l| !l.is_empty()).collect();
         // A name with other letters is not put into a line of commands.
         let plain = |name: &&str| {
             name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) && !name.starts_with('-')
@@ -104,7 +106,7 @@ impl Libvirt {
             }
             (listed, xml)
         };
-        Ok(names.into_iter().map(found).collect())
+        Ok((names.into_iter().map(found).collect(), states))
     }
 
     /// The XML of several domains by one call: each takes long on a slow host.
@@ -128,6 +130,21 @@ impl Libvirt {
         Ok(all)
     }
 
+    /// A domain as its XML, the kernel and libvirt's lists tell it.
+    fn actual(&self, name: &str, xml: &tree::Element, states: &States) -> Result<Actual, HypervisorError> {
+        let mut actual = actual(name, xml)?;
+        actual.transient = states.transient.iter().any(|one| one == name);
+        if states.paused.iter().any(|one| one == name) {
+            let said = self.virsh.run(&["domstate", "--domain", name, "--reason"]);
+            // It may have gone on, or have ended, meanwhile.
+            actual.paused = said.ok().and_then(|said| {
+                let reason = said.trim().strip_prefix("paused")?.trim();
+                Some(reason.trim_start_matches('(').trim_end_matches(')').to_string())
+            });
+        }
+        Ok(actual)
+    }
+
     /// The XML of a domain, live if it runs; none if there is no such domain.
     fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
         let what = format!("describe {name}");
@@ -139,6 +156,31 @@ impl Libvirt {
             Err(fault) if fault.no_domain() => Ok(None),
             Err(fault) => Err(fault.error(&what)),
         }
+    }
+}
+
+/// A domain in libvirt's list, with its XML if it is Longma's.
+type Found = (Listed, Option<tree::Element>);
+
+/// What a domain's XML does not say, of all domains; to be called together with others.
+const STATES: &str =
+    "echo /paused; list --state-paused --name; echo /transient; list --transient --name; echo /end";
+
+/// Domains that are paused, and those that end with their process.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct States {
+    paused: Vec<String>,
+    transient: Vec<String>,
+}
+
+impl States {
+    /// Those that [`STATES`] prints, and what was printed before; what comes after is not looked at. No name of a domain has a slash.
+    fn read(text: &str) -> (&str, Self) {
+        let (before, rest) = text.split_once("/paused").unwrap_or((text, ""));
+        let (paused, rest) = rest.split_once("/transient").unwrap_or((rest, ""));
+        let transient = rest.split("/end").next().unwrap_or_default();
+        let names = |text: &str| text.lines().filter(|l| !l.is_empty()).map(str::to_string).collect();
+        (before, Self { paused: names(paused), transient: names(transient) })
     }
 }
 
@@ -167,21 +209,24 @@ impl Hypervisor for Libvirt {
     }
 
     fn list(&mut self) -> Result<Vec<Listed>, HypervisorError> {
-        Ok(self.found()?.into_iter().map(|(listed, _)| listed).collect())
+        Ok(self.found()?.0.into_iter().map(|(listed, _)| listed).collect())
     }
 
     fn survey(&mut self) -> Result<Vec<(Listed, Option<Actual>)>, HypervisorError> {
+        let (found, states) = self.found()?;
         let mut all = Vec::new();
-        for (listed, xml) in self.found()? {
-            let actual =
-                xml.filter(|_| listed.vm.is_some()).map(|xml| actual(&listed.name, &xml)).transpose()?;
+        for (listed, xml) in found {
+            let xml = xml.filter(|_| listed.vm.is_some());
+            let actual = xml.map(|xml| self.actual(&listed.name, &xml, &states)).transpose()?;
             all.push((listed, actual));
         }
         Ok(all)
     }
 
     fn inspect(&mut self, name: &str) -> Result<Option<Actual>, HypervisorError> {
-        self.xml(name)?.map(|xml| actual(name, &xml)).transpose()
+        let Some(xml) = self.xml(name)? else { return Ok(None) };
+        let said = self.virsh.run(&[STATES]).map_err(|f| f.error("list domains"))?;
+        self.actual(name, &xml, &States::read(&said).1).map(Some)
     }
 
     fn cpu_seconds(&mut self, name: &str) -> Result<Option<f64>, HypervisorError> {
@@ -239,6 +284,30 @@ impl Hypervisor for Libvirt {
         self.call(&format!("undefine {name}"), &words, virsh::PATIENCE, Fault::no_domain)
     }
 
+    fn resume(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let so = |fault: &Fault| fault.is_running();
+        self.call(&format!("resume {name}"), &["resume", "--domain", name], virsh::PATIENCE, so)
+    }
+
+    fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
+        // With the same number it is the same domain, which goes on running.
+        self.define(domain)
+    }
+
+    fn unslow(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let slowed = self.xml(name)?.map(|xml| domain::slowed(&xml)).unwrap_or_default();
+        for bound in slowed.keys() {
+            let free = match &**bound {
+                "shares" => format!("cpu_shares={}", domain::usual_shares()),
+                "quota" => "vcpu_quota=-1".into(),
+                other => format!("{other}=-1"),
+            };
+            let words = ["schedinfo", "--domain", name, "--live", "--set", &free];
+            self.call(&format!("give CPU time to {name}"), &words, virsh::PATIENCE, never)?;
+        }
+        Ok(())
+    }
+
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let (number, list) = (vcpu.to_string(), cpus.to_string());
         let words = ["vcpupin", "--domain", name, "--vcpu", &number, "--cpulist", &list, "--live"];
@@ -282,5 +351,20 @@ impl Hypervisor for Libvirt {
         }
         let to: Vec<u32> = shares.iter().map(|s| s.node).collect();
         process::migrate(pid, &to).map_err(|e| HypervisorError::Refused { what, why: e.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_domains_are_read_as_virsh_prints_them() {
+        let (all, states) = States::read("a\nlongma-1\n/pausedlongma-1\n/transienta\n/end<domain>");
+        assert_eq!(all, "a\nlongma-1\n");
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(states, States { paused: names(&["longma-1"]), transient: names(&["a"]) });
+        assert_eq!(States::read("/paused/transient/end").1, States::default());
+        assert_eq!(States::read("").1, States::default());
     }
 }

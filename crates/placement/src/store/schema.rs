@@ -156,6 +156,10 @@ pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreErr
     if version > known {
         return Err(too_new(version.into(), known.into()));
     }
+    if application == APPLICATION && version == known {
+        // Nothing is written: a full disk keeps nobody from reading what is there.
+        return Ok(());
+    }
     for migration in &MIGRATIONS[version.max(0) as usize..] {
         transaction.execute_batch(migration)?;
     }

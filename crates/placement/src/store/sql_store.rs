@@ -5,16 +5,17 @@ use super::jobs::{Pending, Writer, Writing};
 use super::sql::{Asked, Database, Open, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
+use super::whereabouts::Whereabouts;
 use super::{
-    Alarm, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse, Token, Vm,
-    VmId, VmQuery, VmState, accounts,
+    Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost, TenantUse,
+    Token, Vm, VmId, VmQuery, VmState, accounts,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
 use crate::placement::Placement;
 use crate::request::Request;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store in a database: a SQLite file ([`SqlStore::open_file`]) or PostgreSQL ([`SqlStore::connect`]).
 pub struct SqlStore {
@@ -22,6 +23,7 @@ pub struct SqlStore {
     _checkpointer: Option<Checkpointer>,
     writer: Writer,
     reader: Mutex<Writing>,
+    whereabouts: Option<Arc<Whereabouts>>,
 }
 
 impl std::fmt::Debug for SqlStore {
@@ -37,7 +39,13 @@ impl SqlStore {
         reading: Writing,
         checkpointer: Option<Checkpointer>,
     ) -> Result<Self> {
-        Ok(Self { _checkpointer: checkpointer, writer: Writer::start(writing)?, reader: Mutex::new(reading) })
+        let (writer, reader) = (Writer::start(writing)?, Mutex::new(reading));
+        Ok(Self { _checkpointer: checkpointer, writer, reader, whereabouts: None })
+    }
+
+    /// The same in these files.
+    pub(super) fn at(self, whereabouts: Arc<Whereabouts>) -> Self {
+        Self { whereabouts: Some(whereabouts), ..self }
     }
 
     fn read(&self) -> MutexGuard<'_, Writing> {
@@ -115,12 +123,6 @@ impl Store for SqlStore {
         host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
         let host = host.clone();
         self.change(move |db| tables::put_host(db, &host, overcommit_percent))
-    }
-
-    fn hosts(&self) -> Result<Vec<StoredHost>> {
-        let db = self.read();
-        let sql = "SELECT body, status, seen_at, agent FROM hosts ORDER BY name";
-        db.rows(sql, &[])?.iter().map(read_host).collect()
     }
 
     fn hosts_after(&self, name: &str, most: usize) -> Result<Vec<StoredHost>> {
@@ -320,6 +322,25 @@ impl Store for SqlStore {
 
     fn tenants(&self) -> Result<Vec<TenantUse>> {
         accounts::tenants(&**self.read())
+    }
+
+    fn is_in_place(&self) -> Result<()> {
+        self.whereabouts.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Away))
+    }
+
+    fn counts(&self) -> Result<Counts> {
+        let db = self.read();
+        let by = |sql: &str| -> Result<Vec<(String, i64)>> {
+            db.rows(sql, &[])?.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+        };
+        let vms = by("SELECT state, count(*) FROM vms WHERE state <> 'deleted' GROUP BY state")?;
+        let hosts = by("SELECT status, count(*) FROM hosts GROUP BY status")?;
+        let alarms = by("SELECT 'standing', count(*) FROM alarms WHERE cleared_at IS NULL")?;
+        Ok(Counts {
+            vms: vms.iter().filter_map(|(state, n)| Some((VmState::named(state)?, *n as u64))).collect(),
+            hosts: hosts.iter().map(|(status, n)| (status_named(status), *n as u64)).collect(),
+            alarms: alarms.first().map_or(0, |alarms| alarms.1 as u64),
+        })
     }
 
     fn check(&self) -> Result<Vec<String>> {

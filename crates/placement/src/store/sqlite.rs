@@ -5,6 +5,7 @@
 use super::sql::{Database, Failure, Kind, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
+use super::whereabouts::Whereabouts;
 use super::{StoreError, schema};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, ToSql};
@@ -31,7 +32,10 @@ impl SqlStore {
         let reader = connect(path)?;
         let almost_done = Arc::new(AtomicBool::new(false));
         let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
-        Self::over(Box::new(Changing { connection, almost_done }), Box::new(reader), Some(checkpointer))
+        let whereabouts = Arc::new(Whereabouts::of(path));
+        let changing = Changing { connection, almost_done, whereabouts: whereabouts.clone() };
+        let store = Self::over(Box::new(changing), Box::new(reader), Some(checkpointer))?;
+        Ok(store.at(whereabouts))
     }
 }
 
@@ -140,6 +144,7 @@ impl Database for Connection {
 struct Changing {
     connection: Connection,
     almost_done: Arc<AtomicBool>,
+    whereabouts: Arc<Whereabouts>,
 }
 
 impl Database for Changing {
@@ -152,6 +157,8 @@ impl Database for Changing {
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
+        // Nothing is answered that nobody will find.
+        self.whereabouts.check().map_err(|text| Failure { kind: Kind::Away, text })?;
         self.connection.begin()
     }
 
@@ -227,6 +234,38 @@ mod tests {
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         writer.pragma_update(None, "max_page_count", now + pages).unwrap();
         SqlStore::over(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+    }
+
+    #[test]
+    fn opening_what_is_there_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        drop(SqlStore::open_file(&path).unwrap());
+        let _store = SqlStore::open_file(&path).unwrap();
+        let log = std::fs::metadata(folder.path().join("placement.db-wal"));
+        assert_eq!(log.map_or(0, |log| log.len()), 0, "there may be no room for it");
+    }
+
+    #[test]
+    fn nothing_is_answered_into_a_file_that_was_moved_or_deleted() {
+        for name in ["placement.db", "placement.db-wal"] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = SqlStore::open_file(&folder.path().join("placement.db")).unwrap();
+            let quota = crate::store::Quota::default();
+            store.set_quota("a", &quota).unwrap();
+            let (there, away) = (folder.path().join(name), folder.path().join("away"));
+            std::fs::rename(&there, &away).unwrap();
+            let refused = store.set_quota("b", &quota).unwrap_err();
+            let StoreError::Away(said) = &refused else { panic!("{refused:?}") };
+            assert!(said.contains(name) && said.contains("moved, deleted or replaced"), "{said}");
+            assert_eq!(store.is_in_place(), Err(refused));
+            assert_eq!(store.tenants().unwrap().len(), 1, "reading goes on");
+            std::fs::write(&there, "another one").unwrap();
+            assert!(store.set_quota("b", &quota).is_err(), "another file of the name");
+            std::fs::rename(&away, &there).unwrap();
+            store.set_quota("b", &quota).unwrap();
+            assert_eq!(store.is_in_place(), Ok(()));
+        }
     }
 
     #[test]

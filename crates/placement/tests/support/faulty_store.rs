@@ -58,8 +58,8 @@ impl Store for FaultyStore {
     fn put_host(&self, host: &Host, percent: u32) -> Result<(), StoreError> {
         self.change(|s| s.put_host(host, percent))
     }
-    fn hosts(&self) -> Result<Vec<StoredHost>, StoreError> {
-        self.read(|s| s.hosts())
+    fn counts(&self) -> Result<Counts, StoreError> {
+        self.read(|s| s.counts())
     }
     fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError> {
         self.read(|s| s.hosts_after(name, limit))

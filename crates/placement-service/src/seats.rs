@@ -1,0 +1,221 @@
+//! Who may be connected: so many at once, and whoever asks for nothing makes room for whoever comes.
+//! Not how long one may take for a request (`listen`).
+//! Source: RFC 9112, 9.3 and 9.5: a server may close a connection on which no request is under way.
+
+use hyper::body::{Body, Frame, SizeHint};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// All are busy: it is looked for an idle one as often as this.
+const LOOKING: Duration = Duration::from_millis(20);
+/// One that is closed has gone after so long, however busy the machine is.
+const GOING: Duration = Duration::from_secs(1);
+
+/// What others see of a connection.
+#[derive(Debug, Default)]
+struct Mark {
+    closed: Notify,
+    /// Something of an answer is still to be taken by the peer.
+    is_sending: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    next: u64,
+    /// The connections that wait for a request, the longest waiting first.
+    waiting: BTreeMap<u64, (IpAddr, Arc<Mark>)>,
+}
+
+/// Seats of connections. Clones are the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Seats {
+    free: Arc<Semaphore>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+/// The seat of one connection; it is idle until it is told otherwise.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    seats: Seats,
+    peer: IpAddr,
+    /// Its number while it waits.
+    number: Mutex<Option<u64>>,
+    mark: Arc<Mark>,
+    _free: OwnedSemaphorePermit,
+}
+
+impl Seats {
+    pub fn new(most: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(most)), idle: Arc::default() }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        // Whole between any two statements.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A seat for a connection that has come. If there is none an idle connection is closed.
+    pub async fn take(&self, peer: IpAddr) -> Seat {
+        let free = loop {
+            if let Ok(free) = self.free.clone().try_acquire_owned() {
+                break free;
+            }
+            let wait = if self.make_room() { GOING } else { LOOKING };
+            // The semaphore is never closed.
+            if let Ok(Ok(free)) = tokio::time::timeout(wait, self.free.clone().acquire_owned()).await {
+                break free;
+            }
+        };
+        let seat =
+            Seat { seats: self.clone(), peer, number: Mutex::new(None), mark: Arc::default(), _free: free };
+        seat.rest();
+        seat
+    }
+
+    /// Closes the connection that is idle for longest, of the address that has most of them; whether there is one.
+    pub fn make_room(&self) -> bool {
+        let mut idle = self.idle();
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let rests = |(_, mark): &(IpAddr, Arc<Mark>)| !mark.is_sending.load(Ordering::Relaxed);
+        let resting = idle.waiting.values().filter(|one| rests(one));
+        resting.for_each(|(peer, _)| *counts.entry(*peer).or_default() += 1);
+        let Some((most, _)) = counts.into_iter().max_by_key(|count| count.1) else { return false };
+        let oldest = idle.waiting.iter().find(|(_, one)| one.0 == most && rests(one)).map(|found| *found.0);
+        let closed = oldest.and_then(|number| idle.waiting.remove(&number));
+        closed.inspect(|(_, mark)| mark.closed.notify_one()).is_some()
+    }
+}
+
+impl Seat {
+    fn number(&self) -> MutexGuard<'_, Option<u64>> {
+        self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request has come; whether the seat is still there for it.
+    pub fn is_kept(&self) -> bool {
+        let number = self.number().take();
+        match number {
+            Some(number) => self.seats.idle().waiting.remove(&number).is_some(),
+            // Another request of the same connection is under way.
+            None => true,
+        }
+    }
+
+    /// Its request is answered.
+    pub fn rest(&self) {
+        let number = {
+            let mut idle = self.seats.idle();
+            idle.next += 1;
+            let number = idle.next;
+            idle.waiting.insert(number, (self.peer, self.mark.clone()));
+            number
+        };
+        *self.number() = Some(number);
+    }
+
+    /// Whether something of an answer is still to be taken by the peer: it is not idle as long as that is so.
+    pub fn set_sending(&self, is_sending: bool) {
+        self.mark.is_sending.store(is_sending, Ordering::Relaxed);
+    }
+
+    /// Comes when somebody else needs the seat; no request is under way then.
+    pub async fn closed(&self) {
+        self.mark.closed.notified().await;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let number = self.number().take();
+        if let Some(number) = number {
+            self.seats.idle().waiting.remove(&number);
+        }
+    }
+}
+
+/// The body of an answer: when it is sent, its connection is idle again.
+pub(crate) struct Answer<B> {
+    body: B,
+    seat: Arc<Seat>,
+}
+
+impl<B> Answer<B> {
+    pub fn new(body: B, seat: Arc<Seat>) -> Self {
+        Self { body, seat }
+    }
+}
+
+impl<B> Drop for Answer<B> {
+    fn drop(&mut self) {
+        self.seat.rest();
+    }
+}
+
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        [127, 0, 0, last].into()
+    }
+
+    async fn is_closed(seat: &Seat) -> bool {
+        tokio::time::timeout(Duration::from_millis(10), seat.closed()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn the_longest_idle_of_who_has_most_makes_room_and_no_request_is_cut_off() {
+        let seats = Seats::new(5);
+        let honest = seats.take(peer(1)).await;
+        let busy = seats.take(peer(2)).await;
+        assert!(busy.is_kept());
+        let slow = seats.take(peer(2)).await;
+        slow.set_sending(true);
+        let (first, second) = (seats.take(peer(2)).await, seats.take(peer(2)).await);
+        let new = tokio::spawn({
+            let seats = seats.clone();
+            async move { seats.take(peer(3)).await }
+        });
+        tokio::time::timeout(Duration::from_secs(10), first.closed()).await.unwrap();
+        assert!(!first.is_kept(), "a request that comes now is not begun");
+        assert!(!is_closed(&second).await && !is_closed(&honest).await && !is_closed(&busy).await);
+        drop(first);
+        let new = new.await.unwrap();
+        assert!(new.is_kept() && honest.is_kept() && second.is_kept());
+        // Nobody is idle: who comes waits, and is let in when one has become idle and is closed.
+        let later = tokio::spawn(async move { seats.take(peer(4)).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!later.is_finished());
+        assert!(!is_closed(&slow).await, "its answer is not sent yet");
+        second.rest();
+        tokio::time::timeout(Duration::from_secs(10), second.closed()).await.unwrap();
+        drop(second);
+        later.await.unwrap();
+    }
+}

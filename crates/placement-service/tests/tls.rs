@@ -1,0 +1,142 @@
+//! Certificates as people have them: for a host's name, signed by somebody, expired, of the wrong kind.
+//! Not what TLS itself does: that is rustls's.
+
+mod service;
+
+use longma_placement::Policy;
+use longma_placement_service::client::ClientError;
+use longma_placement_service::wire::VmPage;
+use longma_placement_service::{Access, Client, Options, serve};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use service::*;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_string()]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params
+}
+
+fn authority(name: &str) -> CertificateParams {
+    let mut params = params(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
+}
+
+fn files(folder: &Path, certificates: &str, key: &KeyPair) -> (PathBuf, PathBuf) {
+    let (certificate, file) = (folder.join("cert.pem"), folder.join("key.pem"));
+    std::fs::write(&certificate, certificates).unwrap();
+    std::fs::write(&file, key.serialize_pem()).unwrap();
+    (certificate, file)
+}
+
+fn self_signed(folder: &Path, params: &CertificateParams) -> (PathBuf, PathBuf) {
+    let key = KeyPair::generate().unwrap();
+    files(folder, &params.self_signed(&key).unwrap().pem(), &key)
+}
+
+fn signed(params: &CertificateParams, key: &KeyPair, by: &Issuer<'_, &KeyPair>) -> String {
+    params.signed_by(key, by).unwrap().pem()
+}
+
+fn asks(access: &Access) -> Result<(), ClientError> {
+    Client::new(access)?.get::<VmPage>("/v1/vms").map(drop)
+}
+
+fn untrusted(access: &Access) -> String {
+    match asks(access) {
+        Err(ClientError::Untrusted { why, .. }) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_client_beside_the_service_knows_it_by_the_name_that_its_certificate_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = Some(self_signed(folder.path(), &params("placement.example")));
+    let service = service_with(Wishes { tls, ..Wishes::default() });
+    assert!(service.access.url.starts_with("https://placement.example:"), "{}", service.access.url);
+    asks(&service.access).unwrap();
+    // Checked it is: under any other name it is not taken.
+    let url = format!("https://{}", service.access.address.unwrap());
+    let why = untrusted(&Access { url, address: None, ..service.access.clone() });
+    assert!(why.contains("another name"), "{why}");
+}
+
+#[test]
+fn a_chain_is_followed_from_wherever_it_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [root_key, middle_key, key] = [(); 3].map(|()| KeyPair::generate().unwrap());
+    let root = authority("root").self_signed(&root_key).unwrap();
+    let (root_says, middle_says) = (authority("root"), authority("middle"));
+    let by_root = signed(&middle_says, &middle_key, &Issuer::from_params(&root_says, &root_key));
+    let leaf = signed(&params("localhost"), &key, &Issuer::from_params(&middle_says, &middle_key));
+    let tls = Some(files(folder.path(), &(leaf.clone() + &by_root), &key));
+    let service = service_with(Wishes { tls, ..Wishes::default() });
+    asks(&service.access).unwrap();
+    // The authority's own, after another one that has nothing to do with it.
+    let other = params("other").self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let file = folder.path().join("root.pem");
+    std::fs::write(&file, other.pem() + &root.pem()).unwrap();
+    asks(&Access { certificate: Some(file.clone()), ..service.access.clone() }).unwrap();
+    std::fs::write(&file, other.pem()).unwrap();
+    let why = untrusted(&Access { certificate: Some(file.clone()), ..service.access.clone() });
+    assert!(why.contains("--certificate names"), "{why}");
+    std::fs::write(&file, "no certificate").unwrap();
+    let none = asks(&Access { certificate: Some(file), ..service.access.clone() }).unwrap_err();
+    assert!(none.to_string().contains("holds no certificate"), "{none}");
+}
+
+#[test]
+fn a_certificate_that_only_the_service_has_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let [root_key, key] = [(); 2].map(|()| KeyPair::generate().unwrap());
+    let root_says = authority("root");
+    let leaf = signed(&params("localhost"), &key, &Issuer::from_params(&root_says, &root_key));
+    let tls = Some(files(folder.path(), &leaf, &key));
+    let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
+    let logged = service.logged.lock().unwrap().join("\n");
+    assert!(logged.contains("does not hold who vouches for it"), "{logged}");
+    assert_eq!(service.access.certificate, None);
+}
+
+#[test]
+fn an_expired_certificate_is_told_at_the_start_and_to_each_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut expired = params("127.0.0.1");
+    expired.not_after = date_time_ymd(2020, 1, 1);
+    let tls = Some(self_signed(folder.path(), &expired));
+    let service = service_with(Wishes { tls, alone: true, ..Wishes::default() });
+    let logged = service.logged.lock().unwrap().join("\n");
+    assert!(logged.contains("the certificate: it is expired since"), "{logged}");
+    let why = untrusted(&service.access);
+    assert!(why.contains("is expired: renew it"), "{why}");
+}
+
+#[test]
+fn an_authoritys_certificate_is_refused_with_how_to_make_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let tls = Some(self_signed(folder.path(), &authority("127.0.0.1")));
+    let options = Options {
+        home: folder.path().join("home"),
+        database: None,
+        address: "127.0.0.1:0".parse().unwrap(),
+        tls,
+        plain: false,
+        images: "/images".into(),
+        policy: Policy::default(),
+        hosts: Vec::new(),
+        log: Arc::new(|_: &str| {}),
+    };
+    let refused = serve(options, |_, _| panic!("it serves")).unwrap_err().to_string();
+    assert!(refused.contains("cert.pem") && refused.contains("CA:FALSE"), "{refused}");
+}
+
+#[test]
+fn a_service_without_tls_is_told_from_one_that_is_away() {
+    let service = service_with(Wishes { alone: true, ..Wishes::default() });
+    let url = service.access.url.replace("http://", "https://");
+    let why = untrusted(&Access { url, ..service.access.clone() });
+    assert!(why.contains("does not speak TLS"), "{why}");
+}
