@@ -55,7 +55,7 @@ fn common(host: &Host, vms: &[Vm]) -> CpuSet {
     let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
     let places = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
     let own: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
-    all.difference(&own)
+    all.difference(&own).difference(&host.gone)
 }
 
 /// Where the threads of a virtual machine at `placement` should run, given all virtual machines of the host.

@@ -93,6 +93,7 @@ fn dual_socket() -> Host {
         distances: vec![vec![10, 21], vec![21, 10]],
         devices: Vec::new(),
         reserved: Default::default(),
+        gone: Default::default(),
     }
 }
 

@@ -33,6 +33,10 @@ pub struct Host {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub reserved: CpuSet,
+    /// CPUs that are gone and stand here for those whose own they are: nobody new gets one.
+    #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub gone: CpuSet,
 }
 
 /// One NUMA node.
@@ -156,7 +160,14 @@ impl Host {
         };
         let flat = || uniform_distances(nodes.len());
         let distances = slit.or_else(latency).unwrap_or_else(flat);
-        let host = Self { name: name.into(), nodes, distances, devices: Vec::new(), reserved: CpuSet::new() };
+        let host = Self {
+            name: name.into(),
+            nodes,
+            distances,
+            devices: Vec::new(),
+            reserved: CpuSet::new(),
+            gone: CpuSet::new(),
+        };
         host.check()?;
         Ok(host)
     }

@@ -122,15 +122,9 @@ pub struct NodeUse {
 
 impl NodeState {
     fn new(shape: &crate::shape::NodeShape) -> Self {
-        let (free_cpus, free_cores) = (shape.usable, shape.usable_cores);
-        Self {
-            taken: shape.reserved,
-            free_cpus,
-            free_cores,
-            shared: 0,
-            used_mib: [0; MAX_POOLS],
-            load: [0; 2],
-        }
+        let taken = shape.reserved.or(shape.gone);
+        let (free_cpus, free_cores) = (shape.cpus.len() as u16 - taken.count(), shape.usable_cores);
+        Self { taken, free_cpus, free_cores, shared: 0, used_mib: [0; MAX_POOLS], load: [0; 2] }
     }
 
     /// Virtual CPUs that the CPUs left after `exclusive` more are taken may carry.
@@ -370,6 +364,10 @@ fn apply(host: &mut HostState, placement: &Placement, percent: u32) -> Result<()
     let mut touched = Vec::new();
     for (node, cpu) in tally.exclusive {
         let (n, at) = cpu_place(&shape, node, cpu)?;
+        if shape.nodes[n].gone.get(at) {
+            // Nobody's to take or to give, but for the one who had it.
+            continue;
+        }
         if host.nodes[n].taken.get(at) {
             return Err(format!("CPU {cpu} is taken"));
         }
@@ -425,6 +423,9 @@ fn withdraw(host: &mut HostState, placement: &Placement) -> Result<(), String> {
     let shape = host.shape.clone();
     for (node, cpu) in tally.exclusive {
         let (n, at) = cpu_place(&shape, node, cpu)?;
+        if shape.nodes[n].gone.get(at) {
+            continue;
+        }
         if !host.nodes[n].taken.get(at) || shape.nodes[n].reserved.get(at) {
             return Err(format!("CPU {cpu} was not taken"));
         }

@@ -21,7 +21,11 @@ pub struct Kept {
 /// The host `found`, known as `known` until now, with what of the `places` on it is gone. `overcommit_percent` virtual CPUs share a hundred CPUs.
 pub fn keeping(found: &Host, known: &Host, places: &[Placement], overcommit_percent: u32) -> Kept {
     let tally = sum(places.iter().filter(|p| p.host == found.name));
-    let mut kept = Kept { host: found.clone(), lost: Vec::new(), own_cpus: CpuSet::new() };
+    let mut kept = Kept {
+        host: Host { gone: CpuSet::new(), ..found.clone() },
+        lost: Vec::new(),
+        own_cpus: CpuSet::new(),
+    };
     kept.keep_nodes(known, &tally);
     kept.keep_own_cpus(known, &tally);
     kept.keep_shared_cpus(known, &tally, overcommit_percent);
@@ -110,6 +114,7 @@ impl Kept {
                 continue;
             }
             self.own_cpus.insert(*cpu);
+            self.host.gone.insert(*cpu);
             self.lost.push(match here {
                 true => format!("CPU {cpu} of node {id} is a virtual machine's own and now the host's"),
                 false => format!("CPU {cpu} of node {id} is a virtual machine's own and gone"),

@@ -1,6 +1,7 @@
 //! A host's fixed facts in the form that decisions read: hosts that are alike share one.
 //! Not what is promised on it (`inventory`).
 
+use crate::cpus::CpuSet;
 use crate::host::{Device, Host, MAX_NODE_CPUS, Pool};
 use std::hash::{Hash, Hasher};
 
@@ -18,6 +19,16 @@ impl Bits {
         if on { self.0[at / 64] |= bit } else { self.0[at / 64] &= !bit }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u16 {
+        self.0.iter().map(|word| word.count_ones() as u16).sum()
+    }
+
+    /// Those that are in either.
+    pub fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
+    }
+
     /// Whether none of `len` CPUs from `start` on is in.
     pub fn none_of(&self, start: usize, len: usize) -> bool {
         (start..start + len).all(|at| !self.get(at))
@@ -33,9 +44,11 @@ pub(crate) struct NodeShape {
     pub cores: Vec<(u16, u16)>,
     /// The host's own.
     pub reserved: Bits,
+    /// Gone, and not given to anybody new.
+    pub gone: Bits,
     /// CPUs that are not the host's own.
     pub usable: u16,
-    /// Cores none of whose threads is the host's own.
+    /// Cores none of whose threads is the host's own, or gone.
     pub usable_cores: u16,
     /// Most threads of a core.
     pub threads: u16,
@@ -97,12 +110,14 @@ fn node_shape(host: &Host, node: &crate::host::Node) -> NodeShape {
         cores.push((cpus.len() as u16, core.len() as u16));
         cpus.extend(core.iter());
     }
-    let mut reserved = Bits::default();
-    for (at, cpu) in cpus.iter().enumerate() {
-        reserved.set(at, host.reserved.contains(*cpu));
-    }
+    let bits = |set: &CpuSet| {
+        let mut bits = Bits::default();
+        cpus.iter().enumerate().for_each(|(at, cpu)| bits.set(at, set.contains(*cpu)));
+        bits
+    };
+    let (reserved, gone) = (bits(&host.reserved), bits(&host.gone));
     let usable = cpus.iter().filter(|c| !host.reserved.contains(**c)).count() as u16;
-    let whole = |c: &&(u16, u16)| reserved.none_of(c.0.into(), c.1.into());
+    let whole = |c: &&(u16, u16)| [reserved, gone].iter().all(|b| b.none_of(c.0.into(), c.1.into()));
     let usable_cores = cores.iter().filter(whole).count() as u16;
     let threads = cores.iter().map(|c| c.1).max().unwrap_or(1);
     NodeShape {
@@ -110,6 +125,7 @@ fn node_shape(host: &Host, node: &crate::host::Node) -> NodeShape {
         cpus,
         cores,
         reserved,
+        gone,
         usable,
         usable_cores,
         threads,

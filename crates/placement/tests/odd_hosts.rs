@@ -24,7 +24,14 @@ fn host_of(name: &str, nodes: &[(u32, u64)]) -> Host {
         made.push(Node { id, cores, memory: vec![Pool { page_kib: 4, mib: *mib }] });
     }
     let distances = uniform_distances(made.len());
-    Host { name: name.into(), nodes: made, distances, devices: Vec::new(), reserved: CpuSet::new() }
+    Host {
+        name: name.into(),
+        nodes: made,
+        distances,
+        devices: Vec::new(),
+        reserved: CpuSet::new(),
+        gone: CpuSet::new(),
+    }
 }
 
 fn scheduler(host: &Host) -> Scheduler {
@@ -170,6 +177,16 @@ fn what_a_host_lost_stays_promised_and_nothing_else_of_it_is_given_out() {
             let Ok(placed) = scheduler.place(&one) else { break };
             let cpu = placed.cells[0].cpus[0];
             assert!(there.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
+        }
+        // Nor when it has been given back, before the host is described anew.
+        for place in &places {
+            scheduler.give(place).unwrap();
+        }
+        for n in 30..60 {
+            let one = Request { cpu: CpuPolicy::Exclusive, ..Request::new(&format!("n{n}"), 1, 1) };
+            let Ok(placed) = scheduler.place(&one) else { break };
+            let cpu = placed.cells[0].cpus[0];
+            assert!(!kept.own_cpus.contains(cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
         for vm in &vms {
             let own: Vec<u32> = vm.placement.iter().flat_map(|p| p.tally().exclusive).map(|e| e.1).collect();

@@ -41,6 +41,7 @@ fn small(name: &str, nodes: u32, cores: u32) -> Host {
             .collect(),
         devices: vec![Device { name: "gpu0".into(), kind: DeviceKind::Gpu, node: Some(nodes - 1), slots: 1 }],
         reserved: [0].into_iter().collect(),
+        gone: Default::default(),
     }
 }
 
