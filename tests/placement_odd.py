@@ -330,6 +330,26 @@ def two_names(longma):
     print("odd: one database by five names: one service")
 
 
+def lower_ratio(longma):
+    """A service that is started with a ratio of over-commit below what is promised says which one is needed."""
+    with tempfile.TemporaryDirectory(prefix="longma-ratio-") as folder:
+        house = House(longma, pathlib.Path(folder))
+        try:
+            for n in itertools.count():
+                body = {"name": f"v{n}", "vcpus": 16, "virtual_nodes": 1, "memory_mib": 64, "cpu": "range"}
+                if house.ask("POST", "/v1/vms", body)[0] != 201:
+                    break
+            must(n > 8, f"{n} virtual machines of 16 virtual CPUs: that is no over-commit")
+            house.service.terminate()
+            house.service.wait(timeout=60)
+            words = [longma, "placement", "serve", "--listen", "127.0.0.1:0", "--state", pathlib.Path(folder) / "state", "--overcommit", "100"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+            must(done.returncode != 0 and "start with --overcommit 200" in done.stderr, f"{done}")
+        finally:
+            house.end()
+    print("odd: a ratio below what is promised: the one that is needed is named")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--longma", type=pathlib.Path, required=True, help="the command")
@@ -339,6 +359,7 @@ def main():
     hangs(longma)
     locked(longma)
     two_names(longma)
+    lower_ratio(longma)
     full(longma)
     library = faketime()
     if library is None:

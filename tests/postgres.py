@@ -169,6 +169,9 @@ def two_services(longma, server, folder, kills):
         for cell in placement["cells"] if placement and vm["request"].get("cpu") == "exclusive" else []:
             for cpu in cell["cpus"]:
                 must(owners.setdefault((placement["host"], cpu), vm["id"]) == vm["id"], f"CPU {cpu} is promised twice")
+    words = ["placement", "serve", "--listen", "127.0.0.1:0", "--state", folder / "other", "--database", both[0].database, "--overcommit", "300"]
+    other = subprocess.run([longma, *words], capture_output=True, text=True, timeout=60)
+    must(other.returncode != 0 and "start with --overcommit 200" in other.stderr, f"a service with another ratio: {other}")
     outage(server, both)
     for service in both:
         service.kill(signal.SIGTERM)

@@ -95,11 +95,18 @@ impl HostDesk {
         self.noted = None;
     }
 
-    /// What its agent could not do, and what is gone under what is promised.
+    /// What its agent could not do, what is gone under what is promised, and whether nobody looks any more.
     pub fn all_problems(&self) -> Vec<String> {
+        let silent = self.heard.map(|at| at.elapsed()).filter(|silent| *silent > SILENCE);
+        let silent = silent.map(|silent| {
+            format!(
+                "its agent has not been heard here for {} s: nobody sees to what runs there",
+                silent.as_secs()
+            )
+        });
         let lost = self.lost.iter().flat_map(|lost| &lost.said);
         let undescribed = self.undescribed.iter().map(|(_, why, _)| why);
-        self.problems.iter().chain(lost).chain(undescribed).cloned().collect()
+        self.problems.iter().chain(lost).chain(undescribed).cloned().chain(silent).collect()
     }
 
     fn new() -> Self {
@@ -415,9 +422,16 @@ impl Desk {
         Ok(())
     }
 
-    /// Says whether a host takes virtual machines.
+    /// Says whether a host takes virtual machines. One whose agent is silent, or that is not as it is described, takes none until that is over.
     pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
         let _held = locked(&self.statuses);
+        let seen_at = self.store.host(host)?.seen_at;
+        let is_fit = self.host(host, |h| {
+            let elsewhere = h.seen(seen_at);
+            let heard = h.heard.map_or(elsewhere, |heard| heard.max(elsewhere));
+            h.undescribed.is_none() && heard.elapsed() < SILENCE
+        });
+        let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
         self.store.set_host_status(host, status, false)
     }
 

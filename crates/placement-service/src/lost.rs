@@ -231,6 +231,7 @@ impl Desk {
 mod tests {
     use super::*;
     use crate::decider::Decider;
+    use longma_placement::inventory::HostStatus;
     use longma_placement::{Allocator, Policy, SqlStore, Store};
     use longma_topology::Machine;
 
@@ -267,6 +268,32 @@ mod tests {
         // What the first service knew is too old to go by.
         one.host("h", |h| h.holder.as_mut().unwrap().asked = long_ago());
         assert!(!one.claim("h", "a").unwrap(), "b speaks for the host now");
+    }
+
+    #[test]
+    fn a_host_that_is_silent_or_undescribed_takes_nothing_though_it_is_no_longer_drained() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        let desk = desk(&store, false);
+        let undrained = |looks: &dyn Fn(&mut HostDesk)| {
+            desk.set_status("h", HostStatus::Draining).unwrap();
+            desk.host("h", |h| looks(h));
+            desk.set_status("h", HostStatus::Up).unwrap();
+            store.host("h").unwrap().status
+        };
+        assert_eq!(undrained(&|h| h.heard = Some(Instant::now())), HostStatus::Up);
+        assert_eq!(desk.host("h", |h| h.all_problems()), Vec::<String>::new());
+        let found = Arc::new(store.host("h").unwrap().host);
+        let undescribed =
+            |h: &mut HostDesk| h.undescribed = Some((found.clone(), "why".into(), Instant::now()));
+        assert_eq!(undrained(&undescribed), HostStatus::Down);
+        let seen = store.host("h").unwrap().seen_at;
+        let silent = |h: &mut HostDesk| {
+            (h.undescribed, h.heard, h.elsewhere) = (None, Some(long_ago()), Some((seen, long_ago())));
+        };
+        assert_eq!(undrained(&silent), HostStatus::Down);
+        let said = desk.host("h", |h| h.all_problems());
+        assert!(said.len() == 1 && said[0].contains("not been heard here for 31 s"), "{said:?}");
     }
 
     #[test]

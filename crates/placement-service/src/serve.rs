@@ -5,15 +5,16 @@ use crate::access::{digest, new_token};
 use crate::agent::{Agent, AllInOne, ENDING};
 use crate::certificate::Said;
 use crate::decider::Decider;
-use crate::desk::Desk;
+use crate::desk::{Desk, SILENCE};
 use crate::home::{Access, Home};
 use crate::{Log, api, listen, signals};
+use longma_placement::allocator::AllocateError;
 use longma_placement::store::{StoreError, Token};
 use longma_placement::{Allocator, Policy, SqlStore, Store};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
 /// How often the store is looked at for what other processes did.
@@ -63,6 +64,9 @@ pub enum ServeError {
         "{0} can be reached from other machines, and tokens would be sent in the clear: give --tls-cert and --tls-key, or --plain if something else encrypts"
     )]
     Clear(SocketAddr),
+    /// Its ratio of over-commit is another one than its hosts have.
+    #[error("--overcommit {0}: {1}")]
+    Ratio(u32, String),
     /// Its certificate.
     #[error("TLS: {0}")]
     Tls(String),
@@ -88,6 +92,8 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     // Held to the end: the last to close PostgreSQL's connections must not be a task.
     let store: Arc<dyn Store> = Arc::new(opened.map_err(|e| wrong(&e))?);
     let shared = options.database.is_some();
+    let percent = options.policy.overcommit_percent;
+    let before = ratio_before(&*store, percent, shared)?;
     let token = own_token(&*store, &home.folder, shared).map_err(|e| wrong(&e))?;
     let tls = options.tls.as_ref().map(|(certificate, key)| listen::tls(certificate, key)).transpose();
     let tls = tls.map_err(ServeError::Tls)?;
@@ -97,10 +103,15 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|e| ServeError::System(e.to_string()))?;
     let allocator = Allocator::open(store.clone(), options.policy.clone(), u64::from_le_bytes(seed));
-    let allocator = allocator.map_err(|e| wrong(&e))?;
+    let allocator = allocator.map_err(|error| match (error, before) {
+        (AllocateError::Inventory(error), Some(before)) if before > percent => ServeError::Ratio(
+            percent,
+            format!("less than what is promised already: {error}; start with --overcommit {before}, and move or stop virtual machines first"),
+        ),
+        (error, _) => wrong(&error),
+    })?;
     let system = |e: std::io::Error| ServeError::System(e.to_string());
     let decider = Decider::start(allocator, options.log.clone()).map_err(system)?;
-    let percent = options.policy.overcommit_percent;
     let desk =
         Desk::new(store.clone(), decider, options.log.clone(), options.images.clone(), percent, shared);
     let desk = Arc::new(desk.map_err(|e| wrong(&e))?);
@@ -112,6 +123,25 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let ended = runtime.block_on(run(desk, options, &home, token, tls, ready));
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
+}
+
+/// The ratio that hosts of the database have and this service does not. Services of one database must have the same, since each reckons with it what
+/// all of them have promised.
+fn ratio_before(store: &dyn Store, percent: u32, shared: bool) -> Result<Option<u32>, ServeError> {
+    let wrong = |e: StoreError| ServeError::Database(e.to_string());
+    let Some(before) = store.ratios().map_err(wrong)?.into_iter().rfind(|ratio| *ratio != percent) else {
+        return Ok(None);
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
+    let heard = store.seen().map_err(wrong)?.into_iter().map(|(_, at)| at).max();
+    if shared && heard.is_some_and(|at| now.saturating_sub(at) < SILENCE.as_secs() as i64) {
+        let what = format!(
+            "other services are at work on this database with {before}: start with --overcommit {before}, or stop them all first and wait {} s",
+            SILENCE.as_secs()
+        );
+        return Err(ServeError::Ratio(percent, what));
+    }
+    Ok(Some(before))
 }
 
 /// The token of the folder's user: the one that it has if it is still good, else a new one.

@@ -516,6 +516,12 @@ pub trait Store: Send + Sync {
         Ok(self.seen()?.into_iter().map(|(name, _)| name).collect())
     }
 
+    /// The ratios of over-commit that hosts were described with, in percent: what is promised was held to them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn ratios(&self) -> Result<Vec<u32>, StoreError>;
+
     /// Adds up all placements and compares with what the tables say is taken: each difference a sentence.
     ///
     /// # Errors

@@ -110,6 +110,9 @@ impl Store for RemoteStore {
     fn counts(&self) -> Result<Counts> {
         not_mine()
     }
+    fn ratios(&self) -> Result<Vec<u32>> {
+        not_mine()
+    }
     fn hosts_after(&self, _: &str, _: usize) -> Result<Vec<StoredHost>> {
         not_mine()
     }

@@ -172,6 +172,11 @@ impl Store for SqlStore {
         })
     }
 
+    fn ratios(&self) -> Result<Vec<u32>> {
+        let rows = self.read().rows("SELECT DISTINCT percent FROM nodes ORDER BY percent", &[])?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
         self.writer.submit(move |db| tables::reserve(db, &reservation))
     }

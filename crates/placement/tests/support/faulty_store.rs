@@ -61,6 +61,9 @@ impl Store for FaultyStore {
     fn counts(&self) -> Result<Counts, StoreError> {
         self.read(|s| s.counts())
     }
+    fn ratios(&self) -> Result<Vec<u32>, StoreError> {
+        self.read(|s| s.ratios())
+    }
     fn hosts_after(&self, name: &str, limit: usize) -> Result<Vec<StoredHost>, StoreError> {
         self.read(|s| s.hosts_after(name, limit))
     }
