@@ -308,6 +308,11 @@ fn a_tokens_role_and_what_it_is_for_belong_together() {
     assert!(
         service.refuses("token add q --role agent --tenant x").contains("--tenant is for the role tenant")
     );
+    service.says("token add q --role operator");
+    let removed: serde_json::Value = serde_json::from_str(&service.says("token remove q --json")).unwrap();
+    assert_eq!(removed, serde_json::json!({ "removed": "q" }));
+    assert!(service.refuses("events --count 0").contains("--count"));
+    assert!(service.refuses("request a --vcpus 1 --memory 10").contains("as 8GiB"));
 }
 
 /// What a command prints into a terminal of 80 columns.

@@ -248,3 +248,33 @@ fn what_a_refusal_repeats_does_not_order_a_terminal() {
     let refused = service.admin.get::<Vm>(&path).unwrap_err().to_string();
     assert!(refused.contains("[31mX (404") && !refused.chars().any(char::is_control), "{refused:?}");
 }
+
+#[test]
+fn what_cannot_be_is_said_by_its_own_name() {
+    let service = service();
+    let body = json!({ "name": "web", "vcpus": 1, "memory_mib": 16 });
+    service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
+    until("it runs", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Running);
+    let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
+    let said = resized.unwrap_err().to_string();
+    assert!(said.contains("is running, and this is for one that is stopped"), "{said}");
+    service.admin.post::<Vm>("/v1/vms/web/stop", None, &json!({})).unwrap();
+    until("it is stopped", || service.admin.get::<Vm>("/v1/vms/web").unwrap().state == VmState::Stopped);
+    service.admin.post::<Value>("/v1/hosts/h1/drain", None, &json!({})).unwrap();
+    let resized = service.admin.post::<Vm>("/v1/vms/web/resize", None, &json!({ "vcpus": 2 }));
+    let said = resized.unwrap_err().to_string();
+    assert!(said.contains("it is draining"), "{said}");
+    assert_eq!(status(&service.admin.get::<Value>("/v1/vms?host=h9")), 404);
+    let tenant = service.client("a", "tenant", Some("a"));
+    assert_eq!(status(&tenant.get::<Value>("/v1/vms?host=h9")), 200, "it learns of no host");
+    let token = &service.access.token;
+    for path in ["/v1/vms/%ff", "/v1/hosts/%ff", "/v1/tokens/%ff", "/v1/agents/h1/vms/x/y"] {
+        let answer = service.raw(
+            format!(
+                "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+            )
+            .as_bytes(),
+        );
+        assert!(answer.contains("application/problem+json"), "{path}: {answer}");
+    }
+}

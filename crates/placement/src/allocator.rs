@@ -2,7 +2,7 @@
 //! Not a service: an API server calls it, several processes may have one each on the same store.
 //! Source: Hadary et al., "Protean" (OSDI 2020): several agents on one inventory, conflicts found at commit and tried again.
 
-use crate::inventory::TakeError;
+use crate::inventory::{HostStatus, TakeError};
 use crate::placement::Placement;
 use crate::request::Request;
 use crate::scheduler::{NoPlacement, Policy, Scheduler};
@@ -221,6 +221,17 @@ impl Allocator {
                 return Err(StoreError::Stale { id, expected, found }.into());
             };
             let host = old.host.clone();
+            let status = self.store.host(&host)?.status;
+            if status != HostStatus::Up {
+                let what = match status {
+                    HostStatus::Down => {
+                        "its agent is silent, or it is not as it is described: nothing is placed there anew"
+                    }
+                    _ => "it is draining: nothing is placed there anew",
+                };
+                let what = what.into();
+                return Err(StoreError::Conflict { host, what }.into());
+            }
             self.reload(&host)?;
             // Its own place counts as free while it is decided.
             self.scheduler.give(&old)?;

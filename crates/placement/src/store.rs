@@ -254,8 +254,8 @@ pub enum StoreError {
         /// What was wanted.
         to: VmState,
     },
-    /// Somebody else has changed it meanwhile.
-    #[error("virtual machine {id} was changed by somebody else: it is {found} and not {expected}")]
+    /// It is in another state; somebody else may have changed it meanwhile.
+    #[error("virtual machine {id} is {found}, and this is for one that is {expected}")]
     Stale {
         /// The virtual machine.
         id: VmId,

@@ -125,6 +125,9 @@ pub fn token(arguments: &TokenArguments) -> Outcome {
         }
         TokenAction::Remove { name, common } => {
             common.reach.client()?.delete::<()>(&format!("/v1/tokens/{}", part(name))).map_err(explained)?;
+            if common.form.json {
+                return print::json(&serde_json::json!({ "removed": name }));
+            }
             say(&format!("{name} is removed"))
         }
     }

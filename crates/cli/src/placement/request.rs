@@ -78,7 +78,10 @@ pub struct Wanted {
 fn whole(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
     match bytes % unit {
         0 => Ok(bytes / unit),
-        _ => Err(format!("{what}: not a whole number of {} KiB", unit >> 10)),
+        _ => Err(format!(
+            "{what}: {bytes} bytes are not a whole number of {}iB; give one with its unit, as 8GiB",
+            if unit == 1 << 20 { 'M' } else { 'K' }
+        )),
     }
 }
 

@@ -6,6 +6,7 @@ use super::print::{self, Page, heading, mib, percent, say};
 use super::reach::{Form, Reach, explained};
 use longma_placement_service::libvirt::{Look, look};
 use longma_placement_service::wire::harmless;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub struct EventsArguments {
     after: Option<i64>,
     /// End after so many.
     #[arg(long, value_name = "COUNT")]
-    count: Option<usize>,
+    count: Option<NonZeroUsize>,
     #[command(flatten)]
     reach: Reach,
     #[command(flatten)]
@@ -27,7 +28,7 @@ pub struct EventsArguments {
 
 /// Runs `longma placement events`.
 pub fn events(arguments: &EventsArguments) -> Outcome {
-    let mut left = arguments.count.unwrap_or(usize::MAX);
+    let mut left = arguments.count.map_or(usize::MAX, NonZeroUsize::get);
     let mut printed = Ok(ExitCode::SUCCESS);
     let watched = arguments.reach.client()?.watch(arguments.after, |event| {
         printed = match arguments.form.json {

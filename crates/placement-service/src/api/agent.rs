@@ -1,7 +1,7 @@
 //! What agents on other machines need: their host's virtual machines, changes of those, reports and orders.
 //! Not for people. An agent's token is for one host, and nothing of another can be seen or changed with it.
 
-use super::{Asked, Body};
+use super::{Asked, Body, Path};
 use crate::access::{Caller, Role};
 use crate::client::MACHINE;
 use crate::desk::Desk;
@@ -9,7 +9,7 @@ use crate::lost::SECOND_AGENT;
 use crate::refusal::Refusal;
 use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, plain};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use longma_placement::store::{StoreError, Vm, VmId, VmQuery};
 use std::sync::Arc;

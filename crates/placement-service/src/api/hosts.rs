@@ -1,13 +1,13 @@
 //! Hosts: how full, how busy, whether they take more; and how much of their memory is in pieces.
 //! Not how they are read: that is their agents'.
 
-use super::Asked;
+use super::{Asked, Path};
 use crate::access::{Caller, Role};
 use crate::desk::Desk;
 use crate::refusal::Refusal;
 use crate::wire::{Defragmentation, Drained, HostView, Hosts, PlannedMove, Problem};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use longma_placement::defragment::{COMMON_SIZES, plan};
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::{StoredHost, VmQuery};

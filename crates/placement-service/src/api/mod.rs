@@ -45,6 +45,20 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Desk>> for Asked<T> {
     }
 }
 
+/// What a path names.
+pub(crate) struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Desk>> for Path<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
+        let named = axum::extract::Path::from_request_parts(parts, desk).await;
+        named
+            .map(|axum::extract::Path(name)| Self(name))
+            .map_err(|e| Refusal::new(400, "wrong path", e.body_text()))
+    }
+}
+
 impl FromRequestParts<Arc<Desk>> for Caller {
     type Rejection = Refusal;
 

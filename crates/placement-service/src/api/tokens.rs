@@ -1,13 +1,13 @@
 //! Tokens and quotas: made, listed, removed by admins.
 //! Not what a role may do (`access`).
 
-use super::Body;
+use super::{Body, Path};
 use crate::access::{Caller, Role, digest, new_token};
 use crate::desk::Desk;
 use crate::refusal::Refusal;
 use crate::wire::{MadeToken, NewToken, Problem, Tenants, TokenView, Tokens};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use longma_placement::name::name_problem;
 use longma_placement::store::{Quota, Token};

@@ -2,14 +2,14 @@
 //! Not what is done to them on a host: that is the agent's.
 //! Source: the draft "The Idempotency-Key HTTP Header Field" of the IETF's HTTPAPI group.
 
-use super::{Asked, Body};
+use super::{Asked, Body, Path};
 use crate::access::{Caller, Role};
 use crate::desk::Desk;
 use crate::libvirt::template_problem;
 use crate::refusal::Refusal;
 use crate::wire::{Problem, Rebind, Resize, VmPage};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -77,7 +77,13 @@ pub(crate) async fn list(
     // One more says whether there is a next page.
     let query =
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
-    let mut items = desk.with(move |d| d.store.vms(&query)).await?;
+    let all_hosts = caller.role != Role::Tenant;
+    let listed = desk.with(move |d| {
+        // To a tenant a host that there is not is as one with nothing of its own.
+        query.host.as_ref().filter(|_| all_hosts).map(|name| d.store.host(name)).transpose()?;
+        d.store.vms(&query)
+    });
+    let mut items = listed.await?;
     let next = (items.len() > limit).then(|| items[limit - 1].id);
     items.truncate(limit);
     Ok(Json(VmPage { items, next }))
