@@ -10,12 +10,14 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NEEDED = ("libvirtd", "virsh", "qemu-system-x86_64", "unshare", "mount")
@@ -25,6 +27,16 @@ FOLDERS = ("/etc/libvirt/qemu", "/run/libvirt", "/var/lib/libvirt", "/var/log/li
 CONFIGURATION = 'stdio_handler = "file"\nuser = "root"\ngroup = "root"\nremember_owner = 0\nnamespaces = []\n'
 FOREIGN = """<domain type='qemu'><name>somebody-elses</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
 <os><type arch='x86_64'>hvm</type></os><devices><memballoon model='none'/></devices></domain>"""
+
+WATCHED = """#!/bin/sh
+echo "$*" >> {folder}/calls
+case "$*" in *" start --domain "*)
+    if [ -e {folder}/take-away ]; then
+        {virsh} --connect qemu:///system undefine --domain "$(cat {folder}/take-away)" && rm {folder}/take-away
+    fi;;
+esac
+exec {virsh} "$@"
+"""
 
 
 class Wrong(Exception):
@@ -82,9 +94,9 @@ class House:
     def start(self):
         words = "placement serve --all-in-one --virtualization software --listen 127.0.0.1:0 --state".split()
         log, tools = (self.folder / "service.log").open("a"), self.folder / "tools"
-        # What it asks libvirt is written down.
+        # What it asks libvirt is written down, and somebody may take a domain away just before it is started.
         tools.mkdir(exist_ok=True)
-        (tools / "virsh").write_text(f'#!/bin/sh\necho "$*" >> {self.folder}/calls\nexec {shutil.which("virsh")} "$@"\n')
+        (tools / "virsh").write_text(WATCHED.format(folder=self.folder, virsh=shutil.which("virsh")))
         (tools / "virsh").chmod(0o755)
         path = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         self.service = subprocess.Popen([self.longma, *words, self.folder / "state"], stdout=log, stderr=log, env=path)
@@ -99,6 +111,14 @@ class House:
 
     def json(self, *words):
         return json.loads(self.says(*words, "--json"))
+
+    def found(self):
+        """What the audit finds: domains, each with what differs and both sides of it."""
+        said = run(self.longma, "placement", "audit", "--json", "--state", self.folder / "state", timeout=300, check=False)
+        return [(f["domain"], f["what"], f["intended"], f["actual"]) for host in json.loads(said)["hosts"] for f in host["findings"]]
+
+    def finds(self, domain, what, intended=""):
+        return any(found[:2] == (domain, what) and intended in found[2] for found in self.found())
 
     def stop(self):
         if self.service and self.service.poll() is None:
@@ -231,6 +251,93 @@ def what_is_paused_undefined_or_slowed_by_hand_is_put_right(house):
     until("the audit", lambda: "everything is as intended" in house.says("audit"))
 
 
+def restarted_by_hand(house, domain, *changes):
+    """Changes a domain's XML by expressions, each once, and starts it so."""
+    xml = virsh("dumpxml", "--inactive", "--domain", domain)
+    for what, becomes in changes:
+        xml, count = re.subn(what, becomes, xml, flags=re.S)
+        must(count == 1, f"{what} is there {count} times: {xml}")
+    defined(house, xml)
+    # In one call, so that no look of the service comes between.
+    virsh(f"destroy {domain}; start {domain}")
+
+
+def defined(house, xml):
+    file = house.folder / "by-hand.xml"
+    file.write_text(xml)
+    virsh("define", str(file))
+
+
+def apart(domain, count, own):
+    """Whether a domain has so many virtual CPUs, none of them where it is another's own."""
+    threads = vcpu_threads(pid_of(domain))
+    return len(threads) == count and all(at and not at & own for at in threads.values())
+
+
+def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house):
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    more = r"<vcpu placement='static'[^>]*>1</vcpu>"
+    size = [(rf"<{word} unit='KiB'>\d+</{word}>", f"<{word} unit='KiB'>307200</{word}>") for word in ("memory", "currentMemory")]
+    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static'>3</vcpu>"), *size)
+    must(len(vcpu_threads(pid_of("longma-2"))) == 3, "it could not be given more virtual CPUs")
+    for wanted in ("vcpus", "size"):
+        until(f"{wanted} is found, with what to do", lambda wanted=wanted: house.finds("longma-2", wanted, "longma placement stop 2"), 40)
+    until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 40)
+    restarted(house, own)
+    restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
+    virsh("setvcpus", "longma-2", "3", "--live")
+    until("it is found", lambda: house.finds("longma-2", "vcpus"), 40)
+    until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 60)
+    restarted(house, own)
+
+
+def restarted(house, own):
+    """By its owner, and then it is as it was asked for."""
+    for word in ("stop", "start"):
+        house.says(word, "shared", "--patience", "120")
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+    must(apart("longma-2", 1, own) and "65536 KiB" in virsh("dominfo", "longma-2"), virsh("dominfo", "longma-2"))
+
+
+def a_domain_with_the_same_metadata_is_found_whatever_its_name(house):
+    # One is the number of a domain that runs, one is another's name with a space behind it.
+    names = ("copied too", "longma-1 ", "it's \"so\" & <so>; list", "Gr\u00f6\u00dfe", "-x", "--all", virsh("domid", "longma-2").strip())
+    xml = re.sub(r"<uuid>.*?</uuid>", "", virsh("dumpxml", "--inactive", "longma-1"))
+    before = set(virsh("list", "--all", "--uuid").split())
+    try:
+        for name in names:
+            defined(house, xml.replace("<name>longma-1</name>", f"<name>{escape(name)}</name>"))
+        until("all are found", lambda: [found[:2] for found in sorted(house.found())] == [(name, "orphan") for name in sorted(names)], 40)
+        until("all are seen", lambda: sorted(names) == sorted(house.json("hosts")[0]["foreign"]), 40)
+    finally:
+        for uuid in set(virsh("list", "--all", "--uuid").split()) - before:
+            virsh("undefine", "--domain", uuid)
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+
+
+def what_is_in_somebodys_metadata_is_no_domain(house):
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+    inner = re.sub(r"<domain [^>]*>", "<domain>", virsh("dumpxml", "longma-1"), count=1)
+    inside = f"<metadata><w:w xmlns:w='urn:w'>\n{inner}{inner}</w:w></metadata>"
+    defined(house, FOREIGN.replace("somebody-elses", "zz-holds-others").replace("<vcpu>", f"{inside}<vcpu>"))
+    try:
+        until("it is seen", lambda: house.json("hosts")[0]["foreign"] == ["zz-holds-others"], 40)
+        must(house.found() == [], f"{house.found()}")
+        virsh("vcpupin", "longma-1", "0", str(min(set(os.sched_getaffinity(0)) - own)), "--live")
+        until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()), 40)
+    finally:
+        virsh("undefine", "zz-holds-others")
+
+
+def a_start_whose_domain_is_taken_away_is_made_again(house):
+    taken = house.folder / "take-away"
+    taken.write_text("longma-2")
+    virsh("destroy", "longma-2")
+    until("it was taken away", lambda: not taken.exists())
+    until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
+
+
 def slowed(domain):
     """Bounds a domain's CPU time; whether that can be done here."""
     try:
@@ -297,6 +404,19 @@ def a_template_is_taken_and_filled_in(house):
     own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
     threads = allowed(pid_of("longma-3"), lambda name: name.startswith("IO iothread"))
     must(len(threads) == 2 and all(not at & own for at in threads.values()), f"threads for input and output: {threads}; {own} are another's own")
+
+
+def a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back(house):
+    own = set(house.json("show", "own")["placement"]["cells"][0]["cpus"])
+
+    def threads():
+        return allowed(pid_of("longma-3"), lambda name: name.startswith("IO iothread"))
+
+    virsh("iothreadpin", "longma-3", "1", str(min(own)), "--live")
+    must(any(at & own for at in threads().values()), "it could not be pinned by hand")
+    virsh("iothreadadd", "longma-3", "9", "--live")
+    until("all of them off another's own CPU", lambda: len(threads()) == 3 and all(not at & own for at in threads().values()), 40)
+    until("the audit", lambda: "everything is as intended" in house.says("audit"))
 
 
 def a_look_is_a_few_calls_whatever_their_number(house):
@@ -380,11 +500,16 @@ STEPS = (
     shared_keep_off_what_is_anothers_own,
     what_is_changed_by_hand_is_put_right,
     what_is_paused_undefined_or_slowed_by_hand_is_put_right,
+    virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined,
+    a_domain_with_the_same_metadata_is_found_whatever_its_name,
+    what_is_in_somebodys_metadata_is_no_domain,
+    a_start_whose_domain_is_taken_away_is_made_again,
     a_killed_service_leaves_everything_running,
     those_of_others_are_left_alone,
     those_of_another_database_are_left_alone,
     watch_says_where_all_run,
     a_template_is_taken_and_filled_in,
+    a_thread_for_input_and_output_that_was_pinned_by_hand_comes_back,
     a_look_is_a_few_calls_whatever_their_number,
     freed_cpus_are_shared_again,
     a_thread_that_was_moved_past_libvirt_comes_back,

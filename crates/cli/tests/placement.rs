@@ -254,6 +254,20 @@ fn what_is_wrong_is_said_with_what_to_do() {
         ["serve", "--all-in-one", "--libvirt", "qemu+unix:///system?socket=/nowhere", "--state", state];
     let said = PLACEMENT.failure(&away);
     assert!(said.contains("apt-get install") && said.contains("--hypervisor fake"), "{said}");
+    for (words, says) in [
+        ("--machine hygon-8node", "--machine is for this machine's agent"),
+        ("--reserved 0", "--reserved is for this machine's agent"),
+        ("--hosts 2", "without --all-in-one"),
+        ("--all-in-one --hypervisor fake --libvirt test:///default", "--libvirt says how libvirt is used"),
+        ("--all-in-one --hypervisor fake --virtualization kvm", "--virtualization says how libvirt is used"),
+        ("--images pictures", "--images pictures: images are named by their whole paths"),
+    ] {
+        let words: Vec<&str> = ["serve", "--listen", "127.0.0.1:0", "--state", state]
+            .into_iter()
+            .chain(words.split(' '))
+            .collect();
+        assert!(PLACEMENT.failure(&words).contains(says), "{words:?}");
+    }
     let wrong = service.refuses("request web --vcpus 4000 --memory 1GiB --smt avoid");
     assert!(
         wrong.contains("vcpus: is 4000") && wrong.contains("smt: needs exclusive CPUs"),

@@ -32,6 +32,12 @@ pub struct Finding {
 pub enum What {
     /// The CPUs of a virtual CPU.
     VcpuPin(u32),
+    /// The virtual CPUs that it has.
+    Vcpus,
+    /// The CPUs of a thread for input and output.
+    IoThreadPin(u32),
+    /// The memory that it was made with.
+    Size,
     /// The CPUs of the emulator's threads.
     EmulatorPin,
     /// The nodes that memory may come from.
@@ -84,24 +90,58 @@ pub fn intended_pins(host: &Host, vms: &[Vm], placement: &Placement) -> Pins {
     Pins { vcpus, emulator }
 }
 
-/// What of a running domain is not as `placement` and `pins` intend.
-pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual) -> Vec<Finding> {
+/// Where the threads of a virtual machine should run, also those that it should not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intended {
+    /// Threads that it should have.
+    pub pins: Pins,
+    /// Virtual CPUs that nobody asked for: nobody's own CPUs, or this virtual machine's where there are no others.
+    pub spare: CpuSet,
+}
+
+impl Intended {
+    /// What is intended at `placement`, given all virtual machines of the host.
+    pub fn at(host: &Host, vms: &[Vm], placement: &Placement) -> Self {
+        let pins = intended_pins(host, vms, placement);
+        let shared = common(host, vms).difference(&host.reserved);
+        let nodes = host.nodes.iter().filter(|n| placement.cells.iter().any(|cell| cell.node == n.id));
+        let near = nodes.flat_map(|n| n.cpus().iter().filter(|c| shared.contains(*c)).collect::<Vec<_>>());
+        let own = pins.vcpus.iter().flat_map(CpuSet::iter).collect();
+        let choices = [near.collect(), shared, own];
+        let spare = choices.into_iter().find(|cpus: &CpuSet| !cpus.is_empty()).unwrap_or_default();
+        Self { pins, spare }
+    }
+
+    /// The CPUs of a virtual CPU, whether it should be there or not.
+    pub fn of_vcpu(&self, vcpu: u32) -> &CpuSet {
+        self.pins.vcpus.get(vcpu as usize).unwrap_or(&self.spare)
+    }
+}
+
+/// Memory of a placement, on all nodes.
+fn size_mib(placement: &Placement) -> u64 {
+    placement.tally().memory.values().sum()
+}
+
+/// What of a running domain is not where `placement` and `intended` want it. Virtual CPUs that are missing have no place (`conditions`).
+pub fn differences(vm: VmId, placement: &Placement, intended: &Intended, actual: &Actual) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut note = |what, intended: String, actual: String| {
         found.push(Finding { vm: Some(vm), domain: domain_name(vm), what, intended, actual });
     };
-    for (at, cpus) in pins.vcpus.iter().enumerate() {
-        let now = actual.strayed.get(&(at as u32)).or(actual.pins.vcpus.get(at));
+    for vcpu in actual.vcpus().iter() {
+        let (cpus, now) = (intended.of_vcpu(vcpu), actual.vcpu_cpus(vcpu));
         if now != Some(cpus) {
-            note(
-                What::VcpuPin(at as u32),
-                cpus.to_string(),
-                now.map(ToString::to_string).unwrap_or_default(),
-            );
+            let now = now.map(ToString::to_string).unwrap_or_default();
+            note(What::VcpuPin(vcpu), cpus.to_string(), now);
         }
     }
-    if actual.pins.emulator != pins.emulator {
-        note(What::EmulatorPin, pins.emulator.to_string(), actual.pins.emulator.to_string());
+    let emulator = &intended.pins.emulator;
+    if actual.pins.emulator != *emulator {
+        note(What::EmulatorPin, emulator.to_string(), actual.pins.emulator.to_string());
+    }
+    for (thread, now) in actual.io_threads.iter().filter(|(_, now)| *now != emulator) {
+        note(What::IoThreadPin(*thread), emulator.to_string(), now.to_string());
     }
     let mut bound = actual.bound.clone();
     bound.sort_unstable();
@@ -109,10 +149,12 @@ pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual
         note(What::Bound, format!("{:?}", placement.bound), format!("{bound:?}"));
     }
     let tally = placement.tally();
+    // Memory that nobody asked for lies somewhere too; what is found of it is its size.
+    let resized = actual.size_mib.is_some_and(|mib| mib != size_mib(placement));
     let misplaced = actual.memory_mib.iter().filter(|(node, mib)| {
         let planned: u64 = tally.memory.iter().filter(|(k, _)| k.0 == **node).map(|(_, mib)| mib).sum();
         match placement.memory {
-            MemoryPolicy::Strict => **mib > planned,
+            MemoryPolicy::Strict => **mib > planned && (planned == 0 || !resized),
             MemoryPolicy::Preferred { .. } => !placement.bound.contains(node) && **mib > 0,
         }
     });
@@ -126,8 +168,9 @@ pub fn differences(vm: VmId, placement: &Placement, pins: &Pins, actual: &Actual
     found
 }
 
-/// What of a running domain somebody changed beside its place: paused, undefined, slowed.
-pub fn conditions(vm: VmId, actual: &Actual) -> Vec<Finding> {
+/// What of a running domain somebody changed beside its place: paused, undefined, slowed, with other virtual CPUs or memory. What is to be
+/// done by people is behind a colon.
+pub fn conditions(vm: VmId, placement: &Placement, actual: &Actual) -> Vec<Finding> {
     let domain = domain_name(vm);
     let mut found = Vec::new();
     let mut note = |what, intended: String, actual: String| {
@@ -147,6 +190,17 @@ pub fn conditions(vm: VmId, actual: &Actual) -> Vec<Finding> {
         let slowed: Vec<String> =
             actual.slowed.iter().map(|(name, value)| format!("{name} {value}")).collect();
         note(What::Slowed, "the CPU time of its place".into(), slowed.join(", "));
+    }
+    let again = format!(
+        ": what it cannot get while it runs it gets by longma placement stop {vm}, longma placement start {vm}"
+    );
+    let (wanted, has) = ((0..placement.vcpus()).collect::<CpuSet>(), actual.vcpus());
+    if has != wanted {
+        note(What::Vcpus, format!("with virtual CPUs {wanted}{again}"), format!("with virtual CPUs {has}"));
+    }
+    let (wanted, has) = (size_mib(placement), actual.size_mib);
+    if let Some(has) = has.filter(|has| *has != wanted) {
+        note(What::Size, format!("of {wanted} MiB{again}"), format!("of {has} MiB"));
     }
     found
 }
@@ -173,8 +227,8 @@ pub fn audit(
         let domain = domain_name(vm.id);
         match own(&domain, vm) {
             Some(actual) if actual.running => {
-                found.extend(differences(vm.id, placement, &intended_pins(host, &vms, placement), actual));
-                found.extend(conditions(vm.id, actual));
+                found.extend(differences(vm.id, placement, &Intended::at(host, &vms, placement), actual));
+                found.extend(conditions(vm.id, placement, actual));
             }
             other => {
                 let actual = if other.is_some() { "stopped" } else { "missing" }.to_string();

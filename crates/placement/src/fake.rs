@@ -19,6 +19,8 @@ pub enum Fault {
     CrashBefore,
     /// The caller dies after the call is done.
     CrashAfter,
+    /// Somebody takes the domain away just before the call is done.
+    TakeAway,
 }
 
 /// Domains by name, each with where its virtual nodes' memory lies.
@@ -137,6 +139,7 @@ impl FakeHypervisor {
                 return Err(HypervisorError::Away("the caller died".into()));
             }
             Some(Fault::CrashAfter) => state.away = true,
+            Some(Fault::TakeAway) => drop(state.domains.remove(name)),
             None => {}
         }
         let done = change(&mut state.domains).and_then(|done| state.keep().map(|()| done)).map_err(refused);
@@ -202,6 +205,7 @@ impl Hypervisor for FakeHypervisor {
                 created_at: Some(domain.created_at),
                 pins: domain.pins.clone(),
                 bound: domain.placement.bound.clone(),
+                size_mib: Some(domain.placement.tally().memory.values().sum()),
                 ..Actual::default()
             };
             let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();
@@ -267,6 +271,24 @@ impl Hypervisor for FakeHypervisor {
         self.change_running("pin a virtual CPU of", name, |actual, _| {
             *actual.pins.vcpus.get_mut(vcpu as usize).ok_or("it has no such virtual CPU")? = cpus.clone();
             actual.strayed.remove(&vcpu);
+            Ok(())
+        })
+    }
+
+    fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
+        self.change_running("give virtual CPUs to", name, |actual, _| {
+            let most = actual.pins.vcpus.len() as u32;
+            if count > most {
+                return Err(format!("it can have {most}"));
+            }
+            actual.offline = (count..most).collect();
+            Ok(())
+        })
+    }
+
+    fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        self.change_running("pin a thread for input and output of", name, |actual, _| {
+            *actual.io_threads.get_mut(&thread).ok_or("it has no such thread")? = cpus.clone();
             Ok(())
         })
     }

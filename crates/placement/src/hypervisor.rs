@@ -97,6 +97,15 @@ pub struct Actual {
     /// Where the kernel lets threads of virtual CPUs run, of those that are elsewhere than the hypervisor says: somebody moved them behind its back.
     #[serde(default)]
     pub strayed: BTreeMap<u32, CpuSet>,
+    /// Virtual CPUs that it could be given and does not have: they have no thread, whatever their pins say.
+    #[serde(default)]
+    pub offline: CpuSet,
+    /// Where its threads for input and output may run, by their numbers; empty if anywhere.
+    #[serde(default)]
+    pub io_threads: BTreeMap<u32, CpuSet>,
+    /// Memory that it was made with, in MiB; none if the hypervisor does not say.
+    #[serde(default)]
+    pub size_mib: Option<u64>,
     /// Nodes that its memory may come from.
     pub bound: Vec<u32>,
     /// Memory that it has, in MiB by node; empty when it does not run.
@@ -120,6 +129,25 @@ impl Actual {
     pub fn is_of_other_than(&self, database: &str, created_at: Option<i64>) -> bool {
         let of_other = self.database.as_deref().is_some_and(|own| own != database);
         of_other || matches!((self.created_at, created_at), (Some(own), Some(at)) if own != at)
+    }
+
+    /// The virtual CPUs that it has, by their numbers.
+    pub fn vcpus(&self) -> CpuSet {
+        (0..self.pins.vcpus.len() as u32).filter(|vcpu| !self.offline.contains(*vcpu)).collect()
+    }
+
+    /// Where a virtual CPU that it has may run; empty if anywhere.
+    pub fn vcpu_cpus(&self, vcpu: u32) -> Option<&CpuSet> {
+        let pinned = self.pins.vcpus.get(vcpu as usize).filter(|_| !self.offline.contains(vcpu))?;
+        Some(self.strayed.get(&vcpu).unwrap_or(pinned))
+    }
+
+    /// Whether a thread of it may run on one of these CPUs. One that is not pinned may run on any.
+    pub fn may_run_on(&self, cpus: &CpuSet) -> bool {
+        let vcpus = self.vcpus();
+        let guest = vcpus.iter().filter_map(|vcpu| self.vcpu_cpus(vcpu)).chain(self.io_threads.values());
+        guest.into_iter().any(|on| on.is_empty() || on.intersects(cpus))
+            || self.pins.emulator.intersects(cpus)
     }
 }
 
@@ -248,7 +276,25 @@ pub trait Hypervisor: Send {
     /// If it cannot be reached or refuses.
     fn pin_vcpu(&mut self, name: &str, vcpu: u32, cpus: &CpuSet) -> Result<(), HypervisorError>;
 
-    /// Says where the emulator's threads of a running domain run.
+    /// Gives a running domain so many virtual CPUs. To have fewer, its guest has to let them go.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses: it can have only so many, or the guest does not let them go.
+    fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
+        let what = format!("give {count} virtual CPUs to {name}");
+        Err(HypervisorError::Refused { what, why: "this hypervisor cannot while it runs".into() })
+    }
+
+    /// Says where a thread for input and output of a running domain runs.
+    ///
+    /// # Errors
+    /// If it cannot be reached or refuses.
+    fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        let _ = (name, thread, cpus);
+        Ok(())
+    }
+
+    /// Says where the emulator's threads of a running domain run, but those for input and output.
     ///
     /// # Errors
     /// If it cannot be reached or refuses.

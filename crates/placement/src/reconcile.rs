@@ -1,10 +1,10 @@
 //! Drives a host's hypervisor to what the store intends, from wherever it is: after a crash between any two steps as after none.
 //! Not a loop: an agent calls it when something changed, and now and then.
 
-use crate::audit::{self, AuditError, What, conditions, differences, intended_pins};
+use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
 use crate::cpus::CpuSet;
 use crate::host::Host;
-use crate::hypervisor::{Actual, BY_HAND, Domain, Hypervisor, HypervisorError, Listed, Pins, domain_name};
+use crate::hypervisor::{Actual, BY_HAND, Domain, Hypervisor, HypervisorError, Listed, domain_name};
 use crate::placement::Placement;
 use crate::store::{Intent, Store, Vm, VmId, VmQuery, VmState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +33,8 @@ struct Agent<'a> {
     seen: BTreeMap<String, (Listed, Option<Actual>)>,
     /// Domains that were changed since; these are asked for anew.
     touched: BTreeSet<String>,
+    /// Virtual machines whose number of virtual CPUs was set: a guest that does not let one go is not asked twice, each takes seconds.
+    counted: BTreeSet<VmId>,
     report: Report,
 }
 
@@ -113,9 +115,9 @@ impl<'a> Agent<'a> {
     ) -> Result<Self, AuditError> {
         let database = store.identity()?;
         let seen = hypervisor.survey()?.into_iter().map(|found| (found.0.name.clone(), found)).collect();
-        let touched = BTreeSet::new();
-        let created = BTreeMap::new();
-        Ok(Self { store, hypervisor, host, database, created, seen, touched, report: Report::default() })
+        let (created, touched, counted) = Default::default();
+        let report = Report::default();
+        Ok(Self { store, hypervisor, host, database, created, seen, touched, counted, report })
     }
 }
 
@@ -255,29 +257,56 @@ impl Agent<'_> {
     fn set_right(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
         let name = domain_name(vm.id);
         let Some(actual) = self.inspect(&name)? else { return Ok(()) };
-        for finding in conditions(vm.id, &actual) {
-            self.touch(&name);
-            match finding.what {
-                What::Paused if actual.paused.as_deref() == Some(BY_HAND) => self.hypervisor.resume(&name)?,
-                What::Transient => {
-                    let domain = self.domain(vm, placement)?;
-                    self.hypervisor.persist(&domain)?;
-                }
-                What::Slowed => self.hypervisor.unslow(&name)?,
-                _ => continue,
+        for finding in conditions(vm.id, placement, &actual) {
+            if self.mend(vm, placement, &finding, &actual)? {
+                let intended = finding.intended.split(':').next().unwrap_or_default();
+                self.report.done.push(format!("domain {name} was {}, and is {intended}", finding.actual));
             }
-            self.report
-                .done
-                .push(format!("domain {name} was {}, and is {}", finding.actual, finding.intended));
         }
         let actual = self.inspect(&name)?.unwrap_or_default();
-        match conditions(vm.id, &actual).first() {
+        match conditions(vm.id, placement, &actual).first() {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
                 what: format!("set {name} right"),
                 why: format!("it is {} and not {}", left.actual, left.intended),
             }),
         }
+    }
+
+    /// Undoes one thing that somebody did, if it can be undone while the domain runs; whether it was.
+    fn mend(
+        &mut self,
+        vm: &Vm,
+        placement: &Placement,
+        finding: &Finding,
+        actual: &Actual,
+    ) -> Result<bool, HypervisorError> {
+        let name = finding.domain.as_str();
+        match finding.what {
+            What::Paused if actual.paused.as_deref() == Some(BY_HAND) => {
+                self.touch(name);
+                self.hypervisor.resume(name)?;
+            }
+            What::Transient => {
+                let domain = self.domain(vm, placement)?;
+                self.touch(name);
+                self.hypervisor.persist(&domain)?;
+            }
+            What::Slowed => {
+                self.touch(name);
+                self.hypervisor.unslow(name)?;
+            }
+            What::Vcpus if self.counted.insert(vm.id) => {
+                self.touch(name);
+                match self.hypervisor.set_vcpus(name, placement.vcpus()) {
+                    // What is left is told with what to do.
+                    Err(HypervisorError::Refused { .. }) => return Ok(false),
+                    done => done?,
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// A virtual machine as the hypervisor makes it.
@@ -289,29 +318,32 @@ impl Agent<'_> {
             created_at: vm.created_at,
             request: vm.request.clone(),
             placement: placement.clone(),
-            pins: self.pins(placement)?,
+            pins: self.intended(placement)?.pins,
         })
     }
 
     /// Puts a running domain's threads and memory where `placement` says; touches only what differs.
     fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
         let domain = domain_name(id);
-        let pins = self.pins(placement)?;
+        let intended = self.intended(placement)?;
         let Some(actual) = self.inspect(&domain)? else {
             return Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
                 why: "there is none".into(),
             });
         };
-        let found = differences(id, placement, &pins, &actual);
+        let found = differences(id, placement, &intended, &actual);
         if found.is_empty() {
             return Ok(());
         }
         self.touch(&domain);
         for finding in &found {
             match finding.what {
-                What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, &pins.vcpus[vcpu as usize])?,
-                What::EmulatorPin => self.hypervisor.pin_emulator(&domain, &pins.emulator)?,
+                What::VcpuPin(vcpu) => self.hypervisor.pin_vcpu(&domain, vcpu, intended.of_vcpu(vcpu))?,
+                What::EmulatorPin => self.hypervisor.pin_emulator(&domain, &intended.pins.emulator)?,
+                What::IoThreadPin(thread) => {
+                    self.hypervisor.pin_io_thread(&domain, thread, &intended.pins.emulator)?;
+                }
                 What::Bound => self.hypervisor.bind_memory(&domain, &placement.bound)?,
                 _ => {}
             }
@@ -322,7 +354,7 @@ impl Agent<'_> {
             }
         }
         let actual = self.inspect(&domain)?.unwrap_or_default();
-        match differences(id, placement, &pins, &actual).first() {
+        match differences(id, placement, &intended, &actual).first() {
             None => Ok(()),
             Some(left) => Err(HypervisorError::Refused {
                 what: format!("change {domain}"),
@@ -331,9 +363,9 @@ impl Agent<'_> {
         }
     }
 
-    fn pins(&mut self, placement: &Placement) -> Result<Pins, HypervisorError> {
+    fn intended(&mut self, placement: &Placement) -> Result<Intended, HypervisorError> {
         let vms = self.vms().map_err(|e| HypervisorError::Away(e.to_string()))?;
-        Ok(intended_pins(self.host, &vms, placement))
+        Ok(Intended::at(self.host, &vms, placement))
     }
 
     /// Whether a domain still runs on a CPU that `placement` has for itself, and which; then it must not run there yet.
@@ -348,7 +380,7 @@ impl Agent<'_> {
             if actual.vm == Some(id) && domain == domain_name(id) && !self.is_of_other(&actual) {
                 continue;
             }
-            if actual.pins.vcpus.iter().chain([&actual.pins.emulator]).any(|cpus| cpus.intersects(&own)) {
+            if actual.may_run_on(&own) {
                 return Ok(Some(format!("{domain} still runs there")));
             }
         }
@@ -378,7 +410,7 @@ impl Agent<'_> {
             self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
             return Ok(());
         }
-        if self.pins(placement)?.vcpus.iter().any(CpuSet::is_empty) {
+        if self.intended(placement)?.pins.vcpus.iter().any(CpuSet::is_empty) {
             // A CPU went, and the description that the place was chosen by still had it.
             let why = "a node of it has no CPU that virtual machines share";
             self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
@@ -392,9 +424,13 @@ impl Agent<'_> {
             }
         }
         match self.make(vm, placement) {
-            Ok(()) => {
+            Ok(true) => {
                 self.store.transition(id, VmState::Creating, VmState::Running, None)?;
                 self.report.done.push(format!("virtual machine {id} runs"));
+            }
+            Ok(false) => {
+                let why = "somebody took its domain away meanwhile; it is started again by the next look";
+                self.report.problems.push(format!("virtual machine {id} is not started: {why}"));
             }
             Err(HypervisorError::Refused { what, why }) => {
                 let problem = format!("the hypervisor refused to {what}: {why}");
@@ -409,16 +445,26 @@ impl Agent<'_> {
         Ok(())
     }
 
-    fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<(), HypervisorError> {
+    /// Makes a domain and starts it; not if somebody took it away in between.
+    fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<bool, HypervisorError> {
         let name = domain_name(vm.id);
-        let running = self.inspect(&name)?.is_some_and(|a| a.running);
-        if !running {
+        let mut started = self.inspect(&name)?.is_some_and(|a| a.running);
+        let mut done = Ok(());
+        if !started {
             let domain = self.domain(vm, placement)?;
             self.touch(&name);
             self.hypervisor.define(&domain)?;
-            self.hypervisor.start(&domain_name(vm.id))?;
+            done = self.hypervisor.start(&name);
+            started = done.is_ok();
         }
-        self.apply(vm.id, placement)
+        match done.and_then(|()| self.apply(vm.id, placement)) {
+            Err(refused @ HypervisorError::Refused { .. }) => match self.inspect(&name)? {
+                None => Ok(false),
+                Some(actual) if started && !actual.running => Ok(false),
+                Some(_) => Err(refused),
+            },
+            done => done.map(|()| true),
+        }
     }
 
     fn stop(&mut self, vm: &Vm, intent: Intent) -> Result<(), AuditError> {

@@ -410,3 +410,120 @@ fn one_whose_node_has_lost_its_common_cpus_waits_until_there_are_some() {
     assert!(house.reconcile());
     assert_eq!(house.find("a").unwrap().state, VmState::Running);
 }
+
+/// A house of one virtual machine with a CPU of its own and one that shares CPUs of the same node.
+fn neighbours(shared: u32) -> (House, String, String) {
+    let mut house = house();
+    house.place(&Request { cpu: CpuPolicy::Exclusive, ..Request::new("own", 1, 64) }).unwrap();
+    house.place(&Request::new("shared", shared, 64)).unwrap();
+    assert!(house.reconcile() && house.agree());
+    let [own, shared] = ["own", "shared"].map(|name| domain_name(house.find(name).unwrap().id));
+    (house, own, shared)
+}
+
+fn found(house: &mut House) -> Vec<longma_placement::audit::Finding> {
+    audit(&*house.store, &mut house.hypervisor, &house.host).unwrap()
+}
+
+#[test]
+fn virtual_cpus_that_nobody_asked_for_are_found_kept_off_others_cpus_and_taken_away() {
+    let (mut house, own, shared) = neighbours(1);
+    // One more without a pin, one on another's own CPU, and one that it could be given and has no thread yet.
+    let others = house.hypervisor.domains()[&own].pins.vcpus[0].clone();
+    house.hypervisor.tamper(&shared, |d| {
+        d.pins.vcpus.extend([Default::default(), others.clone(), others.clone()]);
+        d.offline.insert(3)
+    });
+    let all = found(&mut house);
+    let kinds: Vec<What> = all.iter().map(|f| f.what).collect();
+    assert_eq!(kinds, [What::VcpuPin(1), What::VcpuPin(2), What::Vcpus], "{all:?}");
+    assert!(all[2].intended.contains("longma placement stop"), "{all:?}");
+    assert_eq!(all[2].actual, "with virtual CPUs 0-2");
+    // The guest does not let them go: they are confined all the same, and it is told.
+    house.hypervisor.fail_after(2, Fault::Refuse);
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(report.problems.iter().any(|p| p.contains("with virtual CPUs 0-2 and not")), "{report:?}");
+    let actual = &house.hypervisor.domains()[&shared];
+    assert!(!actual.may_run_on(&others) && actual.vcpus().len() == 3, "{actual:?} and {others}");
+    assert!(house.reconcile() && house.agree(), "{:?}", found(&mut house));
+    assert_eq!(house.hypervisor.domains()[&shared].vcpus().to_string(), "0");
+}
+
+#[test]
+fn virtual_cpus_that_are_missing_are_found_and_given_back_where_they_can_be() {
+    let (mut house, _, shared) = neighbours(3);
+    house.hypervisor.tamper(&shared, |d| d.offline.insert(1) && d.offline.insert(2));
+    let all = found(&mut house);
+    assert!(
+        all.len() == 1 && all[0].what == What::Vcpus && all[0].actual == "with virtual CPUs 0",
+        "{all:?}"
+    );
+    assert!(house.reconcile() && house.agree());
+    // One that was made with fewer cannot get them while it runs.
+    house.hypervisor.tamper(&shared, |d| d.pins.vcpus.pop().is_some());
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(report.problems[0].contains("with virtual CPUs 0-1 and not with virtual CPUs 0-2"), "{report:?}");
+    assert_eq!(found(&mut house)[0].what, What::Vcpus);
+    let id = house.find("shared").unwrap().id;
+    for intent in [Intent::Stop, Intent::Run] {
+        house.store.inner.set_intent(id, intent).unwrap();
+        assert!(house.reconcile());
+    }
+    assert!(house.agree(), "{:?}", found(&mut house));
+}
+
+#[test]
+fn a_thread_for_input_and_output_on_anothers_cpu_is_found_and_pinned_back() {
+    let (mut house, own, shared) = neighbours(1);
+    let domains = house.hypervisor.domains();
+    let (others, emulator) = (&domains[&own].pins.vcpus[0], &domains[&shared].pins.emulator);
+    house.hypervisor.tamper(&shared, |d| {
+        // One somebody moved, one is right, one somebody added, which may run anywhere.
+        let pins = [others.clone(), emulator.clone(), Default::default()];
+        d.io_threads = (1..).zip(pins).collect();
+        true
+    });
+    let kinds: Vec<What> = found(&mut house).iter().map(|f| f.what).collect();
+    assert_eq!(kinds, [What::IoThreadPin(1), What::IoThreadPin(3)]);
+    assert!(house.reconcile() && house.agree());
+    assert!(house.hypervisor.domains()[&shared].io_threads.values().all(|cpus| cpus == emulator));
+}
+
+#[test]
+fn memory_of_another_size_is_found_with_what_to_do_and_is_right_after_a_restart() {
+    let (mut house, _, shared) = neighbours(1);
+    house.hypervisor.tamper(&shared, |d| {
+        d.memory_mib.values_mut().for_each(|mib| *mib = 300);
+        d.size_mib.replace(300).is_some()
+    });
+    let all = found(&mut house);
+    assert!(all.len() == 1 && all[0].what == What::Size && all[0].actual == "of 300 MiB", "{all:?}");
+    assert!(all[0].intended.contains("longma placement stop"), "{all:?}");
+    let (calls, started) = (house.hypervisor.calls(), house.hypervisor.domains()[&shared].running);
+    let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+    assert!(report.problems[0].contains("of 300 MiB and not of 64 MiB"), "{report:?}");
+    // It is told, and nothing is tried in vain.
+    assert!(started && house.hypervisor.calls() == calls);
+    let id = house.find("shared").unwrap().id;
+    for intent in [Intent::Stop, Intent::Run] {
+        house.store.inner.set_intent(id, intent).unwrap();
+        assert!(house.reconcile());
+    }
+    assert!(house.agree(), "{:?}", found(&mut house));
+}
+
+#[test]
+fn a_start_that_finds_its_domain_taken_away_is_made_again() {
+    // While it is started, and when it has just been started.
+    for at in 1..3 {
+        let mut house = house();
+        house.place(&Request::new("a", 2, 64)).unwrap();
+        house.hypervisor.fail_after(at, Fault::TakeAway);
+        let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
+        assert!(report.problems[0].contains("is started again"), "{report:?}");
+        assert_eq!(house.find("a").unwrap().state, VmState::Creating);
+        assert!(house.reconcile());
+        assert_eq!(house.find("a").unwrap().state, VmState::Running);
+        assert!(house.agree());
+    }
+}

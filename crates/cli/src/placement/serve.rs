@@ -41,15 +41,15 @@ enum Virtual {
 /// The host and its hypervisor.
 #[derive(clap::Args)]
 struct HostArguments {
-    /// What drives virtual machines.
-    #[arg(long, value_enum, default_value = "libvirt")]
-    hypervisor: Kind,
-    /// What libvirt's virtual machines run on.
-    #[arg(long, value_enum, default_value = "auto")]
-    virtualization: Virtual,
-    /// libvirt's address.
-    #[arg(long, value_name = "URI", default_value = "qemu:///system")]
-    libvirt: String,
+    /// What drives virtual machines [default: libvirt].
+    #[arg(long, value_enum)]
+    hypervisor: Option<Kind>,
+    /// What libvirt's virtual machines run on [default: auto].
+    #[arg(long, value_enum)]
+    virtualization: Option<Virtual>,
+    /// libvirt's address [default: qemu:///system].
+    #[arg(long, value_name = "URI")]
+    libvirt: Option<String>,
     /// With the fake hypervisor, a machine to take for the host (see `longma machine list`) instead of this one.
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
@@ -59,9 +59,9 @@ struct HostArguments {
     /// The host's name [default: this machine's].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// CPUs that the host keeps for itself: 0,64.
-    #[arg(long, value_name = "LIST", default_value = "")]
-    reserved: CpuSet,
+    /// CPUs that the host keeps for itself: 0,64 [default: none].
+    #[arg(long, value_name = "LIST")]
+    reserved: Option<CpuSet>,
 }
 
 /// Arguments of `longma placement serve`.
@@ -72,9 +72,9 @@ pub struct ServeArguments {
     all_in_one: bool,
     #[command(flatten)]
     host: HostArguments,
-    /// With the fake hypervisor, so many hosts.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    hosts: u32,
+    /// With the fake hypervisor, so many hosts [default: 1].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    hosts: Option<u32>,
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
     listen: SocketAddr,
@@ -133,22 +133,54 @@ impl HostArguments {
         self.name.clone().unwrap_or_else(|| node.nodename().to_string_lossy().into_owned())
     }
 
+    fn kind(&self) -> Kind {
+        self.hypervisor.unwrap_or(Kind::Libvirt)
+    }
+
+    /// Options that were given, which say something of this machine's agent.
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--hypervisor", self.hypervisor.is_some()),
+            ("--virtualization", self.virtualization.is_some()),
+            ("--libvirt", self.libvirt.is_some()),
+            ("--machine", self.machine.is_some()),
+            ("--domains", self.domains.is_some()),
+            ("--name", self.name.is_some()),
+            ("--reserved", self.reserved.is_some()),
+        ];
+        all.into_iter().filter(|option| option.1).map(|option| option.0).collect()
+    }
+
+    /// Refuses what would say nothing beside the rest.
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        let of_libvirt =
+            [("--libvirt", self.libvirt.is_some()), ("--virtualization", self.virtualization.is_some())];
+        match of_libvirt.into_iter().find(|option| option.1) {
+            Some((option, _)) if self.kind() == Kind::Fake => Err(format!(
+                "{option} says how libvirt is used, and --hypervisor fake uses none: leave one of them out"
+            )
+            .into()),
+            _ => Ok(()),
+        }
+    }
+
     fn description(&self, name: String) -> Result<Description, Box<dyn Error>> {
+        let reserved = self.reserved.clone().unwrap_or_default();
         let Some(machine) = &self.machine else {
-            return Ok(Description::Read { root: "/".into(), name, reserved: self.reserved.clone() });
+            return Ok(Description::Read { root: "/".into(), name, reserved });
         };
-        if self.hypervisor != Kind::Fake {
+        if self.kind() != Kind::Fake {
             return Err("--machine takes a machine file for the host, which needs --hypervisor fake".into());
         }
         let mut host = Host::of_machine(&Machine::open(machine)?, &name)?;
-        host.reserved = self.reserved.clone();
+        host.reserved = reserved;
         host.check()?;
         Ok(Description::Fixed(Box::new(host)))
     }
 
     /// The hypervisor of the host called `name`.
     fn hypervisor(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
-        match (&self.domains, self.hypervisor) {
+        match (&self.domains, self.kind()) {
             (None, Kind::Fake) => return Ok(Box::new(FakeHypervisor::new())),
             (Some(folder), Kind::Fake) => {
                 let file = folder.join(format!("{name}.json"));
@@ -161,11 +193,12 @@ impl HostArguments {
             (None, Kind::Libvirt) => {}
         }
         let virtualization = match self.virtualization {
-            Virtual::Auto => Virtualization::found(),
-            Virtual::Kvm => Virtualization::Kvm,
-            Virtual::Software => Virtualization::Software,
+            None | Some(Virtual::Auto) => Virtualization::found(),
+            Some(Virtual::Kvm) => Virtualization::Kvm,
+            Some(Virtual::Software) => Virtualization::Software,
         };
-        let libvirt = Libvirt::connect(&self.libvirt, virtualization).map_err(|error| {
+        let address = self.libvirt.as_deref().unwrap_or("qemu:///system");
+        let libvirt = Libvirt::connect(address, virtualization).map_err(|error| {
             format!(
                 "{error}\n  install libvirt and start libvirtd (Debian: apt-get install libvirt-daemon-system qemu-system-x86), \
                  or try it out with --hypervisor fake"
@@ -175,25 +208,50 @@ impl HostArguments {
     }
 }
 
-/// Runs `longma placement serve`.
-pub fn serve(arguments: ServeArguments) -> Outcome {
-    let mut hosts = Vec::new();
-    if arguments.all_in_one {
-        let of = &arguments.host;
-        if arguments.hosts > 1 && of.hypervisor != Kind::Fake {
+impl ServeArguments {
+    /// Refuses what would say nothing beside the rest.
+    fn check(&self) -> Result<(), Box<dyn Error>> {
+        let given = self.host.given().into_iter().chain(self.hosts.map(|_| "--hosts"));
+        if let Some(option) = given.into_iter().next().filter(|_| !self.all_in_one) {
+            let why = "this machine's agent, and none runs without --all-in-one";
+            return Err(
+                format!("{option} is for {why}: give it to `longma placement agent` on the host").into()
+            );
+        }
+        if !self.images.is_absolute() {
+            let given = self.images.display();
+            return Err(format!(
+                "--images {given}: images are named by their whole paths: name the folder so, from / on"
+            )
+            .into());
+        }
+        if self.hosts.is_some_and(|hosts| hosts > 1) && self.host.kind() != Kind::Fake {
             return Err("--hosts makes hosts up, which needs --hypervisor fake".into());
         }
-        for number in 1..=arguments.hosts {
-            let name = match arguments.hosts {
+        self.host.check()
+    }
+
+    /// The hosts whose agents run here.
+    fn own_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
+        let (of, count) = (&self.host, self.hosts.unwrap_or(1));
+        let host = |number: u32| {
+            let name = match count {
                 1 => of.own_name(),
                 _ => format!("{}-{number}", of.own_name()),
             };
             let hypervisor = of.hypervisor(&name)?;
             let description = of.description(name)?;
             description.host()?;
-            hosts.push(AllInOne { description, hypervisor });
-        }
+            Ok(AllInOne { description, hypervisor })
+        };
+        (1..=count).filter(|_| self.all_in_one).map(host).collect()
     }
+}
+
+/// Runs `longma placement serve`.
+pub fn serve(arguments: ServeArguments) -> Outcome {
+    arguments.check()?;
+    let hosts = arguments.own_hosts()?;
     let options = Options {
         home: arguments.state.unwrap_or_else(default_home),
         database: arguments.database,
@@ -225,6 +283,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
 pub fn agent(arguments: AgentArguments) -> Outcome {
     let token = token_in(&arguments.token_file)?;
     let access = Access { url: arguments.server, address: None, token, certificate: arguments.certificate };
+    arguments.host.check()?;
     let name = arguments.host.own_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;

@@ -233,16 +233,25 @@ pub(super) fn write(
     }
 }
 
-/// The domains that libvirt printed one after another; what is none is left out. Each ends with a line of its own, and what is inside is
-/// indented.
+/// The domains that libvirt printed one after another. What is inside of one, as in somebody's metadata, is none of them.
 pub(super) fn each(text: &str) -> Vec<Element> {
-    const END: &str = "</domain>\n";
-    text.split_inclusive(END).filter_map(|one| tree::parse(one.trim()).ok()).collect()
+    tree::parse_each(text).into_iter().filter(|xml| xml.name == "domain").collect()
+}
+
+/// The name of a domain.
+pub(super) fn name_of(xml: &Element) -> &str {
+    xml.child("name").map_or("", |name| &name.text)
+}
+
+/// The number by which libvirt knows a domain; unlike a name it is never read as something else.
+pub(super) fn uuid_of(xml: &Element) -> &str {
+    xml.child("uuid").map_or("", |uuid| uuid.text.trim())
 }
 
 /// What Longma keeps with a domain.
 fn kept(xml: &Element) -> Option<&Element> {
-    xml.at(&["metadata", "longma:vm"]).filter(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
+    let mut all = xml.child("metadata")?.all("longma:vm");
+    all.find(|kept| kept.get("xmlns:longma") == Some(NAMESPACE))
 }
 
 /// The virtual machine that a domain says it is.
@@ -268,7 +277,7 @@ fn list(text: &str) -> Result<CpuSet, String> {
 pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
     let vcpu = xml.child("vcpu").ok_or("it has no element vcpu")?;
     let count: usize =
-        vcpu.text.parse().map_err(|_| format!("`{}` is no number of virtual CPUs", vcpu.text))?;
+        vcpu.text.trim().parse().map_err(|_| format!("`{}` is no number of virtual CPUs", vcpu.text))?;
     if count > 4096 {
         return Err(format!("it has {count} virtual CPUs"));
     }
@@ -290,9 +299,35 @@ pub(super) fn actual(xml: &Element) -> Result<Actual, String> {
         running: xml.get("id").is_some(),
         pins: Pins { vcpus, emulator },
         bound: bound.map(|nodes| nodes.iter().collect()).unwrap_or_default(),
+        offline: offline(xml, count as u32),
+        io_threads: io_thread_pins(xml)?,
+        size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
         slowed: slowed(xml),
         ..Actual::default()
     })
+}
+
+/// Of `most` virtual CPUs those that the domain does not have now: each is listed, or the first ones are there.
+fn offline(xml: &Element, most: u32) -> CpuSet {
+    if let Some(listed) = xml.child("vcpus") {
+        let off = listed.all("vcpu").filter(|vcpu| vcpu.get("enabled") == Some("no"));
+        return off.filter_map(|vcpu| vcpu.get("id")?.parse().ok()).collect();
+    }
+    let now = xml.child("vcpu").and_then(|vcpu| vcpu.get("current")?.parse().ok());
+    (now.unwrap_or(most)..most).collect()
+}
+
+/// Where each thread for input and output may run; empty if anywhere.
+fn io_thread_pins(xml: &Element) -> Result<BTreeMap<u32, CpuSet>, String> {
+    let mut pins: BTreeMap<u32, CpuSet> =
+        io_threads(xml).into_iter().map(|thread| (thread, CpuSet::new())).collect();
+    for pin in xml.child("cputune").into_iter().flat_map(|tune| tune.all("iothreadpin")) {
+        let thread = pin.get("iothread").and_then(|thread| thread.parse().ok());
+        if let (Some(thread), Some(cpus)) = (thread, pin.get("cpuset")) {
+            pins.insert(thread, list(cpus)?);
+        }
+    }
+    Ok(pins)
 }
 
 /// The shares of CPU time of who was given none: what the kernel has, in its second version of cgroups or its first.
@@ -313,22 +348,25 @@ pub(super) fn slowed(xml: &Element) -> BTreeMap<String, i64> {
         .collect()
 }
 
-/// Bytes of each virtual node's memory, or of all of it.
-pub(super) fn cell_bytes(xml: &Element) -> Vec<u64> {
-    let unit = |name: Option<&str>| match name.unwrap_or("KiB") {
+/// A number in the unit that its element says.
+fn bytes(number: &str, element: &Element) -> u64 {
+    let unit = match element.get("unit").unwrap_or("KiB") {
         "b" | "bytes" => 1,
         "MiB" | "M" => 1 << 20,
         "GiB" | "G" => 1 << 30,
         _ => 1u64 << 10,
     };
-    let number = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
+    number.trim().parse::<u64>().unwrap_or(0).saturating_mul(unit)
+}
+
+/// Bytes of each virtual node's memory, or of all of it.
+pub(super) fn cell_bytes(xml: &Element) -> Vec<u64> {
     let cells = xml.at(&["cpu", "numa"]).into_iter().flat_map(|numa| numa.all("cell"));
-    let cells: Vec<u64> =
-        cells.map(|c| number(c.get("memory").unwrap_or("")).saturating_mul(unit(c.get("unit")))).collect();
+    let cells: Vec<u64> = cells.map(|cell| bytes(cell.get("memory").unwrap_or(""), cell)).collect();
     if !cells.is_empty() {
         return cells;
     }
-    xml.child("memory").map(|m| number(&m.text).saturating_mul(unit(m.get("unit")))).into_iter().collect()
+    xml.child("memory").map(|memory| bytes(&memory.text, memory)).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -398,6 +436,47 @@ mod tests {
         assert_eq!(names(&(one(1) + &one(2))), ["longma-1", "longma-2"]);
         assert_eq!(names(&format!("{}<domain>\n<name>\n{}", one(1), one(3))), ["longma-1"]);
         assert_eq!(names(""), Vec::<String>::new());
+        // Somebody keeps whole domains in another's metadata.
+        let inside = format!("<metadata>\n<x:x>\n{}{}</x:x></metadata>\n", one(1), one(1));
+        let foreign = one(4).replace("longma-4", "spoof").replace("<title>", &format!("{inside}<title>"));
+        assert_eq!(names(&(one(1) + &foreign + &one(2))), ["longma-1", "spoof", "longma-2"]);
+        assert!(each(&foreign).iter().all(|xml| vm_of(xml).is_none()));
+    }
+
+    #[test]
+    fn a_name_is_read_to_the_letter() {
+        for name in
+            ["longma-1 ", " longma-1", "copied too", "it's \"x\" & <y>", "-x", "--all", "Größe 2", "3"]
+        {
+            let xml = Element::new("domain").and(Element::new("name").holding(name));
+            assert_eq!(name_of(&each(&xml.write().unwrap())[0]), name);
+        }
+    }
+
+    /// As libvirt 9.0 prints them after `virsh setvcpus --live` and `iothreadadd`.
+    #[test]
+    fn virtual_cpus_and_threads_for_input_and_output_are_read_as_they_are_now() {
+        let with = |vcpu: &str, rest: &str| {
+            let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
+            let text = text.replace("<vcpu placement=\"static\">2</vcpu>", vcpu);
+            actual(&tree::parse(&text.replace("</cputune>", &format!("</cputune>{rest}"))).unwrap()).unwrap()
+        };
+        let plain = with("<vcpu placement='static'>2</vcpu>", "");
+        assert_eq!((plain.vcpus().to_string(), plain.size_mib), ("0-1".into(), Some(4096)));
+        let more = with("<vcpu placement='static'>3</vcpu>", "");
+        assert_eq!((more.vcpus().to_string(), more.vcpu_cpus(2)), ("0-2".into(), Some(&CpuSet::new())));
+        let few = with("<vcpu placement='static' current='1'>3</vcpu>", "");
+        assert_eq!((few.vcpus().to_string(), few.vcpu_cpus(1)), ("0".into(), None));
+        let listed = "<vcpus><vcpu id='0' enabled='yes' hotpluggable='no' order='1'/><vcpu id='1' enabled='no' hotpluggable='yes'/>
+            <vcpu id='2' enabled='yes' hotpluggable='yes' order='2'/></vcpus>";
+        let listed = with("<vcpu placement='static' current='2'>3</vcpu>", listed);
+        assert_eq!(listed.vcpus().to_string(), "0,2");
+        let threads =
+            "<iothreads>2</iothreads><iothreadids><iothread id='1'/><iothread id='7'/></iothreadids>";
+        let text = write(&domain(exclusive(2, 1)), Virtualization::Kvm, None).unwrap();
+        let pinned = format!("<iothreadpin iothread='7' cpuset='3'/></cputune>{threads}");
+        let threads = actual(&tree::parse(&text.replace("</cputune>", &pinned)).unwrap()).unwrap().io_threads;
+        assert_eq!(threads, BTreeMap::from([(1, CpuSet::new()), (7, set([3]))]));
     }
 
     #[test]

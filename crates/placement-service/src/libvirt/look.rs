@@ -134,7 +134,9 @@ fn advise(look: &mut Look, host: &Host) {
         ),
         (false, false) => format!("its threads run on node {home} mostly: its memory should come there"),
     };
-    let domain = quoted(&look.domain);
+    // A name that begins as an option does is said to be none.
+    let dash = if look.domain.starts_with('-') { "--domain " } else { "" };
+    let domain = format!("{dash}{}", quoted(&look.domain));
     let pin = |vcpu: usize| format!("virsh vcpupin {domain} {vcpu} {cpus} --live");
     look.mend = (0..look.vcpus).map(pin).collect();
     look.mend.push(format!("virsh emulatorpin {domain} {cpus} --live"));
@@ -152,7 +154,7 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
     let listed = Virsh::new(uri).run(&["list", "--name"]).map_err(|f| HypervisorError::Away(f.text()))?;
     let host = collect(root, "this").map_err(|e| HypervisorError::Away(e.to_string()))?;
     let running: Vec<(String, u32)> = listed
-        .lines()
+        .split('\n')
         .filter(|l| !l.is_empty())
         .filter_map(|name| Some((name.to_string(), of_domain(name)?)))
         .collect();
@@ -173,7 +175,7 @@ pub fn look(uri: &str, root: &Path, interval: Duration) -> Result<Vec<Look>, Hyp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::libvirt::process::strayed;
+    use crate::libvirt::process::{strayed, strayed_io_threads};
     use longma_topology::Machine;
     use std::fs;
 
@@ -194,6 +196,8 @@ mod tests {
         assert_eq!(look.mend[0], "virsh vcpupin 'my vm' 0 32-39,96-103 --live");
         assert_eq!(look.mend.last().unwrap(), "migratepages 5 0 4");
         assert!(look.why.contains("98 %"));
+        let look = judge("--all", 5, &threads, BTreeMap::from([(4, 4000), (0, 96)]), &host());
+        assert_eq!(look.mend[0], "virsh vcpupin --domain --all 0 32-39,96-103 --live");
     }
 
     #[test]
@@ -213,7 +217,8 @@ mod tests {
     fn threads_are_read_from_a_recorded_tree() {
         let folder = tempfile::tempdir().unwrap();
         let task = folder.path().join("proc/9/task");
-        for (tid, name) in [(9, "qemu-system-x86"), (10, "CPU 0/TCG"), (11, "CPU 1/KVM")] {
+        let names = [(9, "qemu-system-x86"), (10, "CPU 0/TCG"), (11, "CPU 1/KVM"), (12, "IO iothread7")];
+        for (tid, name) in names {
             let folder = task.join(tid.to_string());
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
@@ -233,6 +238,10 @@ mod tests {
         fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-4\n").unwrap();
         let pins: Vec<CpuSet> = ["0-3,5", "2"].iter().map(|list| list.parse().unwrap()).collect();
         assert_eq!(strayed(folder.path(), 9, &pins), BTreeMap::from([(1, "0-3".parse().unwrap())]));
+        let io =
+            |pin: &str| strayed_io_threads(folder.path(), 9, &BTreeMap::from([(7, pin.parse().unwrap())]));
+        assert_eq!(io("2"), BTreeMap::from([(7, "0-3".parse().unwrap())]));
+        assert_eq!(io("0-3"), BTreeMap::new());
         fs::write(folder.path().join("proc/9/numa_maps"), "1 default N0=512 N1=256 kernelpagesize_kB=4\n")
             .unwrap();
         assert_eq!(all_memory(folder.path(), 9).unwrap(), BTreeMap::from([(0, 2), (1, 1)]));

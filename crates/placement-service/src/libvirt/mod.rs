@@ -82,50 +82,45 @@ impl Libvirt {
         }
     }
 
-    /// All domains, with the XML of those that are Longma's by their names, or by what is kept with them: one may have been renamed.
+    /// All domains with their XML. They are asked for by their numbers: a name may have spaces and quotes, begin with a dash, or be another
+    /// domain's number.
     fn found(&self) -> Result<(Vec<Found>, States), HypervisorError> {
-        let call = ["list --all --name", STATES].join("; ");
+        let call = ["list --all --uuid", STATES].join("; ");
         let text = self.virsh.run(&[&call]).map_err(|f| f.error("list domains"))?;
         let (all, states) = States::read(&text);
-        let names: Vec<&str> = all.lines().filter(|l| !l.is_empty()).collect();
-        // A name with other letters is not put into a line of commands.
-        let plain = |name: &&str| {
-            name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) && !name.starts_with('-')
-        };
-        let ours: Vec<&str> = names.iter().copied().filter(plain).collect();
-        let mut described = BTreeMap::new();
-        for some in ours.chunks(TOGETHER) {
+        let mut described = Vec::new();
+        for some in uuids(all).chunks(TOGETHER) {
             described.extend(self.xmls(some)?);
         }
-        let found = |name: &str| {
-            let (mut listed, xml) =
-                (Listed { name: name.into(), ..Listed::default() }, described.remove(name));
-            if let Some(xml) = &xml {
-                (listed.vm, listed.database) = (domain::vm_of(xml), domain::database_of(xml));
-                listed.created_at = domain::created_at_of(xml);
-            }
+        let found = |xml: tree::Element| {
+            let listed = Listed {
+                name: domain::name_of(&xml).into(),
+                vm: domain::vm_of(&xml),
+                database: domain::database_of(&xml),
+                created_at: domain::created_at_of(&xml),
+            };
             (listed, xml)
         };
-        Ok((names.into_iter().map(found).collect(), states))
+        Ok((described.into_iter().map(found).collect(), states))
     }
 
-    /// The XML of several domains by one call: each takes long on a slow host.
-    fn xmls(&self, names: &[&str]) -> Result<BTreeMap<String, tree::Element>, HypervisorError> {
-        let commands: Vec<String> = names.iter().map(|name| format!("dumpxml --domain {name}")).collect();
+    /// The XML of several domains by one call: each takes long on a slow host. One that went meanwhile is left out.
+    fn xmls(&self, uuids: &[String]) -> Result<Vec<tree::Element>, HypervisorError> {
+        let commands: Vec<String> = uuids.iter().map(|uuid| format!("dumpxml --domain {uuid}")).collect();
         let together = match self.virsh.run(&[&commands.join("; ")]) {
             Ok(text) => domain::each(&text),
             Err(fault @ Fault::Gone(_)) => return Err(fault.error("describe domains")),
             Err(Fault::Said(_)) => Vec::new(),
         };
-        let mut all: BTreeMap<String, tree::Element> =
-            together.into_iter().filter_map(|xml| Some((xml.child("name")?.text.clone(), xml))).collect();
-        // One that went meanwhile, or cannot be read, is told by itself.
-        for name in names {
-            if !all.contains_key(*name)
-                && let Some(xml) = self.xml(name)?
-            {
-                all.insert((*name).into(), xml);
-            }
+        let mut described: BTreeMap<String, tree::Element> =
+            together.into_iter().map(|xml| (domain::uuid_of(&xml).to_string(), xml)).collect();
+        let mut all = Vec::new();
+        for uuid in uuids {
+            // One that went meanwhile, or cannot be read, is told by itself.
+            all.extend(match described.remove(uuid) {
+                Some(xml) => Some(xml),
+                None => self.dump(uuid)?.filter(|xml| domain::uuid_of(xml) == uuid),
+            });
         }
         Ok(all)
     }
@@ -133,9 +128,10 @@ impl Libvirt {
     /// A domain as its XML, the kernel and libvirt's lists tell it.
     fn actual(&self, name: &str, xml: &tree::Element, states: &States) -> Result<Actual, HypervisorError> {
         let mut actual = actual(name, xml)?;
-        actual.transient = states.transient.iter().any(|one| one == name);
-        if states.paused.iter().any(|one| one == name) {
-            let said = self.virsh.run(&["domstate", "--domain", name, "--reason"]);
+        let uuid = domain::uuid_of(xml);
+        actual.transient = states.transient.iter().any(|one| one == uuid);
+        if states.paused.iter().any(|one| one == uuid) {
+            let said = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
             // It may have gone on, or have ended, meanwhile.
             actual.paused = said.ok().and_then(|said| {
                 let reason = said.trim().strip_prefix("paused")?.trim();
@@ -145,10 +141,15 @@ impl Libvirt {
         Ok(actual)
     }
 
-    /// The XML of a domain, live if it runs; none if there is no such domain.
+    /// The XML of the domain of a name, live if it runs; none if there is no such domain.
     fn xml(&self, name: &str) -> Result<Option<tree::Element>, HypervisorError> {
-        let what = format!("describe {name}");
-        match self.virsh.run(&["dumpxml", "--domain", name]) {
+        Ok(self.dump(name)?.filter(|xml| domain::name_of(xml) == name))
+    }
+
+    /// The XML of a domain by what libvirt takes for its number or its name.
+    fn dump(&self, domain: &str) -> Result<Option<tree::Element>, HypervisorError> {
+        let what = format!("describe {domain}");
+        match self.virsh.run(&["dumpxml", "--domain", domain]) {
             Ok(text) => match tree::parse(&text) {
                 Ok(element) => Ok(Some(element)),
                 Err(why) => Err(HypervisorError::Refused { what, why }),
@@ -159,14 +160,21 @@ impl Libvirt {
     }
 }
 
-/// A domain in libvirt's list, with its XML if it is Longma's.
-type Found = (Listed, Option<tree::Element>);
+/// A domain in libvirt's list, with its XML.
+type Found = (Listed, tree::Element);
 
 /// What a domain's XML does not say, of all domains; to be called together with others.
 const STATES: &str =
-    "echo /paused; list --state-paused --name; echo /transient; list --transient --name; echo /end";
+    "echo /paused; list --state-paused --uuid; echo /transient; list --transient --uuid; echo /end";
 
-/// Domains that are paused, and those that end with their process.
+/// The numbers of domains that virsh printed, one a line; nothing else is put into a line of commands.
+fn uuids(text: &str) -> Vec<String> {
+    let digit = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    let lines = text.lines().map(str::trim).filter(|line| line.len() == 36 && line.bytes().all(digit));
+    lines.map(str::to_string).collect()
+}
+
+/// The numbers of domains that are paused, and of those that end with their process.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct States {
     paused: Vec<String>,
@@ -174,13 +182,12 @@ struct States {
 }
 
 impl States {
-    /// Those that [`STATES`] prints, and what was printed before; what comes after is not looked at. No name of a domain has a slash.
+    /// Those that [`STATES`] prints, and what was printed before; what comes after is not looked at.
     fn read(text: &str) -> (&str, Self) {
         let (before, rest) = text.split_once("/paused").unwrap_or((text, ""));
         let (paused, rest) = rest.split_once("/transient").unwrap_or((rest, ""));
         let transient = rest.split("/end").next().unwrap_or_default();
-        let names = |text: &str| text.lines().filter(|l| !l.is_empty()).map(str::to_string).collect();
-        (before, Self { paused: names(paused), transient: names(transient) })
+        (before, Self { paused: uuids(paused), transient: uuids(transient) })
     }
 }
 
@@ -195,6 +202,8 @@ fn actual(name: &str, xml: &tree::Element) -> Result<Actual, HypervisorError> {
         // What cannot be seen (libvirt on another machine, no rights) is not compared.
         actual.memory_mib = process::guest_memory(pid, &cells).unwrap_or_default();
         actual.strayed = process::strayed(Path::new("/"), pid, &actual.pins.vcpus);
+        let strayed = process::strayed_io_threads(Path::new("/"), pid, &actual.io_threads);
+        actual.io_threads.extend(strayed);
     }
     Ok(actual)
 }
@@ -216,8 +225,7 @@ impl Hypervisor for Libvirt {
         let (found, states) = self.found()?;
         let mut all = Vec::new();
         for (listed, xml) in found {
-            let xml = xml.filter(|_| listed.vm.is_some());
-            let actual = xml.map(|xml| self.actual(&listed.name, &xml, &states)).transpose()?;
+            let actual = listed.vm.map(|_| self.actual(&listed.name, &xml, &states)).transpose()?;
             all.push((listed, actual));
         }
         Ok(all)
@@ -248,7 +256,7 @@ impl Hypervisor for Libvirt {
                 let why = "a domain of this name is of a virtual machine that the database has lost: undefine it if nobody wants it";
                 return Err(refused(why.into()));
             }
-            found => found.and_then(|xml| Some(xml.child("uuid")?.text.clone())),
+            found => found.map(|xml| domain::uuid_of(&xml).to_string()),
         };
         if let Boot::Disk { path, format } = &wanted.request.boot {
             image::check(Path::new(path), format).map_err(refused)?;
@@ -317,20 +325,20 @@ impl Hypervisor for Libvirt {
     fn pin_emulator(&mut self, name: &str, cpus: &CpuSet) -> Result<(), HypervisorError> {
         let list = cpus.to_string();
         let words = ["emulatorpin", "--domain", name, "--cpulist", &list, "--live"];
-        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)?;
-        // libvirt lets threads for input and output run anywhere unless each is told.
-        let threads = self.xml(name)?.map(|xml| domain::io_threads(&xml)).unwrap_or_default();
-        for thread in threads.iter().map(u32::to_string) {
-            let words =
-                ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
-            self.call(
-                &format!("pin thread {thread} for input and output of {name}"),
-                &words,
-                virsh::PATIENCE,
-                never,
-            )?;
-        }
-        Ok(())
+        self.call(&format!("pin the emulator of {name}"), &words, virsh::PATIENCE, never)
+    }
+
+    fn pin_io_thread(&mut self, name: &str, thread: u32, cpus: &CpuSet) -> Result<(), HypervisorError> {
+        let (thread, list) = (thread.to_string(), cpus.to_string());
+        let words = ["iothreadpin", "--domain", name, "--iothread", &thread, "--cpulist", &list, "--live"];
+        let what = format!("pin thread {thread} for input and output of {name}");
+        self.call(&what, &words, virsh::PATIENCE, never)
+    }
+
+    fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
+        let number = count.to_string();
+        let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
+        self.call(&format!("give {count} virtual CPUs to {name}"), &words, virsh::PATIENCE, never)
     }
 
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
@@ -360,10 +368,12 @@ mod tests {
 
     #[test]
     fn states_of_domains_are_read_as_virsh_prints_them() {
-        let (all, states) = States::read("a\nlongma-1\n/pausedlongma-1\n/transienta\n/end<domain>");
-        assert_eq!(all, "a\nlongma-1\n");
-        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(states, States { paused: names(&["longma-1"]), transient: names(&["a"]) });
+        let [a, b] = ["5a4c1e0d-0000-4000-8000-00000000000a", "5a4c1e0d-0000-4000-8000-00000000000b"];
+        let text = format!("{a}\n{b}\n\n/paused{b}\n\n/transient{a}\n\n/end<domain>");
+        let (all, states) = States::read(&text);
+        assert_eq!(uuids(all), [a, b]);
+        assert_eq!(states, States { paused: vec![b.into()], transient: vec![a.into()] });
+        assert_eq!(uuids("x; destroy y\n"), Vec::<String>::new());
         assert_eq!(States::read("/paused/transient/end").1, States::default());
         assert_eq!(States::read("").1, States::default());
     }

@@ -52,21 +52,38 @@ pub(super) fn ticks(stat: &str) -> Option<f64> {
 /// Where threads of virtual CPUs may run, of those that may elsewhere than their `pins` say. A CPU that is offline cannot be run on, and its pin
 /// stands for the others.
 pub(super) fn strayed(root: &Path, pid: u32, pins: &[CpuSet]) -> BTreeMap<u32, CpuSet> {
+    elsewhere(root, vcpu_threads(root, pid), |vcpu| pins.get(vcpu as usize))
+}
+
+/// The same of threads for input and output.
+pub(super) fn strayed_io_threads(
+    root: &Path,
+    pid: u32,
+    pins: &BTreeMap<u32, CpuSet>,
+) -> BTreeMap<u32, CpuSet> {
+    elsewhere(root, threads(root, pid, io_thread), |thread| pins.get(&thread))
+}
+
+fn elsewhere<'a>(
+    root: &Path,
+    threads: BTreeMap<u32, Thread>,
+    pin: impl Fn(u32) -> Option<&'a CpuSet>,
+) -> BTreeMap<u32, CpuSet> {
     let online = fs::read_to_string(root.join("sys/devices/system/cpu/online"));
     let Some(online) = online.ok().and_then(|list| list.trim().parse::<CpuSet>().ok()) else {
         return BTreeMap::new();
     };
-    let elsewhere = |vcpu: u32, allowed: &CpuSet| {
-        let Some(pin) = pins.get(vcpu as usize) else { return false };
+    let elsewhere = |number: u32, allowed: &CpuSet| {
+        let Some(pin) = pin(number) else { return false };
         let may: CpuSet = pin.iter().filter(|cpu| online.contains(*cpu)).collect();
         // What cannot be read is not compared, nor what has no pin.
         !allowed.is_empty() && !pin.is_empty() && may != *allowed
     };
-    let threads = vcpu_threads(root, pid).into_iter().map(|(vcpu, thread)| (vcpu, thread.allowed));
-    threads.filter(|(vcpu, allowed)| elsewhere(*vcpu, allowed)).collect()
+    let threads = threads.into_iter().map(|(number, thread)| (number, thread.allowed));
+    threads.filter(|(number, allowed)| elsewhere(*number, allowed)).collect()
 }
 
-/// A virtual CPU's thread.
+/// A thread of QEMU's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Thread {
     /// CPU time that it used, in ticks.
@@ -79,12 +96,20 @@ pub(super) struct Thread {
 
 /// The threads of the virtual CPUs of a process, by number; QEMU names them "CPU 0/KVM".
 pub(super) fn vcpu_threads(root: &Path, pid: u32) -> BTreeMap<u32, Thread> {
+    threads(root, pid, |name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok())
+}
+
+/// The number of a thread for input and output; QEMU names them by what libvirt calls them, "IO iothread1".
+fn io_thread(name: &str) -> Option<u32> {
+    name.trim().strip_prefix("IO iothread")?.parse().ok()
+}
+
+fn threads(root: &Path, pid: u32, number: fn(&str) -> Option<u32>) -> BTreeMap<u32, Thread> {
     let mut found = BTreeMap::new();
     let tasks = fs::read_dir(root.join(format!("proc/{pid}/task"))).into_iter().flatten().flatten();
     for folder in tasks.map(|t| t.path()) {
         let read = |file: &str| fs::read_to_string(folder.join(file)).ok();
-        let number =
-            read("comm").and_then(|name| name.strip_prefix("CPU ")?.split_once('/')?.0.parse::<u32>().ok());
+        let number = read("comm").and_then(|name| number(&name));
         let (Some(number), Some(stat), Some(status)) = (number, read("stat"), read("status")) else {
             continue;
         };
