@@ -283,6 +283,10 @@ def virtual_cpus_and_memory_that_were_given_by_hand_are_found_and_confined(house
     for wanted in ("vcpus", "size"):
         until(f"{wanted} is found, with what to do", lambda wanted=wanted: house.finds("longma-2", wanted, "longma placement stop 2"), 40)
     until("kept off another's own CPU", lambda: apart("longma-2", 3, own), 40)
+    # It goes on looking every 2 s, and each time its guest is asked takes seconds.
+    time.sleep(6)
+    asked = [call for call in (house.folder / "calls").read_text().splitlines() if "setvcpus --domain longma-2" in call]
+    must(len(asked) == 1, f"{asked}")
     restarted(house, own)
     restarted_by_hand(house, "longma-2", (more, "<vcpu placement='static' current='1'>3</vcpu>"))
     virsh("setvcpus", "longma-2", "3", "--live")

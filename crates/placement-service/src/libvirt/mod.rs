@@ -17,7 +17,7 @@ use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use virsh::{Fault, Virsh};
 
 /// Why a text is no template of a domain, if it is none.
@@ -31,6 +31,8 @@ const TOGETHER: usize = 100;
 const STARTING: Duration = Duration::from_secs(300);
 /// libvirt waits 15 s for QEMU to end before it kills it.
 const STOPPING: Duration = Duration::from_secs(60);
+/// libvirt waits 5 s for a guest to let virtual CPUs go; one that does not is left alone for so long.
+const ASKING_AGAIN: Duration = Duration::from_secs(300);
 
 /// What runs a virtual machine's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ impl Virtualization {
 pub struct Libvirt {
     virsh: Virsh,
     virtualization: Virtualization,
+    /// Domains that did not get another number of virtual CPUs, and when.
+    uncounted: BTreeMap<String, Instant>,
 }
 
 impl Libvirt {
@@ -64,7 +68,7 @@ impl Libvirt {
     pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
         let virsh = Virsh::new(uri);
         virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Away(fault.text()))?;
-        Ok(Self { virsh, virtualization })
+        Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
     }
 
     /// Calls virsh about a domain; what `so_already` knows is no error.
@@ -271,6 +275,7 @@ impl Hypervisor for Libvirt {
     }
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.uncounted.remove(name);
         self.call(&format!("start {name}"), &["start", "--domain", name], STARTING, Fault::is_running)
     }
 
@@ -336,9 +341,16 @@ impl Hypervisor for Libvirt {
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {
-        let number = count.to_string();
+        let (what, number) = (format!("give {count} virtual CPUs to {name}"), count.to_string());
+        if self.uncounted.get(name).is_some_and(|at| at.elapsed() < ASKING_AGAIN) {
+            return Err(HypervisorError::Refused { what, why: "it was refused a moment ago".into() });
+        }
         let words = ["setvcpus", "--domain", name, "--count", &number, "--live"];
-        self.call(&format!("give {count} virtual CPUs to {name}"), &words, virsh::PATIENCE, never)
+        let done = self.call(&what, &words, virsh::PATIENCE, never);
+        if matches!(done, Err(HypervisorError::Refused { .. })) {
+            self.uncounted.insert(name.into(), Instant::now());
+        }
+        done
     }
 
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {
