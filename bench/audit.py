@@ -14,7 +14,7 @@ from microprograms import BASE, DATA, OTHER, ROWS, ZERO, branch, chain, constant
 LINE = 64
 PAGE = 16 << 10
 TOLERANCE = 0.05
-TIMING = ROOT / "crates" / "core" / "src" / "timing"
+TIMING = ROOT / "crates" / "timing" / "src"
 AUDITED = "loongson-3a5000"
 # One way of a word between two cores of a 3A5000HV at 2.5 GHz: the mean of its six pairs (nviennot/core-to-core-latency, results).
 HANDED_OVER_NS = 39.5

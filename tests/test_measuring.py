@@ -235,6 +235,38 @@ class Microchecks(unittest.TestCase):
         parts = {"cores": {"c": {"clock": "1 GHz", "caches": ["i", "d"]}}, "caches": caches, "memories": {"m": {"latency": "80 ns"}}}
         self.assertEqual(self.script.levels(parts), [("d", 8192, 2.0), ("u", 1 << 20, 9.0), ("memory", 0, 80.0)])
 
+    def test_the_audit_finds_the_table_of_instructions(self):
+        import audit
+
+        self.assertEqual(audit.table()["div.d"][1], audit.table()["div.du"][1])
+
+
+class Changed(WithStandIns):
+    def store(self, name, *rows):
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "latency-hygon.quick.jsonl").write_text("".join(json.dumps({"failure": None, "key": name} | row) + "\n" for row in rows))
+        return folder
+
+    def test_points_are_found_again_and_those_that_moved_are_shown(self):
+        before = self.store("before", {"numa": "bind:0", "latency": 100.0}, {"numa": "bind:1", "latency": 150.0}, {"numa": "bind:4", "latency": 7.0})
+        after = self.store("after", {"numa": "bind:1", "latency": 153.0}, {"numa": "bind:0", "latency": 110.0})
+        made = self.run_it([ROOT / "bench" / "changed", before, after])
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(
+            made.stdout.splitlines()[2:],
+            [
+                "| latency-hygon.quick | latency | 2 points, 1 of them beyond 2 % |  | median +6.0 % | +2.0 to +10.0 % |",
+                "|  | latency | pages on the core's own node | 100 | 110 | +10.0 % |",
+            ],
+        )
+
+    def test_a_point_that_has_failed_is_no_figure(self):
+        before = self.store("before", {"numa": "bind:0", "latency": None, "failure": "it ran out"})
+        made = self.run_it([ROOT / "bench" / "changed", before, before])
+        self.assertNotEqual(made.returncode, 0)
+        self.assertIn("it ran out", made.stderr)
+
 
 class GuestRunner(WithStandIns):
     def test_a_wrong_line_is_named(self):
