@@ -5,6 +5,7 @@
 use super::StoreError;
 use super::sql::{Database, Open};
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,6 +95,8 @@ pub(super) type Writing = Box<dyn Database + Send>;
 /// The connection that changes the database, and the thread that does it for those who do not wait.
 pub(super) struct Writer {
     connection: Arc<Mutex<Writing>>,
+    /// Changes in the queue.
+    queued: Arc<AtomicUsize>,
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -102,20 +105,24 @@ impl Writer {
     pub fn start(connection: Writing) -> Result<Self, StoreError> {
         let (sender, receiver) = mpsc::channel::<Box<dyn Job>>();
         let connection = Arc::new(Mutex::new(connection));
-        let shared = connection.clone();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let (shared, waiting) = (connection.clone(), Queue { jobs: receiver, queued: queued.clone() });
         let thread = std::thread::Builder::new()
             .name("placement-store".into())
-            .spawn(move || write(&shared, &receiver))
+            .spawn(move || write(&shared, &waiting))
             .map_err(|error| StoreError::Database(format!("no thread for it: {error}")))?;
-        Ok(Self { connection, jobs: Some(sender), thread: Some(thread) })
+        Ok(Self { connection, queued, jobs: Some(sender), thread: Some(thread) })
     }
 
-    /// Makes a change and waits for it. If nobody else changes anything the caller does it itself: on a busy machine a thread that
+    /// Makes a change and waits for it. If nobody else changes anything, or waits to, the caller does it itself: on a busy machine a thread that
     /// has to be woken comes milliseconds later.
     pub fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        if self.queued.load(Ordering::Acquire) > 0 {
+            return self.submit(change).wait();
+        }
         let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
         carry_out(&**connection, job, None);
@@ -130,6 +137,7 @@ impl Writer {
     ) -> Pending<T> {
         let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
+            self.queued.fetch_add(1, Ordering::AcqRel);
             // If the thread is gone, the job and with it the sender are dropped: the answer is `Closed`.
             let _ = jobs.send(job);
         }
@@ -156,8 +164,23 @@ impl Drop for Writer {
     }
 }
 
-fn write(connection: &Mutex<Writing>, jobs: &Receiver<Box<dyn Job>>) {
-    while let Ok(first) = jobs.recv() {
+/// Changes that wait for the thread.
+struct Queue {
+    jobs: Receiver<Box<dyn Job>>,
+    queued: Arc<AtomicUsize>,
+}
+
+impl Queue {
+    fn next(&self) -> Option<Box<dyn Job>> {
+        let job = self.jobs.try_recv().ok()?;
+        self.queued.fetch_sub(1, Ordering::AcqRel);
+        Some(job)
+    }
+}
+
+fn write(connection: &Mutex<Writing>, jobs: &Queue) {
+    while let Ok(first) = jobs.jobs.recv() {
+        jobs.queued.fetch_sub(1, Ordering::AcqRel);
         // A job that panicked has left nothing: its transaction was dropped.
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         carry_out(&**connection, first, Some(jobs));
@@ -166,7 +189,7 @@ fn write(connection: &Mutex<Writing>, jobs: &Receiver<Box<dyn Job>>) {
 
 /// Runs a job, and those of `jobs` that wait, in one transaction, and delivers their answers. A transaction that fails because of others is
 /// begun anew, all of it, until that has taken too long.
-fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Receiver<Box<dyn Job>>>) {
+fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
     let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
     let mut batch = vec![first];
     let failure = loop {
@@ -181,15 +204,17 @@ fn carry_out(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Receiver<Box<
     for job in batch {
         job.deliver(failure.as_ref());
     }
+    if let Some(busy @ StoreError::Busy(_)) = failure {
+        // Those who came meanwhile would wait as long for the same.
+        while let Some(job) = jobs.and_then(Queue::next) {
+            job.deliver(Some(&busy));
+        }
+    }
     db.settle();
 }
 
 /// One attempt. More jobs join the batch as long as there are some.
-fn run(
-    db: &dyn Database,
-    batch: &mut Vec<Box<dyn Job>>,
-    jobs: Option<&Receiver<Box<dyn Job>>>,
-) -> Result<(), StoreError> {
+fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -> Result<(), StoreError> {
     if let Err(failure) = db.begin() {
         let failure = StoreError::from(failure);
         // They are not made, but answered.
@@ -210,7 +235,7 @@ fn run(
         db.run("RELEASE SAVEPOINT job", &[])?;
         at += 1;
         let more = jobs.filter(|_| at == batch.len() && at < MOST && begun.elapsed() < LONGEST);
-        batch.extend(more.and_then(|jobs| jobs.try_recv().ok()));
+        batch.extend(more.and_then(Queue::next));
     }
     Ok(transaction.commit()?)
 }

@@ -300,6 +300,32 @@ mod tests {
     }
 
     #[test]
+    fn those_who_wait_for_a_locked_database_hear_of_it_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("placement.db");
+        drop(SqlStore::open_file(&path).unwrap());
+        let writer = connect(&path).unwrap();
+        writer.busy_timeout(Duration::from_millis(10)).unwrap();
+        let store = SqlStore::over(Box::new(writer), Box::new(connect(&path).unwrap()), None).unwrap();
+        let other = connect(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let longest = std::thread::scope(|scope| {
+            let change = || {
+                let began = std::time::Instant::now();
+                let refused = store.raise_alarm("h", None, "test", 1.0);
+                assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
+                began.elapsed()
+            };
+            let waiting: Vec<_> = (0..6).map(|_| scope.spawn(change)).collect();
+            waiting.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+        });
+        // One was being tried when the others came, and these were tried together: 3 s each.
+        assert!(longest < Duration::from_secs(9), "{longest:?}");
+        other.execute_batch("ROLLBACK").unwrap();
+        assert!(store.raise_alarm("h", None, "test", 1.0).unwrap());
+    }
+
+    #[test]
     fn a_full_database_refuses_with_nothing_half_done_and_goes_on_when_there_is_room() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("placement.db");
