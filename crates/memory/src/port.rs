@@ -61,6 +61,12 @@ pub trait MemoryPort {
         0
     }
 
+    /// Whether guest-virtual `address` is in a store of the core's own, beside the caches, which has a latency of its own.
+    fn is_in_core(&self, address: u64) -> bool {
+        let _ = address;
+        false
+    }
+
     /// A software prefetch: nobody waits for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);
 

@@ -180,6 +180,10 @@ impl MemoryPort for CorePort<'_> {
         }
     }
 
+    fn is_in_core(&self, address: u64) -> bool {
+        self.in_store(address, Cycle(0)).is_some()
+    }
+
     #[inline(always)]
     fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         let core = &self.system.cores[self.core];

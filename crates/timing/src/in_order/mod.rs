@@ -52,6 +52,8 @@ pub(crate) struct InOrder {
     width: u64,
     /// No access issues before it: the last barrier's completion.
     memory_floor: u64,
+    /// When the last instruction issued.
+    issued_at: u64,
     last_result: u64,
     /// When the last access needed an entry of its queue.
     queues: u64,
@@ -85,6 +87,7 @@ impl InOrder {
             completed: 0,
             width,
             memory_floor: 0,
+            issued_at: 0,
             last_result: 0,
             queues: 0,
             repeats: true,
@@ -222,7 +225,11 @@ impl InOrder {
         }
         let hit = answer.source == Source::Level1;
         let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
-        Value { ready, cause, translation_cycles: answer.translation_cycles }
+        let value = Value { ready, cause, translation_cycles: answer.translation_cycles };
+        // Nothing issues beside it. So a core that waits for a line has not gone on without it, and whoever wants the line meanwhile asks before this
+        // one uses it again.
+        self.issued.wait_for_memory(ready, cause, value.translation_cycles);
+        value
     }
 
     /// Loads that took their data from a store under way.
@@ -343,6 +350,7 @@ impl BackEnd for InOrder {
             }
         }
         self.issued.take();
+        self.issued_at = self.issued.cycle();
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))
         } else {
@@ -362,8 +370,7 @@ impl BackEnd for InOrder {
     }
 
     fn stages(&self, _resolved: u64) -> [u64; 3] {
-        let issue = self.issued.cycle();
-        [issue, issue, self.emptied()]
+        [self.issued_at, self.issued_at, self.emptied()]
     }
 
     fn log(&mut self) -> &mut PipelineLog {

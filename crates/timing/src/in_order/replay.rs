@@ -161,6 +161,10 @@ impl<P: MemoryPort> MemoryPort for Noting<'_, P> {
         self.port.store(address, bytes, instruction, at)
     }
 
+    fn is_in_core(&self, address: u64) -> bool {
+        self.port.is_in_core(address)
+    }
+
     fn refill(&mut self, side: Side, address: u64, bytes: u32) -> u32 {
         let answered = self.fetched + usize::from(self.late.is_some());
         if side == Side::Instruction && self.asked.len() < answered {

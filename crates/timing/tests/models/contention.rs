@@ -53,6 +53,8 @@ struct Storing {
 /// Threads that store, each on a core of its own: what each begins later than the first, cycles.
 struct Stores<'a> {
     kind: ModelKind,
+    /// What stores.
+    how: Instruction,
     begin: &'a [u64],
     /// Bytes between their words.
     apart: u64,
@@ -66,7 +68,7 @@ impl Stores<'_> {
         let (mut system, clock) = system();
         let mut code = Program::default();
         let back = Instruction { imm: -8, ..op(Op::Bne, 4, 6, 0) };
-        let around = code.block(&[op(Op::StD, 4, 5, 0), op(Op::AddiD, 4, 4, 0), back]);
+        let around = code.block(&[self.how, op(Op::AddiD, 4, 4, 0), back]);
         let run = |address: u64| {
             let mut one = Program::default();
             one.blocks.clone_from(&code.blocks);
@@ -116,6 +118,10 @@ fn by_hand_overs(threads: usize, stores: u64) -> f64 {
     (threads as u64 * hand_over() * stores) as f64 / STORES as f64
 }
 
+fn store() -> Instruction {
+    op(Op::StD, 4, 5, 0)
+}
+
 fn threads() -> impl Strategy<Value = (ModelKind, Vec<u64>, u64)> {
     let kind = prop_oneof![Just(OutOfOrder), Just(InOrder)];
     (kind, prop::collection::vec(0u64..300, 2..=4), prop_oneof![Just(0u64), Just(8), Just(16)])
@@ -125,8 +131,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
+    fn each_atomic_addition_to_a_contended_line_is_a_hand_over(
+        (kind, begin, apart) in threads(), additions in 2000u64..4000, barrier in any::<bool>(),
+    ) {
+        let how = op(if barrier { Op::AmaddDbD } else { Op::AmaddD }, 7, 5, 6);
+        let takes = |stores| Stores { kind, how, begin: &begin, apart, stores }.longest() as f64;
+        let more = takes(2 * additions) - takes(additions);
+        let expected = (begin.len() as u64 * hand_over() * additions) as f64;
+        prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, by hand-overs {expected}");
+    }
+
+    #[test]
     fn what_a_store_to_a_contended_line_costs_follows_from_hand_overs((kind, begin, apart) in threads(), stores in 2000u64..4000) {
-        let takes = |stores| Stores { kind, begin: &begin, apart, stores }.longest() as f64;
+        let takes = |stores| Stores { kind, how: store(), begin: &begin, apart, stores }.longest() as f64;
         let (some, twice) = (takes(stores), takes(2 * stores));
         let (more, expected) = (twice - some, by_hand_overs(begin.len(), stores));
         prop_assert!((more / expected - 1.0).abs() < 0.05, "{more} cycles, by hand-overs {expected}");
@@ -136,7 +153,7 @@ proptest! {
     fn what_a_store_to_a_contended_line_costs_hangs_neither_on_their_number_nor_on_a_few_cycles(
         (kind, mut begin, apart) in threads(), stores in 1000u64..4000, (who, later) in (0usize..4, 1u64..20),
     ) {
-        let takes = |begin: &[u64], stores| Stores { kind, begin, apart, stores }.longest();
+        let takes = |begin: &[u64], stores| Stores { kind, how: store(), begin, apart, stores }.longest();
         let some = takes(&begin, stores);
         // Of a few more one or none waits for another round of hand-overs.
         let round = begin.len() as u64 * (hand_over() + 4);

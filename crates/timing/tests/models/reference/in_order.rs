@@ -34,6 +34,7 @@ impl Window<'_> {
         let possible = fetched.is_some_and(|from| from <= cycle)
             && self.has_operands(index, cycle)
             && self.passes_barriers(index, cycle)
+            && self.is_alone(index, cycle)
             && self.has_queue_entry(index, cycle)
             && self.has_window_entry(index, cycle.saturating_sub(1))
             && self.take_unit(index, cycle);
@@ -50,6 +51,12 @@ impl Window<'_> {
             self.complete(index, cycle);
         }
         possible
+    }
+
+    /// True if no atomic operation is under way: nothing issues beside one.
+    fn is_alone(&self, index: usize, cycle: u64) -> bool {
+        let mut older = self.program[..index].iter().zip(&self.stages);
+        older.all(|(it, stages)| !it.is_atomic() || happened(stages.done, cycle))
     }
 
     /// True if no more than the window holds have issued and not retired.
