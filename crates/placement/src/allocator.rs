@@ -12,9 +12,13 @@ use crate::store::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Decisions for one request before it is given up: each found its host taken meanwhile.
 const ATTEMPTS: u32 = 16;
+
+/// So long it keeps to a part of the hosts after somebody else was first.
+const CROWDED: Duration = Duration::from_secs(600);
 
 /// Hosts or virtual machines that are read at once.
 const PAGE: usize = 1000;
@@ -75,6 +79,8 @@ pub struct Allocator {
     in_flight: BTreeMap<u64, InFlight>,
     tokens: u64,
     conflicts: u64,
+    /// When somebody else was first last, if it keeps to a part of the hosts since.
+    crowded: Option<Instant>,
 }
 
 impl Allocator {
@@ -107,7 +113,16 @@ impl Allocator {
         }
         // Never 0, which is nobody's.
         let origin = (seed as i64) | 1;
-        Ok(Self { scheduler, store, origin, followed, in_flight: BTreeMap::new(), tokens: 0, conflicts: 0 })
+        Ok(Self {
+            scheduler,
+            store,
+            origin,
+            followed,
+            in_flight: BTreeMap::new(),
+            tokens: 0,
+            conflicts: 0,
+            crowded: None,
+        })
     }
 
     /// The scheduler: loads are told to it, and it explains.
@@ -125,6 +140,10 @@ impl Allocator {
     /// # Errors
     /// If the request is wrong or fits nowhere, also by the latest word of the store.
     pub fn begin(&mut self, request: &Request, key: Option<&str>) -> Result<Begun, AllocateError> {
+        if self.crowded.is_some_and(|at| at.elapsed() > CROWDED) {
+            self.crowded = None;
+            self.scheduler.keep_to_no_part();
+        }
         let placement = match self.scheduler.place(request) {
             // Somebody else may have deleted something.
             Err(NoPlacement::NoFit { .. }) if self.follow()? > 0 => self.scheduler.place(request)?,
@@ -168,6 +187,8 @@ impl Allocator {
             match answer {
                 Err(StoreError::Conflict { host, .. }) if attempt < ATTEMPTS => {
                     self.conflicts += 1;
+                    self.crowded = Some(Instant::now());
+                    self.scheduler.keep_to_a_part();
                     self.reload(&host)?;
                     // Its groups' members may be on hosts that it did not decide on.
                     self.follow()?;

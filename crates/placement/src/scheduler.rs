@@ -92,6 +92,18 @@ pub struct Scheduler {
     /// For the strategies of others only.
     fitting: Fitting,
     random: u64,
+    /// The part of the hosts that it keeps to where it can.
+    part: Option<u64>,
+}
+
+/// Parts that hosts are in, for schedulers that are in each other's way.
+const PARTS: u64 = 16;
+/// With fewer hosts than this a part may have none that fits.
+const FEW: usize = 512;
+
+/// The part that a host is in, by the number of its place: Fibonacci hashing (Knuth, volume 3, 6.4), so that neighbours are in different ones.
+fn part_of(host: u32) -> u64 {
+    u64::from(host).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60
 }
 
 impl Scheduler {
@@ -103,6 +115,7 @@ impl Scheduler {
             fitting: Fitting::default(),
             policy,
             random: seed,
+            part: None,
         }
     }
 
@@ -112,6 +125,17 @@ impl Scheduler {
         if self.policy.strategy != Strategy::Numa {
             self.fitting.changed(host);
         }
+    }
+
+    /// Keeps to a part of the hosts that it draws anew, as long as one of them fits: schedulers of one store that pack as well as they can
+    /// all want the same hosts, and what one decides is taken by another one meanwhile.
+    pub fn keep_to_a_part(&mut self) {
+        self.part = (self.inventory.len() >= FEW).then(|| self.next_random() % PARTS);
+    }
+
+    /// Looks at all hosts alike again.
+    pub fn keep_to_no_part(&mut self) {
+        self.part = None;
     }
 
     /// What is promised where.
@@ -278,13 +302,18 @@ impl Scheduler {
         };
         let score = |host: usize| fit(&rules, &inventory.hosts[host], &kind, u64::MAX).map(|f| f.rank());
         let groups = GroupRules::of(inventory, request);
-        let accept = |host: u32| {
+        let accept = |host: u32, part: Option<u64>| {
+            if part.is_some_and(|part| part_of(host) != part) {
+                return None;
+            }
             let state = &inventory.hosts[host as usize];
             let mask = if groups.is_empty() { u64::MAX } else { groups.nodes(host) };
             let fit = fit(&rules, state, demand, mask)?;
             assign::assign(state, request, demand, fit.nodes())
         };
-        let found = rankings.pick(&kind, random, score, accept);
+        let own =
+            self.part.and_then(|part| rankings.glance(&kind, random, score, |host| accept(host, Some(part))));
+        let found = own.or_else(|| rankings.pick(&kind, random, score, |host| accept(host, None)));
         // Memory that was rounded up may fit nowhere where the memory itself does.
         if found.is_none() && kind.mib != demand.mib {
             self.best_of(request, demand, 0..self.inventory.len())

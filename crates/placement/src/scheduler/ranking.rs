@@ -230,6 +230,18 @@ impl Rankings {
         found
     }
 
+    /// As [`Rankings::pick`], but among the hosts that are known to fit only.
+    pub fn glance<T>(
+        &mut self,
+        demand: &Demand,
+        random: u64,
+        score: impl Fn(usize) -> Option<u16>,
+        mut accept: impl FnMut(u32) -> Option<T>,
+    ) -> Option<T> {
+        let (ranking, changes) = self.ranking(demand, &score);
+        ranking.pick(random, changes, &score, &mut accept)
+    }
+
     /// The scores for `demand`, all up to date.
     #[cfg(test)]
     pub fn scores(&mut self, demand: &Demand, score: impl Fn(usize) -> Option<u16>) -> Vec<Option<u16>> {
