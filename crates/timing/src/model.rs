@@ -74,7 +74,7 @@ impl TimingModel {
     pub fn now(&self) -> Cycle {
         Cycle(match &self.0 {
             Model::Counting(model) => model.cycle,
-            Model::InOrder(model) => model.issued.now(),
+            Model::InOrder(model) => model.now(),
             Model::OutOfOrder(model) => model.retired.now(),
         })
     }

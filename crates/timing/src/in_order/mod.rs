@@ -52,8 +52,8 @@ pub(crate) struct InOrder {
     width: u64,
     /// No access issues before it: the last barrier's completion.
     memory_floor: u64,
-    /// When the last instruction issued.
-    issued_at: u64,
+    /// The last atomic operation: nothing issues beside it.
+    alone: Value,
     last_result: u64,
     /// When the last access needed an entry of its queue.
     queues: u64,
@@ -87,7 +87,7 @@ impl InOrder {
             completed: 0,
             width,
             memory_floor: 0,
-            issued_at: 0,
+            alone: Value::computed(0),
             last_result: 0,
             queues: 0,
             repeats: true,
@@ -226,10 +226,14 @@ impl InOrder {
         let hit = answer.source == Source::Level1;
         let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
         let value = Value { ready, cause, translation_cycles: answer.translation_cycles };
-        // Nothing issues beside it. So a core that waits for a line has not gone on without it, and whoever wants the line meanwhile asks before this
-        // one uses it again.
-        self.issued.wait_for_memory(ready, cause, value.translation_cycles);
+        self.alone = value;
         value
+    }
+
+    /// When the next instruction can issue at the soonest. A core that waits for a line has not gone on without it: whoever wants the line
+    /// meanwhile asks before this one uses it again.
+    pub fn now(&self) -> u64 {
+        self.issued.now().max(self.alone.ready)
     }
 
     /// Loads that took their data from a store under way.
@@ -302,7 +306,7 @@ impl BackEnd for InOrder {
         let may_repeat = self.repeats & is_whole & block.is_simple & !self.log.is_open();
         let cycle = self.issued.cycle();
         if may_repeat
-            && self.memory_floor <= cycle
+            && self.memory_floor.max(self.alone.ready) <= cycle
             && entry.repetition.pays()
             && self.window.has_room(record.executed.into(), block.longest_cycles, cycle)
         {
@@ -326,6 +330,10 @@ impl BackEnd for InOrder {
         counts: &mut BlockCounts,
         port: &mut impl MemoryPort,
     ) -> u64 {
+        if self.alone.ready > self.issued.cycle() {
+            let Value { ready, cause, translation_cycles } = self.alone;
+            self.issued.wait_for_memory(ready, cause, translation_cycles);
+        }
         self.wait_for_window();
         self.wait_for_values(operation);
         if operation.kind != Kind::Plain {
@@ -350,7 +358,6 @@ impl BackEnd for InOrder {
             }
         }
         self.issued.take();
-        self.issued_at = self.issued.cycle();
         let value = if operation.kind == Kind::Plain {
             Value::computed(at + u64::from(operation.latency_cycles))
         } else {
@@ -370,7 +377,8 @@ impl BackEnd for InOrder {
     }
 
     fn stages(&self, _resolved: u64) -> [u64; 3] {
-        [self.issued_at, self.issued_at, self.emptied()]
+        let issue = self.issued.cycle();
+        [issue, issue, self.emptied()]
     }
 
     fn log(&mut self) -> &mut PipelineLog {
