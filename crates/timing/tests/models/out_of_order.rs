@@ -423,34 +423,11 @@ impl MemoryPort for Paged {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// A store of the core's own that answers in two cycles.
-struct InCore(FixedData);
-
-impl MemoryPort for InCore {
-    fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
-        self.0.fetch(address, at)
-    }
-
-    fn load(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        self.0.load(address, bytes, instruction, at)
-    }
-
-    fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
-        self.0.store(address, bytes, instruction, at)
-    }
-
-    fn is_in_core(&self, _: u64) -> bool {
-        true
-    }
-
-    fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
-}
-
 #[test]
 fn an_in_core_store_is_as_quick_as_it_says_and_a_cache_no_quicker_than_a_load() {
     let chain = Program::straight(&repeat(&[op(Op::LdD, 4, 4, 0)], 200), apart);
     for kind in [OutOfOrder, InOrder] {
-        let near = chain.cycles(&mut model(kind, &[]), &mut InCore(FixedData::new(2)));
+        let near = chain.cycles(&mut model(kind, &[]), &mut FixedData { in_core: true, ..FixedData::new(2) });
         assert_about(near, 200 * 2, FILL);
         let cached = chain.cycles(&mut model(kind, &[]), &mut FixedData::new(2));
         assert!(cached > 200 * 3, "{kind:?}: {cached}");

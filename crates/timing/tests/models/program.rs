@@ -40,13 +40,15 @@ pub fn model(kind: ModelKind, changes: &[(&str, &str)]) -> TimingModel {
 pub struct FixedData {
     pub latency_cycles: u64,
     pub source: Source,
+    /// Whether all of it is a store of the core's own.
+    pub in_core: bool,
     /// Every load and store: address, bytes, cycle.
     pub accesses: Vec<(u64, u32, u64)>,
 }
 
 impl FixedData {
     pub fn new(latency_cycles: u64) -> Self {
-        Self { latency_cycles, source: Source::LocalMemory, accesses: Vec::new() }
+        Self { latency_cycles, source: Source::LocalMemory, in_core: false, accesses: Vec::new() }
     }
 }
 
@@ -62,6 +64,10 @@ impl MemoryPort for FixedData {
 
     fn store(&mut self, address: u64, bytes: u32, instruction: u64, at: Cycle) -> Answer {
         self.load(address, bytes, instruction, at)
+    }
+
+    fn is_in_core(&self, _: u64) -> bool {
+        self.in_core
     }
 
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
