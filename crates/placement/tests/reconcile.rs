@@ -464,12 +464,17 @@ fn virtual_cpus_that_are_missing_are_found_and_given_back_where_they_can_be() {
     let report = reconcile(&*house.store, &mut house.hypervisor, &house.host).unwrap();
     assert!(report.problems[0].contains("with virtual CPUs 0-1 and not with virtual CPUs 0-2"), "{report:?}");
     assert_eq!(found(&mut house)[0].what, What::Vcpus);
-    let id = house.find("shared").unwrap().id;
+    restart(&mut house, "shared");
+    assert!(house.agree(), "{:?}", found(&mut house));
+}
+
+/// As its owner stops and starts it.
+fn restart(house: &mut House, name: &str) {
+    let id = house.find(name).unwrap().id;
     for intent in [Intent::Stop, Intent::Run] {
         house.store.inner.set_intent(id, intent).unwrap();
         assert!(house.reconcile());
     }
-    assert!(house.agree(), "{:?}", found(&mut house));
 }
 
 #[test]
@@ -504,11 +509,7 @@ fn memory_of_another_size_is_found_with_what_to_do_and_is_right_after_a_restart(
     assert!(report.problems[0].contains("of 300 MiB and not of 64 MiB"), "{report:?}");
     // It is told, and nothing is tried in vain.
     assert!(started && house.hypervisor.calls() == calls);
-    let id = house.find("shared").unwrap().id;
-    for intent in [Intent::Stop, Intent::Run] {
-        house.store.inner.set_intent(id, intent).unwrap();
-        assert!(house.reconcile());
-    }
+    restart(&mut house, "shared");
     assert!(house.agree(), "{:?}", found(&mut house));
 }
 
