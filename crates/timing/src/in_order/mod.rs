@@ -220,9 +220,6 @@ impl InOrder {
         counts.note(answer.source);
         let ready = answer.ready.0.max(at) + 1;
         self.accesses.atomic(ready, operation.bytes.into(), address);
-        if operation.kind == Kind::AtomicBarrier {
-            self.memory_floor = ready;
-        }
         let hit = answer.source == Source::Level1;
         let cause = if hit { Cause::Synchronization } else { Cause::of(answer.source) };
         let value = Value { ready, cause, translation_cycles: answer.translation_cycles };
