@@ -55,6 +55,23 @@ fn a_stream_goes_on_into_the_next_page_only_if_it_may_and_that_lies_next_in_memo
 }
 
 #[test]
+fn a_stream_begins_anew_behind_a_page_whichever_way_it_goes() {
+    for (stays, up) in [(true, true), (true, false), (false, true)] {
+        let change = if stays { "kind = \"stream\"" } else { "kind = \"stream\"\ncrosses_pages = true" };
+        let (mut system, mut now) = (system(&[("kind = \"stream\"", change)]), 0);
+        // A stream that may go on has no frame there yet when it comes to the page's end.
+        let there_before: &[u64] = if stays { &[64, 65] } else { &[64] };
+        sources(&mut system, there_before.iter().map(|page| page * PAGE + 128 * LINE), &mut now);
+        let line = |nth: u64| {
+            if up { 65 * PAGE - 20 * LINE + nth * LINE } else { 65 * PAGE + 19 * LINE - nth * LINE }
+        };
+        let found = sources(&mut system, (0..60).map(line), &mut now);
+        let missed = found[20..].iter().filter(|source| **source == Source::LocalMemory).count();
+        assert_eq!(missed, 1, "the page's first line alone: {stays} {up} {found:?}");
+    }
+}
+
+#[test]
 fn a_stream_goes_down_into_the_page_before_too() {
     let (mut system, mut now) =
         (system(&[("kind = \"stream\"", "kind = \"stream\"\ncrosses_pages = true")]), 0);

@@ -21,6 +21,9 @@ pub(crate) struct Prefetcher {
 trait Predicts: std::fmt::Debug + Send {
     /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
     fn observe(&mut self, line: Line, instruction: u64, reach: Reach) -> Wanted;
+
+    /// Of what it wanted last, nothing was brought from `from` on, which is on a page that does not lie next in memory, or not yet.
+    fn left_out(&mut self, _from: Line) {}
 }
 
 /// How far a prefetcher looks.
@@ -52,15 +55,14 @@ impl Wanted {
 }
 
 impl Reach {
-    /// Adds `line + offset` to `to` if it is on the page of `line`.
-    fn want(&self, to: &mut Wanted, line: Line, offset: i64) {
+    /// Adds `line + offset` to `to` if it is on the page of `line`; false if it is not, or `to` is full.
+    fn want(&self, to: &mut Wanted, line: Line, offset: i64) -> bool {
         let same_page = |other: &Line| (other.0 ^ line.0) & !(self.page_lines - 1) == 0;
-        if let Some(wanted) = line.offset(offset).filter(same_page)
-            && to.count < to.lines.len()
-        {
-            to.lines[to.count] = wanted;
-            to.count += 1;
-        }
+        let Some(wanted) = line.offset(offset).filter(same_page) else { return false };
+        let Some(place) = to.lines.get_mut(to.count) else { return false };
+        *place = wanted;
+        to.count += 1;
+        true
     }
 }
 
@@ -84,6 +86,11 @@ impl Prefetcher {
     /// `line` was missed, or used for the first time since it was prefetched, by the instruction at `instruction`.
     pub fn observe(&mut self, line: Line, instruction: u64) -> Wanted {
         self.table.observe(line, instruction, self.reach)
+    }
+
+    /// Of what it wanted last, nothing was brought from `from` on: that is on a page which does not lie next in memory, or not yet.
+    pub fn left_out(&mut self, from: Line) {
+        self.table.left_out(from);
     }
 }
 
@@ -160,6 +167,28 @@ mod tests {
         // The first stream has run as far as 113, too.
         assert_eq!(numbers(streams.observe(Line(113), 0, REACH)), [115, 116]);
         assert_eq!(numbers(streams.observe(Line(109), 0, REACH)), [113]);
+    }
+
+    #[test]
+    fn a_stream_counts_no_line_beyond_a_page_as_brought() {
+        for (step, begin) in [(1i64, 240u64), (-1, 271)] {
+            let mut streams = stream::Streams::new(2);
+            let at = |n: i64| Line(begin.wrapping_add_signed(n * step));
+            let wanted: Vec<u64> = (0..=17).flat_map(|n| numbers(streams.observe(at(n), 0, REACH))).collect();
+            // Lines 3 to 15 before the page's end; behind it, the stream begins anew to run ahead.
+            let expected: Vec<u64> = (3..16).chain(17..=20).map(|n| at(n).0).collect();
+            assert_eq!(wanted, expected, "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_stream_counts_no_line_as_brought_that_was_left_out() {
+        let mut streams = stream::Streams::new(2);
+        for line in 100..103 {
+            streams.observe(Line(line), 0, REACH);
+        }
+        streams.left_out(Line(104));
+        assert_eq!(numbers(streams.observe(Line(103), 0, REACH)), [104, 105]);
     }
 
     #[test]

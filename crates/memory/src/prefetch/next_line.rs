@@ -11,7 +11,9 @@ pub(super) struct NextLine;
 impl Predicts for NextLine {
     fn observe(&mut self, line: Line, _instruction: u64, reach: Reach) -> Wanted {
         let mut wanted = Wanted::default();
-        (0..reach.degree).for_each(|n| reach.want(&mut wanted, line, reach.distance + n));
+        for n in 0..reach.degree {
+            reach.want(&mut wanted, line, reach.distance + n);
+        }
         wanted
     }
 }

@@ -12,7 +12,7 @@ struct Stream {
     direction: i64,
     /// Misses in this direction so far.
     confirmed: u32,
-    /// How far ahead of `last` it has run, in lines.
+    /// How far ahead of `last` it has run, in lines: as far as they were within reach, so that it does not count what lies beyond a page.
     ahead: i64,
     /// When it was last used; 0 if it never was.
     used: u64,
@@ -77,10 +77,17 @@ impl Predicts for Streams {
         }
         let until = (stream.ahead + reach.degree).min(reach.distance);
         let mut wanted = Wanted::default();
-        for n in stream.ahead + 1..=until {
-            reach.want(&mut wanted, line, n * stream.direction);
+        while stream.ahead < until && reach.want(&mut wanted, line, (stream.ahead + 1) * stream.direction) {
+            stream.ahead += 1;
         }
-        stream.ahead = until.max(stream.ahead);
         wanted
+    }
+
+    fn left_out(&mut self, from: Line) {
+        // The stream that has just been asked.
+        if let Some(stream) = self.streams.iter_mut().max_by_key(|s| s.used) {
+            let brought = (from.0.wrapping_sub(stream.last) as i64 * stream.direction - 1).max(0);
+            stream.ahead = stream.ahead.min(brought);
+        }
     }
 }

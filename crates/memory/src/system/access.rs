@@ -301,10 +301,12 @@ impl MemorySystem {
         let Some(prefetcher) = &mut l1.prefetcher else { return };
         let wanted = prefetcher.observe(access.line, access.instruction);
         for line in wanted.lines() {
-            if !self.is_next_in_memory(core, unit, access.line, *line) {
-                continue;
-            }
+            let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
+            if !next {
+                l1.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                break;
+            }
             // Demand comes first: without a free register the prefetch is dropped.
             let busy = self.path.timing && l1.registers.start(at) > at;
             if busy || l1.tags.find(*line).is_some() {
@@ -343,11 +345,17 @@ impl MemorySystem {
         let Some(prefetcher) = &mut l2.prefetcher else { return };
         let wanted = prefetcher.observe(access.line, access.instruction);
         for line in wanted.lines() {
-            if self.cores[core].has(*line) || !self.is_next_in_memory(core, unit, access.line, *line) {
+            let next = self.is_next_in_memory(core, unit, access.line, *line);
+            let timing = self.path.timing;
+            let has = self.cores[core].has(*line);
+            let Some(l2) = &mut self.cores[core].second else { return };
+            if !next {
+                l2.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                break;
+            }
+            if has {
                 continue;
             }
-            let timing = self.path.timing;
-            let Some(l2) = &mut self.cores[core].second else { return };
             if timing && l2.registers.start(at) > at {
                 continue;
             }

@@ -292,11 +292,13 @@ impl MemorySystem {
         let wanted = prefetcher.observe(line, 0);
         let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
         for line in wanted.lines() {
-            if !self.is_next_in_memory(core, unit, request.line, *line) {
-                continue;
+            let next = self.is_next_in_memory(core, unit, request.line, *line);
+            let part = &mut self.domains[domain];
+            let Some(shared) = &mut part.shared else { return };
+            if !next {
+                shared.prefetcher.iter_mut().for_each(|prefetcher| prefetcher.left_out(*line));
+                break;
             }
-            let part = &self.domains[domain];
-            let Some(shared) = &part.shared else { return };
             let here = shared.tags.find(*line).is_some();
             let above = matches!(&part.directory, Directory::Beside(t) if t.get(*line).mask() != 0);
             if here || above || shared.wait_for_register(*line, at, self.path.timing) > at {
