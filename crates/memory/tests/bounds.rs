@@ -91,8 +91,11 @@ proptest! {
     fn no_channel_shows_more_bytes_in_a_window_than_its_rate(
         accesses in prop::collection::vec((0usize..4, 0u64..60, 0u64..6, 0u64..256, any::<bool>()), 200..2000),
     ) {
-        // Slower memory than the cores together ask for.
-        let mut system = system(&[("[memories.ddr4-3200]", "3200 MT/s", "400 MT/s")]);
+        // Slower memory than the cores together ask for, and its cycles are longer.
+        let mut system = system(&[
+            ("[memories.ddr4-3200]", "3200 MT/s", "400 MT/s"),
+            ("[memories.ddr4-3200]", "latency = \"140 ns\"", "latency = \"400 ns\""),
+        ]);
         let window = Duration::from_ps(500_000);
         system.watch_traffic(Time::ZERO, window);
         let mut now = [1000; 4];

@@ -103,7 +103,7 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
         let mut controllers = controllers(builtin.name);
         let machine = Machine::open(builtin.name).unwrap();
         let line = machine.caches.values().next().unwrap().line.bytes() as u32;
-        let stated = controllers.load_to_use_ps(0);
+        let stated = controllers.stated_ps(0).unwrap();
         let path = 20 * NS;
         let mean = controllers.mean_random_ps(0);
         let fixed = overhead::fixed_ps(stated, path, mean);

@@ -24,6 +24,8 @@ struct Family {
     example: &'static str,
     units: &'static [Unit],
     base: &'static str,
+    /// The least there may be, in base units.
+    least: u64,
 }
 
 /// Splits "12.5 GB/s" into (125, 1, "GB/s"): mantissa, digits after the point, unit.
@@ -71,7 +73,12 @@ impl Family {
             let help = format!("use at most as many decimals as the unit has whole {}s", self.base);
             return Err(self.error(format!("\"{text}\" is finer than one {}", self.base), help));
         }
-        Ok((product / divisor) as u64)
+        let value = (product / divisor) as u64;
+        if value < self.least {
+            let help = "give more than that, or leave the key out where it need not be given".into();
+            return Err(self.error(format!("{} of \"{text}\" moves nothing", self.what), help));
+        }
+        Ok(value)
     }
 
     /// Guesses what was meant by "64KB", "64 kib" or "2.5ghz"; empty if there is no good guess.
@@ -112,14 +119,19 @@ impl Family {
 }
 
 macro_rules! quantity {
-    ($(#[doc = $doc:literal])* $name:ident, $get:ident, $what:literal, $example:literal, $base:literal, [$($unit:literal = $scale:expr),+ $(,)?]) => {
+    ($(#[doc = $doc:literal])* $name:ident, $get:ident, $what:literal, $example:literal, $base:literal, [$($unit:literal = $scale:expr),+ $(,)?] $(, least $least:literal)?) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u64);
 
         impl $name {
-            const FAMILY: Family =
-                Family { what: $what, example: $example, base: $base, units: &[$(($unit, $scale)),+] };
+            const FAMILY: Family = Family {
+                what: $what,
+                example: $example,
+                base: $base,
+                units: &[$(($unit, $scale)),+],
+                least: 0 $(+ $least)?,
+            };
 
             #[doc = concat!("The quantity of `value` ", $base, "s.")]
             pub const fn new(value: u64) -> Self {
@@ -171,16 +183,18 @@ quantity! {
 }
 quantity! {
     /// A width in bits, written "128 bit".
-    Width, bits, "a width", "128 bit", "bit", ["bit" = 1]
+    Width, bits, "a width", "128 bit", "bit", ["bit" = 1], least 1
 }
 quantity! {
     /// Transfers a second on one wire, written "3200 MT/s".
-    TransferRate, per_second, "a transfer rate", "3200 MT/s", "transfer", ["T/s" = 1, "MT/s" = K * K, "GT/s" = K * K * K]
+    TransferRate, per_second, "a transfer rate", "3200 MT/s", "transfer", ["T/s" = 1, "MT/s" = K * K, "GT/s" = K * K * K],
+    least 1
 }
 quantity! {
     /// A data rate in bits a second, written "12.8 GB/s" (bytes) or "1.28 Gb/s" (bits).
     BitRate, bits_per_second, "a bandwidth", "12.8 GB/s", "bit a second",
-    ["b/s" = 1, "kb/s" = K, "Mb/s" = K * K, "MB/s" = 8 * K * K, "Gb/s" = K * K * K, "GB/s" = 8 * K * K * K]
+    ["b/s" = 1, "kb/s" = K, "Mb/s" = K * K, "MB/s" = 8 * K * K, "Gb/s" = K * K * K, "GB/s" = 8 * K * K * K],
+    least 1
 }
 quantity! {
     /// A number of clock cycles of the part's clock, written "14 cycles".
@@ -188,7 +202,7 @@ quantity! {
 }
 quantity! {
     /// Bytes moved in one clock cycle, written "32 B/cycle".
-    PerCycle, bytes, "a bandwidth", "32 B/cycle", "byte a cycle", ["B/cycle" = 1]
+    PerCycle, bytes, "a bandwidth", "32 B/cycle", "byte a cycle", ["B/cycle" = 1], least 1
 }
 
 /// A latency: cycles of the part's own clock ("14 cycles"), or a time ("85 ns").
@@ -336,6 +350,15 @@ mod tests {
     }
 
     #[test]
+    fn what_moves_nothing_is_refused() {
+        let width = "0 bit".parse::<Width>().unwrap_err();
+        assert_eq!(width.message, "a width of \"0 bit\" moves nothing");
+        assert!("0 MT/s".parse::<TransferRate>().is_err() && "1 T/s".parse::<TransferRate>().is_ok());
+        assert!("0 GB/s".parse::<Bandwidth>().is_err() && "0 B/cycle".parse::<Bandwidth>().is_err());
+        assert!("0 cycles".parse::<Latency>().is_ok() && "0 ns".parse::<Time>().is_ok());
+    }
+
+    #[test]
     fn a_quantity_reads_as_its_data_sheet_prints_it() {
         assert_eq!("64 KiB".parse(), Ok(Size::new(65536)));
         assert_eq!("2.5 GHz".parse(), Ok(Frequency::new(2_500_000_000)));
@@ -374,7 +397,8 @@ mod tests {
             prop_assert_eq!(Size::new(value).to_string().parse(), Ok(Size::new(value)));
             prop_assert_eq!(Time::new(value).to_string().parse(), Ok(Time::new(value)));
             prop_assert_eq!(Frequency::new(value).to_string().parse(), Ok(Frequency::new(value)));
-            prop_assert_eq!(BitRate::new(value).to_string().parse(), Ok(BitRate::new(value)));
+            let rate = BitRate::new(value.max(1));
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
         }
 
         #[test]

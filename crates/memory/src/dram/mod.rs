@@ -128,9 +128,14 @@ impl Controllers {
         self.controllers[controller].mean_random_ps
     }
 
-    /// The stated load-to-use latency of a controller's memory on an idle machine, or the default.
-    pub fn load_to_use_ps(&self, controller: usize) -> u64 {
-        self.controllers[controller].timing.load_to_use_ps.unwrap_or(overhead::DEFAULT_LOAD_TO_USE_PS)
+    /// The stated load-to-use latency of a controller's memory on an idle machine, picoseconds.
+    pub fn stated_ps(&self, controller: usize) -> Option<u64> {
+        self.controllers[controller].timing.load_to_use_ps
+    }
+
+    /// How long `bytes` are on the bus of one of a controller's channels, picoseconds.
+    pub fn burst_ps(&self, controller: usize, bytes: u32) -> u64 {
+        overhead::burst_ps(&self.controllers[controller].timing, bytes).round() as u64
     }
 
     /// What the channels of a controller did, in their order.

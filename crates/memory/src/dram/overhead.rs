@@ -10,7 +10,8 @@ use super::timing::Timing;
 /// machine file has: queues' pipelines, clock crossings, error correction, the controller's scheduler.
 ///
 /// Negative if the parts are longer than the whole: they overlap more than they do in the model, which sends a line over one part
-/// after the other, where chips pass its critical word on at once.
+/// after the other, where chips pass its critical word on at once. Only what a line takes on wires can do that: a latency below the rest
+/// of the parts is refused.
 pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) -> i64 {
     load_to_use_ps as i64 - path_ps as i64 - mean_random_ps as i64
 }
@@ -27,7 +28,7 @@ pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 /// that is Poisson-distributed with mean n = tREFI / load-to-use / banks, and of those (1 - exp(-n)) / n are the first. To that
 /// comes what refreshes cost.
 pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) -> u64 {
-    let burst = f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64;
+    let burst = burst_ps(timing, bytes);
     let ranks = f64::from(timing.channels) * f64::from(timing.ranks) * controllers.max(1) as f64;
     let period = timing.load_to_use_ps.unwrap_or(DEFAULT_LOAD_TO_USE_PS).max(1) as f64;
     let reads = timing.trefi_ps as f64 / period / (ranks * f64::from(timing.banks));
@@ -35,6 +36,11 @@ pub(super) fn mean_random_ps(timing: &Timing, controllers: usize, bytes: u32) ->
     let close = if timing.open_rows { timing.trp_ps as f64 * (1.0 - first) } else { 0.0 };
     let refresh = mean_refresh_wait_ps(timing, ranks, period);
     (close + (timing.trcd_ps + timing.cl_ps) as f64 + burst + refresh).round() as u64
+}
+
+/// How long `bytes` are on a channel's bus, picoseconds.
+pub(super) fn burst_ps(timing: &Timing, bytes: u32) -> f64 {
+    f64::from(bytes) * 1e12 / timing.channel_bytes_per_second as f64
 }
 
 /// The mean time a read of a chase waits for a refresh, picoseconds. Each rank has one in every tREFI, and during it the chase

@@ -90,7 +90,7 @@ impl MemorySystem {
         let cores =
             (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;
         path.legs = (0..stacks.len()).map(|core| plan.legs(core, &stacks[core], &mut path)).collect();
-        plan.distances(&stacks, &mut path, &domains);
+        plan.distances(&stacks, &mut path, &domains)?;
         for domain in &mut domains {
             domain.look_ps = domain.cores.iter().map(|core| cores[*core].probe_ps).max().unwrap_or(0);
         }
@@ -373,33 +373,84 @@ impl<'a> Plan<'a> {
         interconnect.idle_ps(here, there, REQUEST_BYTES) + interconnect.idle_ps(there, here, line) + bank
     }
 
-    /// Works out the fixed part of every way to memory, so that an idle machine shows the stated latencies.
-    fn distances(&self, stacks: &[Stack], path: &mut Path, domains: &[Domain]) {
-        let nodes = self.host.nodes.len();
-        let stated = self.machine.hosts[self.host.of].distances.as_ref().and_then(|d| d.latency.as_ref());
-        let line = 1 << self.line_bits;
+    /// Works out the fixed part of every way to memory, so that an idle machine shows the stated latencies. A node whose way is not stated
+    /// takes longer than the memory's own by what the interconnect adds.
+    fn distances(&self, stacks: &[Stack], path: &mut Path, domains: &[Domain]) -> Result<(), BuildError> {
+        let host = &self.machine.hosts[self.host.of];
+        let stated = host.distances.as_ref().and_then(|d| d.latency.as_ref());
         let mut rows = Vec::new();
-        for node in 0..nodes {
-            let core = self.host.nodes[node].cores.first().copied();
+        for node in 0..self.host.nodes.len() {
             let row = (0..path.controllers.len()).map(|controller| {
-                let Some(core) = core else { return 0 };
                 let to = path.controllers.node_of(controller);
-                let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.place_for(core));
-                let from = own.unwrap_or(Place::Core(core));
-                let there = Place::Controller(controller);
-                let way = path.interconnect.idle_ps(from, there, REQUEST_BYTES)
-                    + path.interconnect.idle_ps(there, from, line);
-                let Legs { before_ps, after_ps } = path.legs[core];
-                let caches = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
                 let stated = stated.and_then(|m| m.rows.get(node)?.get(to)).map(|time| time.ps());
-                let total = stated.unwrap_or_else(|| path.controllers.load_to_use_ps(controller));
-                let mean = path.controllers.mean_random_ps(controller);
-                overhead::fixed_ps(total, before_ps + caches + way + after_ps, mean)
+                // Its own latency is that from its own node.
+                let from = if stated.is_some() { node } else { to };
+                let Some(way) = self.way(from, controller, stacks, path, domains) else { return Ok(0) };
+                let stated = stated.or(path.controllers.stated_ps(controller));
+                way.fixed_ps(stated).map_err(|(own, total)| {
+                    let (own, total) = (own as f64 / 1000.0, total as f64 / 1000.0);
+                    let host = &self.host.name;
+                    let what = format!(
+                        "host `{host}`: a read of node {to}'s memory by node {node} takes {own:.1} ns in caches and in the memory itself (CL, tRCD, \
+                         tRP, refreshes), and its latency is {total:.1} ns in all"
+                    );
+                    impossible(what, "mend the latency of the memory or of the host's distances, or what is a part of it")
+                })
             });
-            rows.push(row.collect::<Vec<_>>());
+            rows.push(row.collect::<Result<Vec<_>, _>>()?);
         }
         path.memory_ps = rows;
-        path.hop_ps = hops(&path.memory_ps, &path.controllers, nodes);
+        path.hop_ps = hops(&path.memory_ps, &path.controllers, self.host.nodes.len());
+        Ok(())
+    }
+
+    /// What a read of a controller's memory by the first core of `node` takes on an idle machine; `None` if it has no core.
+    fn way(
+        &self,
+        node: usize,
+        controller: usize,
+        stacks: &[Stack],
+        path: &mut Path,
+        domains: &[Domain],
+    ) -> Option<Way> {
+        let core = self.host.nodes[node].cores.first().copied()?;
+        let own = domains.iter().find(|d| d.cores.contains(&core)).map(|d| d.place_for(core));
+        let (here, there) = (own.unwrap_or(Place::Core(core)), Place::Controller(controller));
+        let line = 1 << self.line_bits;
+        let Legs { before_ps, after_ps } = path.legs[core];
+        let shared_ps = stacks[core].shared.map_or(0, |shared| self.modelled_ps(core, shared, path));
+        let interconnect = &mut path.interconnect;
+        Some(Way {
+            caches_ps: before_ps + shared_ps + after_ps,
+            interconnect_ps: interconnect.idle_ps(here, there, REQUEST_BYTES)
+                + interconnect.idle_ps(there, here, line),
+            memory_ps: path.controllers.mean_random_ps(controller),
+            burst_ps: path.controllers.burst_ps(controller, line),
+        })
+    }
+}
+
+/// What a read takes on its way to memory and back, picoseconds.
+struct Way {
+    caches_ps: u64,
+    interconnect_ps: u64,
+    /// In the controller, the burst included.
+    memory_ps: u64,
+    /// A line on the channel's bus: it may overlap with the way back, as the interconnect may with itself.
+    burst_ps: u64,
+}
+
+impl Way {
+    /// What of a latency is not modelled, picoseconds; of the default one where none is stated, and then nothing if the model takes longer.
+    /// Else both times, if what cannot overlap is longer than the whole.
+    fn fixed_ps(&self, stated_ps: Option<u64>) -> Result<i64, (u64, u64)> {
+        let path_ps = self.caches_ps + self.interconnect_ps;
+        let least = self.caches_ps + self.memory_ps.saturating_sub(self.burst_ps);
+        match stated_ps {
+            Some(total) if total < least => Err((least, total)),
+            Some(total) => Ok(overhead::fixed_ps(total, path_ps, self.memory_ps)),
+            None => Ok(overhead::fixed_ps(overhead::DEFAULT_LOAD_TO_USE_PS, path_ps, self.memory_ps).max(0)),
+        }
     }
 }
 
