@@ -181,7 +181,7 @@ impl Tags {
     pub fn expect(&self, line: Line) {
         let set = self.index.set(line);
         let words = &self.words[set * self.ways..(set + 1) * self.ways];
-        words.iter().step_by(HOST_LINE_BYTES / size_of::<u64>()).for_each(host::prefetch);
+        words.chunks(HOST_LINE_BYTES / size_of::<u64>()).for_each(|line| host::prefetch(&line[0]));
         host::prefetch(&self.ages[set * self.stride]);
         if self.groups > 0 {
             host::prefetch(&self.digests[set * self.groups]);

@@ -2,7 +2,7 @@
 //! Not what the entries map to: the page table knows that.
 //! Source: exact LRU by order of use; makers seldom say what they do.
 
-/// No entry, or no neighbour in a list.
+/// No entry.
 const NONE: u32 = u32::MAX;
 const EMPTY: u64 = u64::MAX;
 
@@ -80,7 +80,7 @@ impl Buffer {
     pub(super) fn clear(&mut self) {
         match &mut self.entries {
             Entries::Scanned(entries) => *entries = Scanned::new(entries.sets as usize, entries.ways),
-            Entries::Listed(entries) => *entries = Listed::new(entries.oldest.len(), entries.ways),
+            Entries::Listed(entries) => *entries = Listed::new(entries.sets.len(), entries.ways),
         }
     }
 
@@ -146,17 +146,14 @@ impl Scanned {
     }
 }
 
-/// Sets of many ways: found by a hash, aged by the time of use and by a list. The list is in the order of the times that its
-/// entries had when they were put into it; a use only changes the time, and whoever looks for the oldest entry moves those that were used
-/// since.
+/// Sets of many ways: found by a hash, aged by the time of use. A set's entries are put into the order of their times now and then: until
+/// then, whichever was used since comes behind all that were not, so the oldest is the next of the order that was not used.
 #[derive(Clone, Debug)]
 struct Listed {
     entries: Vec<ListedEntry>,
     /// The first entry of each hash value's chain.
     chains: Vec<u32>,
-    /// The first and the last entry of each set's list.
-    oldest: Vec<u32>,
-    newest: Vec<u32>,
+    sets: Vec<ListedSet>,
     ways: usize,
     now: u64,
 }
@@ -166,28 +163,33 @@ struct ListedEntry {
     group: u64,
     /// The next entry with this hash value.
     chain: u32,
-    older: u32,
-    newer: u32,
-    set: u32,
-    /// When it was used last; 0 for an empty one.
+    /// When it was used last.
     used: u64,
-    /// Of that, what its place in the list is by: never later than `used`.
-    placed: u64,
+}
+
+#[derive(Clone, Debug)]
+struct ListedSet {
+    /// Entries that hold nothing; the last is the next to be filled.
+    empty: Vec<u32>,
+    /// The others in the order of their times as they were at `ordered_at`, those still to be looked at from `next` on.
+    order: Vec<u32>,
+    next: usize,
+    ordered_at: u64,
 }
 
 impl Listed {
     fn new(sets: usize, ways: usize) -> Self {
-        let link = |slot: usize| {
-            let (set, way) = (slot / ways, slot % ways);
-            let older = if way > 0 { slot as u32 - 1 } else { NONE };
-            let newer = if way + 1 < ways { slot as u32 + 1 } else { NONE };
-            ListedEntry { group: EMPTY, chain: NONE, older, newer, set: set as u32, used: 0, placed: 0 }
+        let slots = |set: usize| (set * ways) as u32..((set + 1) * ways) as u32;
+        let set = |set| ListedSet {
+            empty: slots(set).rev().collect(),
+            order: Vec::with_capacity(ways),
+            next: 0,
+            ordered_at: 0,
         };
         Self {
-            entries: (0..sets * ways).map(link).collect(),
+            entries: vec![ListedEntry { group: EMPTY, chain: NONE, used: 0 }; sets * ways],
             chains: vec![NONE; (2 * sets * ways).next_power_of_two()],
-            oldest: (0..sets).map(|set| (set * ways) as u32).collect(),
-            newest: (0..sets).map(|set| (set * ways + ways - 1) as u32).collect(),
+            sets: (0..sets).map(set).collect(),
             ways,
             now: 0,
         }
@@ -213,38 +215,35 @@ impl Listed {
         self.entries[slot as usize].used = self.now;
     }
 
-    /// The entry of `set` that was used longest ago.
-    fn oldest(&mut self, set: usize) -> u32 {
+    /// An empty entry of the set numbered `number`, or the one that was used longest ago. It is no longer in the order.
+    fn oldest(&mut self, number: usize) -> u32 {
+        let Self { entries, sets, ways, now, .. } = self;
+        let set = &mut sets[number];
+        if let Some(slot) = set.empty.pop() {
+            return slot;
+        }
         loop {
-            let slot = self.oldest[set];
-            let ListedEntry { used, placed, .. } = self.entries[slot as usize];
-            // Nobody's time is before that of his place, and places are in order: so this one is the oldest.
-            if used == placed {
-                return slot;
+            while let Some(slot) = set.order.get(set.next).copied() {
+                set.next += 1;
+                let entry = &entries[slot as usize];
+                if entry.used <= set.ordered_at && entry.group != EMPTY {
+                    return slot;
+                }
             }
-            self.place(slot);
+            set.order.clear();
+            set.order.extend((number * *ways) as u32..((number + 1) * *ways) as u32);
+            set.order.sort_unstable_by_key(|slot| entries[*slot as usize].used);
+            (set.next, set.ordered_at) = (0, *now);
         }
     }
 
-    /// Moves an entry to its place in the order of times, which is nearer to the newest.
-    fn place(&mut self, slot: u32) {
-        let ListedEntry { used, set, .. } = self.entries[slot as usize];
-        let set = set as usize;
-        self.unlink(slot);
-        let (mut before, mut after) = (self.newest[set], NONE);
-        while before != NONE && self.entries[before as usize].placed > used {
-            after = before;
-            before = self.entries[before as usize].older;
-        }
-        self.entries[slot as usize].placed = used;
-        self.join(set, before, slot);
-        self.join(set, slot, after);
+    fn set_of(&self, group: u64) -> usize {
+        let sets = self.sets.len();
+        if sets == 1 { 0 } else { (group % sets as u64) as usize }
     }
 
     fn insert(&mut self, group: u64) -> (u32, u64) {
-        let sets = self.oldest.len();
-        let set = if sets == 1 { 0 } else { (group % sets as u64) as usize };
-        let slot = self.oldest(set);
+        let slot = self.oldest(self.set_of(group));
         let evicted = self.entries[slot as usize].group;
         if evicted != EMPTY {
             self.unchain(slot);
@@ -253,7 +252,6 @@ impl Listed {
         self.entries[slot as usize].group = group;
         self.entries[slot as usize].chain = std::mem::replace(&mut self.chains[chain], slot);
         self.use_again(slot);
-        self.place(slot);
         (slot, evicted)
     }
 
@@ -261,30 +259,8 @@ impl Listed {
     fn remove(&mut self, slot: u32) {
         self.unchain(slot);
         self.entries[slot as usize].group = EMPTY;
-        (self.entries[slot as usize].used, self.entries[slot as usize].placed) = (0, 0);
-        self.unlink(slot);
-        let set = self.entries[slot as usize].set as usize;
-        let after = self.oldest[set];
-        self.join(set, NONE, slot);
-        self.join(set, slot, after);
-    }
-
-    /// Takes an entry out of its set's list; sets have at least two entries.
-    fn unlink(&mut self, slot: u32) {
-        let ListedEntry { older, newer, set, .. } = self.entries[slot as usize];
-        self.join(set as usize, older, newer);
-    }
-
-    /// Makes two entries neighbours; `NONE` is the end of the list on its side.
-    fn join(&mut self, set: usize, older: u32, newer: u32) {
-        match older {
-            NONE => self.oldest[set] = newer,
-            _ => self.entries[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.newest[set] = older,
-            _ => self.entries[newer as usize].older = older,
-        }
+        let set = slot as usize / self.ways;
+        self.sets[set].empty.push(slot);
     }
 
     fn unchain(&mut self, slot: u32) {
