@@ -39,8 +39,6 @@ choice! {
         Random = "random",
         /// The oldest.
         Fifo = "fifo",
-        /// The newest.
-        Lifo = "lifo",
         /// Re-reference interval prediction.
         Rrip = "rrip",
         /// The maker does not say.

@@ -4,7 +4,6 @@
 
 mod bit_plru;
 mod fifo;
-mod lifo;
 mod lru;
 mod nru;
 mod random;
@@ -102,7 +101,7 @@ macro_rules! policies {
     };
 }
 
-policies! { bit_plru::BitPlru, fifo::Fifo, lifo::Lifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
+policies! { bit_plru::BitPlru, fifo::Fifo, lru::Lru, nru::Nru, random::Random, rrip::Rrip, tree_plru::TreePlru }
 
 /// The ways in a mask, lowest first.
 fn ways(mut mask: u64) -> impl Iterator<Item = usize> {
