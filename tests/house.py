@@ -5,6 +5,7 @@ Not a judgement of what is in them. `tests/house.py` draws the crates; `tests/ho
 test_house.py holds both to what the README and CONTRIBUTING.md say.
 """
 
+import os
 import pathlib
 import re
 import sys
@@ -15,15 +16,28 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 VISIBLE = r"\bpub(?:\([^)]*\))?\s+"
 KIND = r"(?:const\s+|unsafe\s+|async\s+|extern\s+\"\"\s+)*(?:struct|enum|fn|trait|type|static|union|const|macro_rules!)\s+(\w+)"
 # Visible to others and made of a name: what a module may give to those who import it.
-ITEM = re.compile(VISIBLE + KIND)
+ITEM = re.compile(VISIBLE + r"(?:mod\s+(\w+)|" + KIND + ")")
 # What the root gives to those below it, who see its private items as well; a type gives what is implemented for it.
 OF_ROOT = re.compile(r"\b(?:" + KIND + r"|impl(?:<[^{;]*?>)?\s+(?:[\w:<>, ']+\s+for\s+)?(\w+))")
+ATTRIBUTES = r"\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?"
+# Modules inside a file, in a file of another name, and whose macros those after it see; macros that stand at the root.
+INSIDE = re.compile(r"\bmod\s+(\w+)\s*\{")
+ELSEWHERE = re.compile(r'#\[path\s*=\s*"([^"]+)"\]' + ATTRIBUTES + r"mod\s+(\w+)\s*;")
+MACROS_OF = re.compile(r"#\[macro_use[^\]]*\]" + ATTRIBUTES + r"mod\s+(\w+)")
+MACRO_AT_ROOT = re.compile(r"#\[macro_export[^\]]*\]" + ATTRIBUTES + r"macro_rules!\s+(\w+)")
 # The tests of a file may look anywhere.
 TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{")
 # A module in a file of its own that is there for tests only, with all that is below it.
 OF_TESTS = re.compile(r"#\[cfg\((?:all\()?test\b[^\n]*\]\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
 # What may look like code and is none, and single letters, of which one may be a quotation mark. Which begins first, counts.
-ASIDE = re.compile(r"""(?P<comment>//[^\n]*|/\*.*?\*/)|\bb?r(?P<hashes>\#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|'(?:\\[^']+|[^'\\])'""", re.S)
+INNER = r"(?:[^*/]|\*(?!/)|/(?!\*))"
+ASIDE = re.compile(
+    rf"""(?P<comment>//[^\n]*|/\*(?:{INNER}|/\*{INNER}*\*/)*\*/)"""
+    r"""|\b[bc]?r(?P<hashes>\#*)".*?"(?P=hashes)|"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'""",
+    re.S,
+)
+# A text of an attribute may be a path: of a function, of a file.
+IN_ATTRIBUTE = re.compile(r"#!?\[[^\];{}]*=\s*$")
 
 
 class Crate:
@@ -34,6 +48,7 @@ class Crate:
         self.folder = folder
         self.name = folder.name
         manifest = tomllib.loads((folder / "Cargo.toml").read_text())
+        self.library = manifest.get("lib", {}).get("name", manifest["package"]["name"].replace("-", "_"))
         tables = [manifest, *manifest.get("target", {}).values()]
         of = lambda kind: {ours(package(name, given, shared or {})) for table in tables for name, given in table.get(kind, {}).items()} - {None}
         self.imports = of("dependencies") | of("build-dependencies")
@@ -75,7 +90,16 @@ def order(text):
 
 def code(path):
     """A file without comments, texts and tests."""
-    text = ASIDE.sub(lambda found: "" if found["comment"] else '""', path.read_text())
+    whole = path.read_text()
+
+    def instead(found):
+        if found["comment"]:
+            return ""
+        if '"' in found[0] and IN_ATTRIBUTE.search(whole, max(0, found.start() - 500), found.start()):
+            return found[0] if found[0].endswith('.rs"') else found[0].strip('"') if re.fullmatch(r'"[\w:]+"', found[0]) else '""'
+        return '""'
+
+    text = re.sub(r"\br#(?=\w)", "", ASIDE.sub(instead, whole))
     while found := TESTS.search(text):
         text = text[: found.start()] + text[found.end() - 1 + closing(text[found.end() - 1 :]) :]
     return text
@@ -104,17 +128,22 @@ def leaves(tree, renamed=False):
 
 
 def passed_on(text):
-    """What those below the root see of its imports, private ones as well: name to the module it is from, and the modules of stars."""
+    """What those below the root see of its imports, private ones as well: name to the module it is from, and the stars, as words."""
     names, stars = {}, []
     for tree in re.findall(r"\buse\s+([^;]+);", text):
         for leaf in leaves(re.sub(r"\s+", " ", tree), renamed=True):
             path, _, alias = leaf.partition(" as ")
-            words = re.sub(r"^(crate|self)::", "", path).split("::")
+            words = re.sub(r"^((crate|self)::)+", "", path).split("::")
             if words[-1] == "*":
-                stars.append(words[0])
+                stars.append(words)
             elif len(words) > 1 or alias:
                 names[alias or words[-1]] = words[0]
-    return names, stars
+
+    def first(name, seen=()):
+        # It may be another name of the root's.
+        return first(names[name], (*seen, name)) if name in names and name not in seen else name
+
+    return {name: first(module) if module != name else module for name, module in names.items()}, [[first(words[0]), *words[1:]] for words in stars]
 
 
 def bodies(text):
@@ -127,40 +156,77 @@ def bodies(text):
             yield found[1] or found[2], rest[: end.start() + closing(rest[end.start() :]) if end[0] == "{" else end.start()]
 
 
+def placed(files, sources):
+    """The path of each file's module, where a line above it says that it is elsewhere too."""
+    places = {path: module_of(path, sources) for path in files}
+    # One that is elsewhere may say so of another.
+    for _ in range(3):
+        for path, text in files.items():
+            for relative, name in ELSEWHERE.findall(text):
+                there = pathlib.Path(os.path.normpath(path.parent / relative))
+                if there in places:
+                    places[there] = [*places[path], name]
+    return places
+
+
 def in_use(sources):
     """The files that are not there for tests only, each without its tests."""
     files = {path: code(path) for path in sorted(sources.rglob("*.rs"))}
+    places = placed(files, sources)
     of_tests = set()
     for path, text in files.items():
         # A module may be there for tests here and in earnest beside it, in another form.
         in_earnest = set(re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text)))
-        of_tests |= {(*module_of(path, sources), name) for name in OF_TESTS.findall(text) if name not in in_earnest}
+        of_tests |= {(*places[path], name) for name in OF_TESTS.findall(text) if name not in in_earnest}
 
     def is_of_tests(path):
-        parts = module_of(path, sources)
-        return any(tuple(parts[:count]) in of_tests for count in range(1, len(parts) + 1))
+        return any(tuple(places[path][:count]) in of_tests for count in range(1, len(places[path]) + 1))
 
     return {path: text for path, text in files.items() if not is_of_tests(path)}
+
+
+def sections(text, here):
+    """A file's text by module: what stands in modules inside it is theirs."""
+    outer, at = [], 0
+    while found := INSIDE.search(text, at):
+        outer.append(text[at : found.end()] + "}")
+        at = found.end() - 1 + closing(text[found.end() - 1 :])
+        yield from sections(text[found.end() : at - 1], [*here, found[1]])
+    yield here, "".join([*outer, text[at:]])
 
 
 def modules(crate):
     """Which first-level module imports which, with one place of each."""
     sources = crate.folder / "src"
     files = in_use(sources)
-    roots = [text for path, text in files.items() if not module_of(path, sources)]
+    places = placed(files, sources)
+    parts = [(path, *part) for path, text in files.items() for part in sections(text, places[path])]
+    roots = [text for _, here, text in parts if not here]
     known = {name for text in roots for name in re.findall(r"\bmod\s+(\w+)\s*;", OF_TESTS.sub("", text))}
-    behind = given_by_root(roots, known, lambda star: [text for path, text in files.items() if module_of(path, sources)[:1] == [star]])
+    known |= {here[0] for path, here, _ in parts if len(here) == 1 and not places[path]}
+    within = lambda name: [text for _, here, text in parts if here[:1] == [name]]
+    behind = given_by_root(roots, known, within)
+    macros = {macro: behind.get(macro, set()) for text in roots for macro in re.findall(r"\bmacro_rules!\s+(\w+)", text)}
+    for module in {module for text in roots for module in MACROS_OF.findall(text)}:
+        for macro in {macro for text in within(module) for macro in re.findall(r"\bmacro_rules!\s+(\w+)", text)}:
+            macros.setdefault(macro, set()).add(module)
     edges = {name: {} for name in known}
-    for path, text in files.items():
-        here = module_of(path, sources)
+    for path, here, text in parts:
         if not here or here[0] not in known:
             continue
-        for target, place in imports(text, here):
+        found = {}
+        for target, place in imports(text, here, crate.library):
             # A star brings all that the root has: what of it is named counts, modules where something of theirs is.
             named = [target]
             if target == "*":
                 named = (behind.keys() & set(re.findall(r"\w+", text))) | (known & set(re.findall(r"\b(\w+)\s*::", text)))
-            for module in set().union(*({name} if name in known else behind.get(name, ()) for name in named)) - {here[0]}:
+            for module in set().union(*({name} if name in known else behind.get(name, ()) for name in named)):
+                found.setdefault(module, place)
+        for macro in macros.keys() & set(re.findall(r"\b(\w+)!", text)):
+            for module in macros[macro]:
+                found.setdefault(module, f"{macro}!")
+        for module, place in found.items():
+            if module != here[0]:
                 edges[here[0]].setdefault(module, f"{path.relative_to(crate.folder)}: {place}")
     return edges
 
@@ -173,8 +239,11 @@ def given_by_root(roots, known, within):
         for name, module in names.items():
             behind.setdefault(name, set()).add(module)
         for star in stars:
-            for item in {item for text in within(star) for item in ITEM.findall(text)}:
-                behind.setdefault(item, set()).add(star)
+            for item in brought(star, within(star[0])):
+                behind.setdefault(item, set()).add(star[0])
+    for module in known:
+        for macro in {macro for text in within(module) for macro in MACRO_AT_ROOT.findall(text)}:
+            behind.setdefault(macro, set()).add(module)
     own = [row for text in roots for row in bodies(text)]
     # An item of the root may use another: as often as there are items is often enough.
     for _ in range(len(own)):
@@ -188,17 +257,46 @@ def given_by_root(roots, known, within):
     return {name: modules & known for name, modules in behind.items() if modules & known}
 
 
-def imports(text, here):
-    """What a file names of its crate's root, directly or by climbing: each with the words that do."""
+def brought(star, texts):
+    """The names that a star at the root brings there, of the texts of its module: of a type, its variants."""
+    for text in texts:
+        yield from (name for names in ITEM.findall(text) for name in names if name)
+        for tree in re.findall(VISIBLE + r"use\s+([^;]+);", text):
+            yield from (re.split(r"::| as ", leaf)[-1] for leaf in leaves(re.sub(r"\s+", " ", tree), renamed=True))
+        for found in re.finditer(r"\benum\s+" + star[-2] + r"\b[^{;]*", text):
+            yield from re.findall(r"\b[A-Z]\w*", text[found.end() : found.end() + closing(text[found.end() :])])
+
+
+def at_root(path, here, names):
+    """What a path names of the root, as words: none of them for the root itself; None if it leads elsewhere."""
+    words = path.removeprefix("::").split("::")
+    if words[0] in names:
+        words, climbed = words[1:], len(here)
+    else:
+        climbed = 0
+        while words and words[0] in ("self", "super"):
+            climbed += words.pop(0) == "super"
+    if climbed < max(1, len(here)):
+        return None
+    return [] if words[:1] == ["self"] else words
+
+
+def imports(text, here, library):
+    """What a file names of its crate's root, directly, by climbing or by another name of it: each with the words that do."""
     flat = re.sub(r"\s+", " ", text)
-    for match in re.finditer(r"\b(crate|(?:super::)*super)::(\{|\*|\w+)", flat):
-        climbed = len(here) if match[1] == "crate" else match[1].count("super")
-        if climbed < len(here):
-            continue
-        rest = flat[match.start(2) :]
-        tree = rest[: closing(rest)] if match[2] == "{" else match[2]
+    names = {"crate", library, *re.findall(r"\bextern crate self as (\w+)", flat)}
+    uses = [leaf.partition(" as ") for tree in re.findall(r"\buse ([^;]+);", flat) for leaf in leaves(tree, renamed=True)]
+    names |= {alias for path, _, alias in uses if alias and at_root(path, here, names) == []}
+    for path, _, _ in uses:
+        if words := at_root(path, here, names):
+            yield words[0], path
+    rest = re.sub(r"\buse [^;]+;", "", flat)
+    for match in re.finditer(rf"(?<!\w::)\b((?:self::)*(?:super::)*super|{'|'.join(sorted(names))})::(\{{|\*|\w+)", rest):
+        tree = rest[match.start(2) :]
+        tree = tree[: closing(tree)] if match[2] == "{" else match[2]
         for leaf in leaves(tree):
-            yield leaf.split("::")[0], match[0]
+            if words := at_root(f"{match[1]}::{leaf}", here, names):
+                yield words[0], match[0]
 
 
 def closing(text):

@@ -232,6 +232,78 @@ class Modules(unittest.TestCase):
         )
         self.assertEqual(edges, {"a": {"b"}, "b": set()})
 
+    def seen(self, expected, files):
+        """Each module of `expected` has exactly these edges; others have none."""
+        edges = {name: targets for name, targets in self.made_up(files).items() if targets}
+        self.assertEqual(edges, expected)
+
+    def test_the_root_under_another_name_is_seen(self):
+        root = "mod a; mod b; mod c; mod d; mod e; mod f;"
+        self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "use crate as root; fn f() { root::b::go() }", "b.rs": ""})
+        self.seen({"a": {"b"}}, {"lib.rs": root, "a/mod.rs": "mod inner;", "a/inner.rs": "use super::super as root; use root::b::B;"})
+        self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "use crate::{self as root}; fn f() { root::b::go() }"})
+        self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "use super::{self as above, c}; fn f() { above::b::go() }"} | {"b.rs": ""} | {"lib.rs": "mod a; mod b;"})
+        self.seen({"a": {"b"}}, {"lib.rs": root, "a.rs": "extern crate self as root; fn f() { root::b::go() }"})
+        # By its own name, as binaries beside a library and derived code do.
+        self.seen({"a": {"b"}, "c": {"d"}}, {"lib.rs": root, "a.rs": "use longma_x::b::B;", "c.rs": "fn f() { ::longma_x::d::go() }"})
+        # What is called so elsewhere is nothing here.
+        self.seen({}, {"lib.rs": root, "a.rs": "use crate as root;", "c.rs": "fn f() { root::b::go() }"})
+
+    def test_braces_in_braces_climb_as_far_as_they_say(self):
+        files = {"lib.rs": "mod a; mod b; mod c; mod d;", "a/mod.rs": "mod inner;"}
+        self.seen({"a": {"b", "c"}}, files | {"a/inner.rs": "use super::{super::b::B, own, super::{c::C}};"})
+        self.seen({"a": {"b"}}, files | {"a/inner.rs": "use {super::super::b::{B, self}, super::c};"})
+        self.seen({"a": {"b", "d"}}, files | {"a/inner.rs": "fn f() { use crate::{b::{x::{Y}, Z}, d}; }"})
+        self.seen({"a": {"b"}}, files | {"a/inner.rs": "use self::super::super::b;"})
+
+    def test_a_module_inside_a_file_is_one(self):
+        # In the root it is a module like others.
+        self.seen({"a": {"b"}, "b": {"a"}}, {"lib.rs": "mod a;\npub mod b { use crate::a::A; pub struct B; }", "a.rs": "use crate::b::B;"})
+        # Elsewhere it is one step deeper: what it finds above is its file's.
+        files = {"lib.rs": "mod a; mod b; pub use b::B;"}
+        self.seen({}, files | {"a.rs": "struct B; mod inner { use super::B; }"})
+        self.seen({"a": {"b"}}, files | {"a.rs": "mod inner { use super::super::B; }"})
+
+    def test_a_module_in_a_file_of_another_name_is_found(self):
+        files = {"lib.rs": '#[path = "other/place.rs"]\nmod a;\nmod b; mod c;', "other/place.rs": "use crate::b::B;", "b.rs": ""}
+        self.seen({"a": {"b"}}, files)
+        files = {"lib.rs": "mod a; mod b; mod c;", "a/mod.rs": '#[path = "../elsewhere.rs"]\nmod inner;', "elsewhere.rs": "use super::super::c::C;"}
+        self.seen({"a": {"c"}}, files)
+
+    def test_macros_stand_for_the_modules_that_they_are_of(self):
+        # By the order of the text.
+        self.seen({"b": {"a"}}, {"lib.rs": "#[macro_use]\nmod a;\nmod b;", "a.rs": "macro_rules! put { () => {} }", "b.rs": "fn f() { put!() }"})
+        # At the root, wherever they are written.
+        self.seen({"b": {"a"}}, {"lib.rs": "mod a; mod b;", "a.rs": "#[macro_export]\nmacro_rules! put { () => {} }", "b.rs": "fn f() { crate::put!() }"})
+        # Of the root, with what it uses.
+        self.seen({"b": {"a"}}, {"lib.rs": "macro_rules! put { () => { $crate::a::go() } }\nmod a; mod b;", "b.rs": "fn f() { put!() }"})
+
+    def test_what_a_star_at_the_root_brings_is_its_module_s(self):
+        files = {"a.rs": "fn f(it: crate::inner::X) {}"}
+        self.seen({"a": {"b"}}, files | {"lib.rs": "mod a; mod b; pub use b::*;", "b.rs": "pub mod inner { pub struct X; }"})
+        files = {"lib.rs": "mod a; mod b; pub use b::*;", "a.rs": "use crate::Other;"}
+        self.seen({"a": {"b"}}, files | {"b/mod.rs": "mod deep; pub use deep::X as Other;"})
+        self.seen({"a": {"b"}}, files | {"b/mod.rs": "pub use serde::Other;"})
+        files = {"lib.rs": "mod a; mod b; use b::Kind::*;", "a.rs": "use crate::First;"}
+        self.seen({"a": {"b"}}, files | {"b.rs": "pub enum Kind { First, Second(u8) }"})
+
+    def test_a_name_of_a_name_at_the_root_is_followed(self):
+        self.seen({"a": {"b"}}, {"lib.rs": "mod a; mod b; use b as other; pub use other::B;", "a.rs": "use crate::B;"})
+        self.seen({"a": {"b"}}, {"lib.rs": "mod a; mod b; pub use self::{b::{deep::{B}}};", "a.rs": "use super::B;"})
+
+    def test_a_path_in_an_attribute_s_text_is_one(self):
+        files = {"lib.rs": "mod a; mod b; mod c; mod d;"}
+        self.seen({"a": {"b", "c"}}, files | {"a.rs": '#[serde(default, with = "crate::b::time",\n skip_if = "super::c::none")]\nstruct A; const T: &str = "crate::d";'})
+
+    def test_names_with_a_mark_are_names(self):
+        self.seen({"a": {"type"}, "type": {"a"}}, {"lib.rs": "mod a; mod r#type;", "a.rs": "use crate::r#type::T;", "type.rs": "use crate::a::r#fn;"})
+
+    def test_marks_of_letters_and_texts_hide_no_code(self):
+        files = {"lib.rs": "mod a; mod b;"}
+        self.seen({"a": {"b"}}, files | {"a.rs": "const M: [char; 2] = ['\\'','\"']; use crate::b::B; const N: &str = \"x\";"})
+        self.seen({"a": {"b"}}, files | {"a.rs": 'const M: &CStr = cr#"a " b"#; use crate::b::B; const N: &str = "x";'})
+        self.seen({"a": {"b"}}, files | {"a.rs": '/* a /* b */ " */ use crate::b::B; const N: &str = "x";'})
+
     def test_a_dependency_under_another_name_is_seen(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         (folder / "Cargo.toml").write_text('[package]\nname = "longma-x"\n[dependencies]\ny = { package = "longma-z" }\nserde = "1"\n')

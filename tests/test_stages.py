@@ -4,6 +4,7 @@ Not a test of the stages themselves: a script stands for them that does what one
 """
 
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
@@ -65,6 +66,23 @@ class Stages(unittest.TestCase):
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
+
+class Told(unittest.TestCase):
+    """What other files say of the stages."""
+
+    def array(self, name):
+        return re.search(rf"^{name}=\((.*?)\)", (ROOT / "test").read_text(), re.M)[1].split()
+
+    def test_every_push_runs_every_stage(self):
+        workflow = (ROOT / ".github/workflows/test.yml").read_text()
+        run = [name for words in re.findall(r"^          - ([a-z_ ]+)$", workflow, re.M) for name in words.split()]
+        known = {*self.array("stages"), *self.array("extra_stages")}
+        self.assertEqual(set(self.array("stages")) - set(run), set(), "stages that no push runs")
+        self.assertEqual(set(run) - known, set(), "there are no such stages")
+
+    def test_every_workspace_is_formatted_and_linted(self):
+        others = {path.parent.relative_to(ROOT).as_posix() for place in ("*", "bench/*") for path in ROOT.glob(f"{place}/Cargo.toml")}
+        self.assertEqual(set(self.array("apart")), others)
 
 if __name__ == "__main__":
     unittest.main()

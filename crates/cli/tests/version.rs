@@ -107,3 +107,22 @@ fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
         assert_eq!(version, Sources::of(copy.path()).digest(), "{file}");
     }
 }
+
+#[test]
+fn what_the_part_that_runs_programs_names_of_the_rest_of_the_command_is_covered() {
+    let root = repository();
+    let sources = Sources::of(&root);
+    let of_run = |path: &&PathBuf| path.starts_with("crates/cli/src/run");
+    let mut named = 0;
+    for file in sources.files.iter().filter(of_run) {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        for rest in text.split("crate::").skip(1) {
+            let module: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let place = Path::new("crates/cli/src").join(&module);
+            let is_covered = sources.files.iter().any(|covered| covered.starts_with(&place));
+            assert!(is_covered, "{} names crate::{module}, which decides nothing", file.display());
+            named += 1;
+        }
+    }
+    assert!(named > 0, "it asks at least how it was called");
+}

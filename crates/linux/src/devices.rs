@@ -1,6 +1,6 @@
 //! Devices of the modelled machine, as a program sees them: files in /dev/longma that are mapped and wait for interrupts.
 //! Not the devices: whoever runs the process answers accesses to registers, which trap, and makes files ready.
-//! Source: our own, in the manner of UIO (Linux Documentation/driver-api/uio-howto.rst): a file a device, read(2) for interrupts.
+//! Source: UIO, in whose manner they are (Linux Documentation/driver-api/uio-howto.rst): a file a device, read(2) for interrupts.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

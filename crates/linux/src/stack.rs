@@ -14,7 +14,7 @@ const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 
 /// HWCAP_ of AArch64: FP, ASIMD, CRC32, ATOMICS.
 const ARM_FEATURES: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 8;
 
-/// AT_RANDOM's bytes where they shall be the same in each run: the first of pi's fraction.
+/// AT_RANDOM's bytes where they are to be the same in each run: the first of pi's fraction.
 pub(crate) const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
 
 /// The texts and what points to them take a multiple of this.

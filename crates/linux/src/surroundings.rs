@@ -1,4 +1,4 @@
-//! The names by which a guest knows itself, its folders, its user and its system when they shall be the same wherever it runs.
+//! The names by which a guest knows itself, its folders, its user and its system when they are to be the same wherever it runs.
 //! Not where files are: under these names the guest finds the same files as under their own.
 
 use std::ffi::OsStr;

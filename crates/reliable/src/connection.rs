@@ -21,6 +21,12 @@ const MAX_TIMES: u32 = 30;
 /// `Close` is sent this often before the peer is taken for gone.
 const MAX_CLOSES: u32 = 5;
 
+/// What a route is taken for whose largest IP packet nobody knows: an Ethernet without jumbo frames (IEEE 802.3-2018, 3.2.7).
+pub const USUAL_PACKET_BYTES: u32 = 1500;
+
+/// Their headers (RFC 791, RFC 768).
+const IPV4_AND_UDP_BYTES: u32 = 20 + 8;
+
 /// How a connection behaves. Both ends bring their own; the smaller datagram and message hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -50,7 +56,7 @@ impl Default for Config {
     /// For a machine room: datagrams of an Ethernet without jumbo frames, round trips below a millisecond.
     fn default() -> Self {
         Self {
-            max_datagram: 1472,
+            max_datagram: (USUAL_PACKET_BYTES - IPV4_AND_UDP_BYTES) as u16,
             window: 256,
             max_message: 64 << 20,
             queue: 1024,

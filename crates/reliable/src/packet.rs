@@ -1,7 +1,7 @@
 //! The packets that a reliable connection exchanges: how they lie in a datagram, written and parsed.
 //! Not what they mean: that is `connection`. A checksum finds accidents; the tags keep out who does not see
 //! the path, and nothing does who sees it.
-//! Source: our own. Selective acknowledgement after RFC 2018, verification tags after RFC 9260 (8.5), but of 64 bits; CRC-32C is
+//! Source: selective acknowledgement after RFC 2018, verification tags after RFC 9260 (8.5), but of 64 bits; CRC-32C is
 //! RFC 3385's.
 
 /// "LM" and the version of this format.

@@ -148,7 +148,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Statistics that shall have what never happened, too: for a list of all there are.
+    /// Statistics that are to have what never happened, too: for a list of all there are.
     pub fn complete() -> Self {
         Self { is_complete: true, ..Self::default() }
     }

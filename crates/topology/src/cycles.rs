@@ -1,4 +1,5 @@
-//! Times as cycles of a clock, and cycles as times: the one place where either becomes the other, with one rounding each.
+//! Times as cycles of a clock, and cycles as times: the one place where either becomes the other, with one rounding each; what was
+//! measured on a real host, which is no model's time, has its own.
 //! Not the clock edges of a simulation: `longma-sim` counts those without drift.
 
 use crate::units::Frequency;
@@ -23,10 +24,11 @@ impl Frequency {
         u64::try_from(product / u128::from(PS_PER_SECOND)).unwrap_or(u64::MAX)
     }
 
-    /// The whole number of cycles nearest to a time that was measured, which errs to either side, picoseconds.
-    pub fn nearest_cycles(self, measured_ps: u64) -> u64 {
+    /// The cycles that a part of a real host takes, by a measurement of `measured_ps` picoseconds: the nearest whole number, at least one.
+    /// Not [`Frequency::cycles_in_ps`]: a measurement errs to either side, and what takes 4 cycles is measured as 4.02.
+    pub fn measured_cycles(self, measured_ps: u64) -> u64 {
         let product = u128::from(measured_ps) * u128::from(self.hz()) + u128::from(PS_PER_SECOND / 2);
-        u64::try_from(product / u128::from(PS_PER_SECOND)).unwrap_or(u64::MAX)
+        u64::try_from(product / u128::from(PS_PER_SECOND)).unwrap_or(u64::MAX).max(1)
     }
 
     /// How long `cycles` take, picoseconds, rounded to the nearest. A clock of 0 Hz is taken for one of 1 Hz.
@@ -49,14 +51,14 @@ mod tests {
             [0, 1, 5, 400, 401, 404, 405, 85_000].map(|ps| clock.cycles_in_ps(ps)),
             [0, 0, 1, 1, 1, 2, 2, 213]
         );
-        assert_eq!([199, 200, 599, 600].map(|ps| clock.nearest_cycles(ps)), [0, 1, 1, 2]);
+        assert_eq!([1, 200, 599, 600, 1608].map(|ps| clock.measured_cycles(ps)), [1, 1, 1, 2, 4]);
         assert_eq!(Frequency::new(3_000_000_000).ps_of_cycles(2), 667);
     }
 
     #[test]
     fn what_does_not_fit_is_the_most() {
         let fast = Frequency::new(u64::MAX);
-        assert_eq!([fast.cycles_in_ps(u64::MAX), fast.nearest_cycles(u64::MAX)], [u64::MAX; 2]);
+        assert_eq!([fast.cycles_in_ps(u64::MAX), fast.measured_cycles(u64::MAX)], [u64::MAX; 2]);
         assert_eq!(Frequency::new(0).ps_of_cycles(u64::MAX), u64::MAX);
     }
 

@@ -70,7 +70,7 @@ fn standard_error() -> io::Result<(u64, u64)> {
 }
 
 /// Sets the command's own descriptors apart, before it has any. `handed` is the guest's limit of open files, if one guest has executed
-/// another; `is_constant` if a fresh one's shall not depend on the host.
+/// another; `is_constant` if a fresh one's is not to depend on the host.
 pub fn set_apart(handed: Option<Limit>, is_constant: bool) -> Result<(), Failure> {
     descriptors::begin(handed, is_constant).map_err(|error| {
         let (message, advice) = ("cannot keep its files apart from the program's", error.to_string());

@@ -102,7 +102,7 @@ impl Failure {
             }
             NodeError::Load(LoadError::Interpreter { .. }) => (
                 message,
-                "give the directory that holds its system's files: -L DIR if only the libraries come from there, --root DIR if it shall be the program's whole file system; or link the program statically",
+                "give the directory that holds its system's files: -L DIR if only the libraries come from there, --root DIR if it is to be the program's whole file system; or link the program statically",
                 NOT_FOUND,
             ),
             NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) | NodeError::Translated(_) => {

@@ -16,7 +16,7 @@ use super::assembler::Assembled;
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
 /// Code begins at multiples of this: no two pieces share a line of the host's cache.
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 
 /// A child gets a copy of no more than this: to translate anew is cheaper than to copy what it may never run.
 const WORTH_COPYING_BYTES: usize = 8 << 20;

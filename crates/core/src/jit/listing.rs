@@ -10,6 +10,7 @@ use longma_loongarch::{
 use super::{
     assembler::Assembled,
     call_out::execute_call_out,
+    code_cache::LINE_BYTES,
     emit::{self, Emitted, Surroundings},
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
@@ -27,8 +28,6 @@ use crate::{
 const SHARED: u64 = 0x1000_0000;
 /// Where a region's code is said to stand.
 const REGION: u64 = 0x1010_0000;
-/// Code begins at multiples of this, as in a code cache.
-const LINE_BYTES: u64 = 64;
 
 /// What is translated besides the instructions themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,7 +155,7 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
 fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     let trampolines = Trampolines::write(&mut |code: &Assembled| {
-        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES as usize), NOTHING);
+        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES), NOTHING);
         let start = SHARED + bytes.len() as u64;
         bytes.extend(code.at(start));
         start

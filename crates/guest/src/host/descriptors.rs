@@ -168,7 +168,7 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
     if new.hard > range().0.max(now) || new.hard > now && !is_root { Err(Errno(libc::EPERM)) } else { Ok(()) }
 }
 
-/// The limit of another process in which a guest runs, and what it shall be from now on if that is given: prlimit(2). Its emulator finds
+/// The limit of another process in which a guest runs, and what it is to be from now on if that is given: prlimit(2). Its emulator finds
 /// the soft limit at the host. The hard one, which bounds the emulator's own descriptors, stays, and is taken to be ours, as a child's is.
 pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
     let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -181,7 +181,7 @@ pub fn send_back(signal: i32, info: &mut SignalInfo) {
     }
 }
 
-/// This host thread runs no guest thread, or not for long: another one of the process shall have the signal, unless it was for this one
+/// This host thread runs no guest thread, or not for long: another one of the process is to have the signal, unless it was for this one
 /// alone. The thread must take none from now on.
 pub fn hand_on(signal: i32, info: &SignalInfo) {
     if set_of(signal) & HELD == 0 || code_of(info) == libc::SI_TKILL {

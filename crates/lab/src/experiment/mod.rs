@@ -1,6 +1,6 @@
 //! An experiment: one file that says what is run at which points, what is measured, and what was published.
 //! Not the running (`campaign`), nor the points counted out (`points`).
-//! Source: the published values cite theirs; the format is our own, checked in the manner of machine files.
+//! The published values cite their sources; the format is checked in the manner of machine files.
 
 mod check;
 mod mechanism;

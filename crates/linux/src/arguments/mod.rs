@@ -150,7 +150,7 @@ pub(crate) enum Argument {
 }
 
 impl Argument {
-    /// `value` as the host shall have it.
+    /// `value` as the host is to have it.
     pub fn for_host(self, results: &mut Results<'_>, value: u64) -> Result<u64, Errno> {
         match self {
             Self::Number => Ok(value),

@@ -294,7 +294,7 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
     Root::new(path).map_err(host_error("use as the root", path.unwrap_or(Path::new("/"))))
 }
 
-/// The constant names of the program that is about to be loaded, if it shall have them.
+/// The constant names of the program that is about to be loaded, if it is to have them.
 fn surroundings(root: &Root, config: &ProcessConfig) -> Option<Surroundings> {
     let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
     let program = root.absolute(&config.program);

@@ -1,6 +1,5 @@
 //! What this crate needs from whoever executes instructions, and what it tells them.
 //! Not an implementation: `node` has the one with the JIT, tests have one with the reference interpreter.
-//! The boundary is our own.
 
 use std::io;
 use std::ops::Range;

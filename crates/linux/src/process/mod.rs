@@ -69,7 +69,7 @@ pub struct ProcessConfig {
     /// What AT_HWCAP says the processor can do (HWCAP_LOONGARCH_ bits); none: everything there is.
     pub capabilities: Option<u64>,
     /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
-    /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program shall be
+    /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program is to be
     /// called and may differ from PATH, the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte,
     /// and SOFT and HARD are the program's limit of open files, see [`longma_guest::host::descriptors::begin`]. Before `--` comes
     /// `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`.

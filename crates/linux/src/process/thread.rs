@@ -66,7 +66,7 @@ pub(crate) struct Interrupted {
     pub a0: u64,
     /// True if it is made again whatever the signal's action says.
     pub always: bool,
-    /// All the general registers as they shall be then, if the call was made for a program for another architecture.
+    /// All the general registers as they are to be then, if the call was made for a program for another architecture.
     pub registers: Option<[u64; 32]>,
 }
 

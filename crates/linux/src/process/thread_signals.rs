@@ -214,7 +214,7 @@ impl ThreadSignals {
 impl Drop for ThreadSignals {
     fn drop(&mut self) {
         if std::ptr::eq(reception::registered(), &raw const *self.reception) {
-            // This host thread has no guest thread any more; signals shall go to others.
+            // This host thread has no guest thread any more; signals are to go to others.
             masks::replace(HELD);
             // SAFETY: null is always valid.
             unsafe { reception::register(std::ptr::null()) };

@@ -44,7 +44,7 @@ impl Thread {
         }
     }
 
-    /// Makes a call that waits with another signal mask, `None` for the thread's own. `call` gets that mask as the host shall
+    /// Makes a call that waits with another signal mask, `None` for the thread's own. `call` gets that mask as the host is to
     /// have it.
     pub(crate) fn with_mask(
         &mut self,
@@ -129,7 +129,7 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     Ok(0)
 }
 
-/// What a signal is sent with, as the host shall have it. A thread may send itself a signal that claims to come from an instruction;
+/// What a signal is sent with, as the host is to have it. A thread may send itself a signal that claims to come from an instruction;
 /// the host's handlers would look for that instruction, so that it goes under another code.
 fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     let mut info: SignalInfo = thread.process.memory().read_array(info)?;

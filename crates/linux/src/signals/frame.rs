@@ -187,7 +187,7 @@ fn write_record(bytes: &mut [u8], state: &State, record: Record, size: u32) {
     put_u32(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
 }
 
-/// What a frame says the thread shall be.
+/// What a frame says the thread is to be.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub state: State,

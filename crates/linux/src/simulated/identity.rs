@@ -104,7 +104,7 @@ impl Identities {
         self.translate(&ids.map(|id| id.filter(|id| *id != Thread)), arguments)
     }
 
-    /// The arguments of a call, of which `ids` are ids, as the host shall have them.
+    /// The arguments of a call, of which `ids` are ids, as the host is to have them.
     pub(crate) fn translate(&self, ids: &Ids, mut arguments: [u64; 6]) -> [u64; 6] {
         for (argument, id) in arguments.iter_mut().zip(ids) {
             if let Some(named) = *id {

@@ -154,7 +154,7 @@ pub trait Scheduler: Send + Sync {
     /// Gives the core away while `call` is made, which waits for something outside of the model.
     fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut());
 
-    /// The running thread has sent a signal through the host: those it was for shall see it now.
+    /// The running thread has sent a signal through the host: those it was for are to see it now.
     fn signals_sent(&self, sender: ThreadNumber);
 
     /// The running thread may have made a file ready that others wait for.
@@ -176,7 +176,7 @@ pub trait Scheduler: Send + Sync {
     fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool;
 }
 
-/// How a process shall run in simulated time.
+/// How a process is to run in simulated time.
 #[derive(Clone)]
 pub struct SimulationConfig {
     /// Who decides.

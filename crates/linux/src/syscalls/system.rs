@@ -186,7 +186,7 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
     Ok(returned)
 }
 
-/// What a limit that the host shall not enforce is while the guest has not set it; `None` for those that are the host's.
+/// What a limit that the host is not to enforce is while the guest has not set it; `None` for those that are the host's.
 fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),

@@ -32,7 +32,6 @@ use crate::placement::{AddressSpaces, PhysicalPage, SpaceId};
 use contention::Contention;
 use domain::Domain;
 use longma_sim::{Duration, Time};
-use longma_topology::units::Frequency;
 use path::Path;
 use private::Private;
 use report::Messages;
@@ -205,7 +204,7 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn cycles_of(&self, core: usize, duration: Duration) -> u64 {
-        Frequency::new(self.cores[core].clock.hz()).cycles_in_ps(duration.ps())
+        path::cycles_in(self.cores[core].clock, duration.ps())
     }
 
     /// The physical page of a virtual one, for a device near NUMA node `node`; a page that is touched for the first time gets one.

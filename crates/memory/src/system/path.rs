@@ -33,6 +33,12 @@ pub(super) struct Legs {
     pub after_ps: u64,
 }
 
+/// Cycles that a core with `clock` takes for what takes `ps` picoseconds.
+#[inline]
+pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
+    Frequency::new(clock.hz()).cycles_in_ps(ps)
+}
+
 /// Everything between the caches of a host and its memory.
 #[derive(Debug)]
 pub(super) struct Path {
@@ -70,7 +76,7 @@ impl Path {
         if !self.timing {
             return at;
         }
-        at + Frequency::new(clock.hz()).cycles_in_ps(end.saturating_sub(start))
+        at + cycles_in(clock, end.saturating_sub(start))
     }
 
     #[inline]

@@ -45,7 +45,7 @@ impl Buffer {
         }
     }
 
-    /// The slot of the entry for `key`, which is thereby used.
+    /// The slot of the entry for `key`, which counts as used by that.
     pub(super) fn find(&mut self, key: u64) -> Option<u32> {
         let slot = self.slot(key)?;
         self.use_again(slot);
@@ -255,7 +255,7 @@ impl Listed {
         (slot, evicted)
     }
 
-    /// Empties an entry, which thereby is the next to be filled.
+    /// Empties an entry, which is the next to be filled then.
     fn remove(&mut self, slot: u32) {
         self.unchain(slot);
         self.entries[slot as usize].group = EMPTY;

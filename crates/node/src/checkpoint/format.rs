@@ -1,6 +1,6 @@
 //! The format of checkpoint files.
 //! Not what they say.
-//! Source: our own. Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the description as JSON; then
+//! Little-endian: "LONGMACP", a version (u32), the length of the description (u32), the description as JSON; then
 //! one Zstandard frame (RFC 8878) of runs of memory, each an address (u64), a length (u32) and that many bytes, the last one with
 //! the address 2^64 - 1 and no bytes; then the SHA-256 of everything before.
 

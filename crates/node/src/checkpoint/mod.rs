@@ -92,7 +92,7 @@ pub enum AfterSave {
 /// What to do with the outcome.
 type Then = Box<dyn FnOnce(Result<(), CheckpointError>) -> AfterSave + Send>;
 
-/// A process that shall be saved.
+/// A process that is to be saved.
 struct SaveRequest {
     path: PathBuf,
     then: Then,

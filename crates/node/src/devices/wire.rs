@@ -9,6 +9,7 @@ use longma_devices::ethernet::{
     tcp::{Endpoint, SenderSpec, TcpSender},
 };
 use longma_sim::{Duration, Time};
+use longma_topology::parts::ETHERNET_MTU_BYTES;
 
 use super::notes::{Notes, Row};
 
@@ -53,7 +54,7 @@ impl Default for TcpOptions {
         Self {
             message_bytes: 1024,
             total_bytes: 1 << 20,
-            mss: 1460,
+            mss: (ETHERNET_MTU_BYTES - HEADERS) as u16,
             begin: Time::from_ps(100_000_000),
             message_interval: Duration::ZERO,
             no_delay: false,

@@ -59,7 +59,7 @@ const MOST_WATCHED_BYTES: u64 = 4096;
 pub(super) struct Target {
     session: Arc<Session>,
     pub(super) cores: Arc<Cores>,
-    /// What threads shall do when the process goes on.
+    /// What threads are to do when the process goes on.
     orders: Vec<(i32, Order, Option<i32>)>,
     /// Threads without an order stay.
     locked: bool,

@@ -104,7 +104,7 @@ fn spread(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Vec<Share>>, 
             *missing -= mib;
         }
     };
-    // Everyone's own first, lest one borrows what another has at home.
+    // Everyone's own first, so that nobody borrows what another has at home.
     for (at, node) in nodes.iter().enumerate() {
         let node = usize::from(*node);
         give(at, node, &mut free[node], &mut missing[at], &mut all);

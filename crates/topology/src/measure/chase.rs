@@ -4,10 +4,11 @@
 
 use super::Effort;
 use super::pin::processor_time;
+use crate::parts::LINE_BYTES;
 use std::hint::black_box;
 
-/// Words of a 64-byte line.
-const LINE: usize = 64 / size_of::<usize>();
+/// Words of a line, as it is on nearly every host.
+const LINE: usize = LINE_BYTES as usize / size_of::<usize>();
 /// Loads between two looks at the clock.
 const BATCH: usize = 16384;
 

@@ -43,9 +43,10 @@ impl Measured {
         // Whole MHz: more than the measurement is good for.
         core.clock = Frequency::new(self.clock_hz / 1_000_000 * 1_000_000);
         core.source_of.insert("clock".into(), Cited::one("measured"));
-        let load = self.caches.first().map_or(0, |c| cycles(c.latency_ps, self.clock_hz));
+        let clock = Frequency::new(self.clock_hz);
+        let load = self.caches.first().map_or(0, |c| clock.measured_cycles(c.latency_ps));
         // A branch that is ready when fetched waits neither for the load nor for the comparison.
-        let penalty = cycles(self.mispredict_ps, self.clock_hz).saturating_sub(load + 1);
+        let penalty = clock.measured_cycles(self.mispredict_ps).saturating_sub(load + 1);
         if let Some(branch) = core.branch.as_mut().filter(|_| penalty >= SHORTEST_PIPELINE) {
             branch.mispredict = Some(Latency::Cycles(Cycles::new(penalty)));
             cite_measured(&mut branch.source);
@@ -62,11 +63,12 @@ impl Measured {
     fn write_caches(&self, file: &mut MachineFile) {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
+        let clock = Frequency::new(self.clock_hz);
         for measured in &self.caches {
             let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
             // A core's own caches run at its clock, so their cycles are whole; a shared one's do not follow it.
             cache.latency = Some(match own.contains(&measured.cache) {
-                true => Latency::Cycles(Cycles::new(cycles(measured.latency_ps, self.clock_hz))),
+                true => Latency::Cycles(Cycles::new(clock.measured_cycles(measured.latency_ps))),
                 false => Latency::Time(Time::new(measured.latency_ps)),
             });
             cache.source_of.insert("latency".into(), Cited::one("measured"));
@@ -142,11 +144,6 @@ fn cite_measured(source: &mut Cited) {
     }
 }
 
-/// The nearest whole number of cycles, at least one.
-fn cycles(ps: u64, hz: u64) -> u64 {
-    Frequency::new(hz).nearest_cycles(ps).max(1)
-}
-
 /// A rate rounded to three digits after the point of its MB/s, which is more than it is good for.
 fn rate(bytes_per_second: u64) -> BitRate {
     BitRate::new(bytes_per_second / 1_000_000 * 8_000_000)
@@ -208,13 +205,5 @@ mod tests {
         assert_eq!(core.branch.as_ref().unwrap().mispredict, Some(Latency::Cycles(Cycles::new(24 - 5 - 1))));
         let walks: Vec<_> = core.tlbs.iter().filter_map(|t| t.miss).collect();
         assert!(walks.contains(&Latency::Time(Time::new(32_000))), "{walks:?}");
-    }
-
-    #[test]
-    fn time_rounds_to_the_nearest_cycle() {
-        assert_eq!(
-            [cycles(1700, 3_000_000_000), cycles(1000, 2_400_000_000), cycles(10, 1_000_000_000)],
-            [5, 2, 1]
-        );
     }
 }

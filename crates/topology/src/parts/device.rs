@@ -67,10 +67,13 @@ part! {
     }
 }
 
+/// Largest packet of an Ethernet without jumbo frames, bytes (IEEE 802.3-2018, 3.2.7).
+pub const ETHERNET_MTU_BYTES: u64 = 1500;
+
 impl Ethernet {
-    /// Largest IP packet, bytes; where the file does not say it, that of Ethernet (IEEE 802.3, clause 3.2.7).
+    /// Largest IP packet, bytes; where the file does not say it, [`ETHERNET_MTU_BYTES`].
     pub fn mtu_bytes(&self) -> u64 {
-        self.mtu.map_or(1500, |mtu| mtu.bytes())
+        self.mtu.map_or(ETHERNET_MTU_BYTES, |mtu| mtu.bytes())
     }
 }
 

@@ -6,6 +6,7 @@
 use super::datagram::medium::{Medium, Peer, Resolve};
 use super::datagram::{DatagramNic, OverDatagrams};
 use crate::error::Error;
+use longma_reliable::USUAL_PACKET_BYTES;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -73,7 +74,6 @@ struct UdpMedium {
 impl UdpMedium {
     /// What the route to `address` takes in one packet, by the kernel's knowledge.
     fn measure(address: SocketAddr) -> u16 {
-        let usual = 1500;
         let any: SocketAddr = match address {
             SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -91,8 +91,11 @@ impl UdpMedium {
                 unsafe { libc::getsockopt(fd, level, option, (&raw mut mtu).cast(), &raw mut length) };
             if status < 0 { Err(io::Error::last_os_error()) } else { Ok(mtu) }
         });
-        let mtu =
-            mtu.ok().and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu >= 1280).unwrap_or(usual);
+        let mtu = mtu
+            .ok()
+            .and_then(|mtu| u32::try_from(mtu).ok())
+            .filter(|mtu| *mtu >= 1280)
+            .unwrap_or(USUAL_PACKET_BYTES);
         (mtu.saturating_sub(HEADERS)).min(LARGEST_DATAGRAM) as u16
     }
 }

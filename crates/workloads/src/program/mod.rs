@@ -109,7 +109,12 @@ impl Program {
                 Some("".into()),
                 "how cores are timed; as the machine file says if empty",
             ),
-            parameter("numa", Kind::Text, Some("first-touch".into()), "where pages go"),
+            parameter(
+                "numa",
+                Kind::Text,
+                Some("".into()),
+                "where pages go; where `longma run` puts them if empty",
+            ),
             parameter(
                 "cpu",
                 Kind::Text,

@@ -176,7 +176,7 @@ fn prints(point: &Point) -> impl Iterator<Item = &str> {
 /// Where a run's threads and memory are.
 #[derive(Clone, Debug, PartialEq)]
 struct Scene {
-    /// The memory policy, as `longma run --numa` has it.
+    /// The memory policy, as `longma run --numa` has it; where pages go that nothing binds, if empty.
     numa: String,
     /// The CPU of each virtual CPU at each step, as the guest reads it.
     steps: String,
@@ -243,7 +243,7 @@ impl Setup {
         let numa = match &*self.bound {
             "strict" => format!("bind:{}", self.memory_node),
             "preferred" => format!("preferred:{}", self.memory_node),
-            _ => "first-touch".into(),
+            _ => String::new(),
         };
         let pins = intended_pins(&self.host, &[], &self.placement);
         let mut chance = Chance::new(self.seed);
@@ -259,7 +259,7 @@ impl Setup {
     fn unbound(&self, draw: u64) -> Scene {
         let mut chance = Chance::new(self.seed.wrapping_add(1 + draw).wrapping_mul(0x9e37_79b9));
         let steps = (0..self.steps).map(|_| self.anywhere(&mut chance));
-        Scene { numa: "first-touch".into(), steps: words(steps) }
+        Scene { numa: String::new(), steps: words(steps) }
     }
 
     /// Any cores of the host, or of one node of it; no core twice, as a scheduler that balances has it while others are idle.

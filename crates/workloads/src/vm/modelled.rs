@@ -10,6 +10,7 @@ use longma_placement::hypervisor::{Actual, Domain, Hypervisor, HypervisorError, 
 use longma_placement::placement::Share;
 use longma_placement::store::VmId;
 use longma_topology::Machine;
+use longma_topology::parts::LINE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -70,7 +71,7 @@ impl Build {
             .caches
             .iter()
             .filter_map(|at| machine.caches.get(layout.caches[*at].cache.as_str()));
-        let (mut lines, mut line_bytes) = (None, 64);
+        let (mut lines, mut line_bytes) = (None, LINE_BYTES);
         for cache in first_level.filter(|cache| cache.level == 1) {
             lines = lines.or(cache.mshrs);
             line_bytes = cache.line.bytes();

@@ -1,6 +1,6 @@
 //! What a power cut leaves of a device: every image that the contract of [`super::ZonedDevice`] allows.
 //! Not the device that is cut: that is `faulty`.
-//! Source: our own. NVM Express Base Specification 2.0, section 5.8 (flush) and NVM Command Set, section 2.1.4 (what is atomic
+//! Source: NVM Express Base Specification 2.0, section 5.8 (flush) and NVM Command Set, section 2.1.4 (what is atomic
 //! over a power cut) allow what is modelled here.
 
 use super::memory::MemoryDevice;

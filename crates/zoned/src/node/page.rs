@@ -1,6 +1,6 @@
 //! A leaf or a leaf's log: keys and values in one page, in the order of the keys.
 //! Not the tree: a page knows neither its state nor its neighbours.
-//! Source: our own. Records of one length lie in arrays, as in the ZB+-tree paper (n keys, n values); others behind an array of slots.
+//! Records of one length lie in arrays, as in the ZB+-tree paper (n keys, n values); others behind an array of slots.
 
 use super::header::{HEADER_BYTES, Header, Kind, long, six_bytes};
 use std::cmp::Ordering;

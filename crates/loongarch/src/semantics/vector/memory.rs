@@ -83,7 +83,7 @@ fn store_both<E: Environment>(
     Ok(environment.store(address.wrapping_add(HALF_BYTES), high)?)
 }
 
-/// Fails as a store to the byte would, and changes nothing: a nought is replaced by a nought, anything else not at all.
+/// Fails as a store to the byte would, and changes nothing: a 0 is replaced by a 0, anything else not at all.
 fn probe_store<E: Environment>(environment: &E, address: u64) -> Result<(), Fault> {
     let probed = environment.compare_exchange(address, 0u8, 0);
     probed.map(drop).map_err(|fault| Fault { access: Access::Write, ..fault })

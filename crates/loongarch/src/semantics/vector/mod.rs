@@ -66,7 +66,7 @@ enum Source {
 struct Repeat {
     /// The bits of one lane.
     mask: u128,
-    /// A one in every lane; no lanes at all are nought.
+    /// A one in every lane; no lanes at all are 0.
     ones: u128,
 }
 

@@ -14,7 +14,7 @@ use crate::kernel::Work;
 
 /// A message to a waiting thread: it runs.
 pub(super) const GO: u32 = 1;
-/// A message to a sleeping thread: it shall look whether a signal has arrived for it.
+/// A message to a sleeping thread: look whether a signal has arrived for it.
 const LOOK: u32 = 2;
 
 impl Scheduler {
@@ -182,7 +182,7 @@ impl Scheduler {
         }
     }
 
-    /// A thread came back from outside of the model, and can run: if nobody does, somebody shall. True if it is `me`. While the idle
+    /// A thread came back from outside of the model, and can run: if nobody runs, somebody is to. True if it is `me`. While the idle
     /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
     pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
         state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me)).1

@@ -1,4 +1,4 @@
-//! Virtual CPUs on shared CPUs: within the over-commit ratio, and no more than there are CPUs, lest they wait for each other.
+//! Virtual CPUs on shared CPUs: within the over-commit ratio, and no more than there are CPUs, or they would wait for each other.
 
 use super::{Candidate, NodeFilter, Shortage};
 
