@@ -281,6 +281,8 @@ __attribute__((noinline)) static void receive_large(struct socket *s, struct sk_
     while (last->next) last = last->next, last->taken = 0, last->flags = 0, last->data = last->buffer;
     last->next = behind;
     if (s->last == b) s->last = last;
+    // More than one segment is acknowledged at once, however it came (Linux's __tcp_ack_snd_check).
+    if (s->unacknowledged) acknowledge(s, 0);
 }
 
 // Sees to the backlog. Only who has the socket may call it.

@@ -473,7 +473,12 @@ static void print_results(void) {
     uint64_t interrupts = 0, polls = 0, frames = 0, no_buffer = 0, reads = 0, sleeps = 0, wakes = 0, acknowledgements = 0, no_room = 0,
              out_of_order = 0, arrived = 0, first = 0;
     uint64_t lost = 0;
-    for (uint32_t i = 0; i < settings.nics; i++) lost += mac_read(&nics[i].mac, MAC_COUNT_RX_MISSED) + mac_read(&nics[i].mac, MAC_COUNT_RX_STARVED);
+    uint64_t starved = 0, merged = 0, pauses = 0;
+    for (uint32_t i = 0; i < settings.nics; i++) {
+        struct mac *mac = &nics[i].mac;
+        lost += mac_read(mac, MAC_COUNT_RX_MISSED), starved += mac_read(mac, MAC_COUNT_RX_STARVED);
+        merged += mac_read(mac, MAC_COUNT_RX_MERGED), pauses += mac_read(mac, MAC_COUNT_TX_PAUSE);
+    }
     for (uint32_t i = 0; i < settings.all_queues; i++) {
         interrupts += queues[i].interrupts, polls += queues[i].polls, frames += queues[i].frames, no_buffer += queues[i].no_buffer;
     }
@@ -498,6 +503,8 @@ static void print_results(void) {
     for (uint32_t i = 0; i < steered_cores; i++) segments += steered[i].segments, told += steered[i].told, dropped += steered[i].dropped;
     for (uint32_t i = 0; i < settings.all_queues; i++) busy += queues[i].busy_polls;
     for (uint32_t i = 0; i < settings.nics * MOST_OF_NIC; i++) taken_over += nics[i / MOST_OF_NIC].senders[i % MOST_OF_NIC].taken_over;
+    fprintf(stderr, "the NIC: %llu times without a descriptor, %llu segments merged, %llu pauses begun or ended\n", (unsigned long long)starved,
+            (unsigned long long)merged, (unsigned long long)pauses);
     fprintf(stderr, "handed on: %llu to other cores, %llu cores told, %llu dropped; %llu looks by programs that read, %llu send rings taken over\n",
             (unsigned long long)segments, (unsigned long long)told, (unsigned long long)dropped, (unsigned long long)busy,
             (unsigned long long)taken_over);
