@@ -87,6 +87,7 @@ CASES = {
     "caches.*.lock.min_unlocked_ways": ("godson3", {}, "caches.l2.lock.min_unlocked_ways", 1, 4, "packets"),
     "caches.*.dca.ways": ("loongson-3a5000-ethernet", {"caches.l3.size": "256 KiB"}, "caches.l3.dca.ways", 2, 8, "packets-fast"),
     "caches.*.dca.locked_lines_only": ("godson3", {}, "caches.l2.dca.locked_lines_only", False, True, "packets"),
+    "devices.*.ethernet.pause": ("sandybridge-2x6", {}, "devices.connectx3.ethernet.pause", None, True, "flow-overrun"),
     "caches.*.coherence": ("piii-myrinet", {"caches.l1d.coherence": "none"}, "caches.l2.coherence", "snoop", "directory", "sharing"),
     "cores.*.instruction_timing": ("loongson-3a4000", {}, "cores.gs464ev.instruction_timing", None, ABSENT, "fft"),
     "cores.*.tlbs.*.page_sizes": ("loongson-3a5000", {}, "cores.la464.tlbs.0.page_sizes", ["16 KiB"], ["4 KiB"], "chase"),
@@ -152,6 +153,8 @@ PROBES = {
     "packets-fast": guest("tcp_receive eth0", "--wire", f"eth0,{FAST}", dca="1"),
     "frames": guest("device_check mac eth0 4 2", "--wire", "eth0,loop"),
     "flow": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=300000,mss=8960", flow="1", application="2"),
+    # The ring is shorter than the window, and the core slower than the line.
+    "flow-overrun": guest("flow_receive-lasx eth0", "--wire", "eth0,tcp,bytes=3000000,mss=8960", ring="16", path="20000"),
     # It says how many there are.
     "queues": guest("flow_receive eth0", "--wire", f"eth0,{WIRE}", queues="16"),
     "queues-pci": guest("flow_receive nic0", "--wire", f"nic0,{WIRE}", queues="16"),
@@ -181,7 +184,7 @@ OF = {
     "godson3-two-chips": GENERAL + ENGINES + ["pages"],
     "godson3-and-pci": GENERAL + ENGINES + PACKETS + ["packets-pci", "queues-pci"],
     "loongson-3a5000-ethernet": GENERAL + PACKETS,
-    "sandybridge-2x6": GENERAL + ["packets-fast", "frames", "flow", "queues"],
+    "sandybridge-2x6": GENERAL + ["packets-fast", "frames", "flow", "flow-overrun", "queues"],
     "zns-host": GENERAL + DRIVES,
     "piii-lanai9": GENERAL + MESSAGES,
     "piii-myrinet": GENERAL + MESSAGES,

@@ -2,8 +2,8 @@
 // Here for the flow's and the application's cores: a thread for each queue of the NIC stands for interrupt, softirq, driver and protocol, one
 // for each stream for a program in recv(2). Between them lies a socket with an owner and a backlog, as in Linux: a segment that comes while the
 // program has the socket waits in the backlog, and whoever has the socket last sees to it. No timestamps.
-// Arguments: a device of /dev/longma, such as eth0. All else by the environment, as numbers; a list of cores is as 1,2,8, of which the last
-// stands for all further ones:
+// Arguments: devices of /dev/longma, such as eth0, one or two. All else by the environment, as numbers; a list of cores is as 1,2,8, of which
+// the last stands for all further ones. Of two devices each has so many queues and flows; the first one's come first in lists:
 //   flow      cores of interrupts and protocol, a queue each (0)       application  cores of the programs that read, a stream each (0)
 //   flows     streams, from ports 40000 on (1)              queues   of the NIC that a hash chooses from (1)
 //   ring      receive descriptors of each queue (1024)      message  bytes that an application reads at once (131072)
@@ -11,76 +11,23 @@
 //   segment   bytes of the largest segment that comes, for which buffers are made (8960)
 //   begin     the region of interest begins after so many bytes of all streams (0)    settle  and the rate is measured so many further on (0)
 //   bytes     after so many all is over (0: at the streams' end)
-//   key       what the key of the queues' hash is drawn from (1)
+//   key       what the key of the queues' hash is drawn from, and the hash of flows (1)
 //   delay_ns, frames   interrupt moderation (0, 0)            budget   frames that a poll takes (64)
 //   gro       1: segments of a stream that follow one another in a poll go to the socket together, and are acknowledged together (0)
+//   lro       1: the NIC hands over segments that follow one another as one frame of several buffers; it needs moderation (0)
+//   rps       cores among which a hash of the flow chooses where its protocol runs, told by interrupts of cores (nobody: where the interrupt is)
+//   rfs       1: its protocol runs where the program is that reads it (0)
+//   send_queues   rings that acknowledgements go by, which a hash of the flow chooses (0: each stream has its own)
+//   xps       1: of these, the one of the core that sends (0)
+//   busy_us   microseconds for which a program that has nothing to read looks for packets itself before it sleeps (0)
+//   threaded  1: what takes frames is a thread like others, which interrupts wake (0)     napi  cores of these threads (the flow's)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
 //             this does not, by whoever has the socket, of those that go together once (0)             before   the same in the softirq, before the socket (0)
-#include "guest.h"
-#define LARGEST_SEGMENT 8960
-#include "../include/longma.h"
-#include "../include/mac.h"
-#include "tcp_socket.h"
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
+#include "flow_steer.h"
 
-// Metadata of a buffer: struct sk_buff and skb_shared_info of Linux 3.13 on 64-bit machines, 256 and 320 bytes.
-enum { MOST_RING = 4096, SEND_RING = 256, BUFFER_UNIT = 1024, SPARE = 256, METADATA_BYTES = 576, MOST_BACKLOG = 8192 };
-// A stream has a send ring of its own, and the NIC no more than 16 of them.
-enum { MOST_QUEUES = 16, MOST_CORES = 1024, FIRST_PEER_PORT = 40000 };
-// The calling thread takes the device's interrupts, and goes first on its core.
-enum { HANDLE_INTERRUPTS = 0x4c01 };
-
-// A receive queue: its ring, and its buffers with their metadata.
-static struct queue {
-    _Alignas(64) struct mac mac;
-    unsigned number;
-    uint64_t core;
-    struct mac_descriptor *ring;
-    struct sk_buff *in_ring[MOST_RING];
-    uint32_t next;
-    uint64_t interrupts, polls, frames, errors, no_buffer;
-    unsigned char (*metadata)[METADATA_BYTES];
-    struct sk_buff *buffs;
-    // Free buffers: the softirq's own, most recently used first, and those that were given back, which it takes all at once.
-    struct sk_buff *own_free;
-    // Segments that wait for those that follow: linked, the first with the number of bytes of all.
-    struct sk_buff *held, *held_last;
-    uint32_t held_bytes, held_segments;
-    _Alignas(64) _Atomic(struct sk_buff *) given_back;
-} queues[MOST_QUEUES];
-
-static struct {
-    uint32_t queues, streams, ring, budget, segment, buffer_bytes, gro;
-    uint64_t path, before, message_bytes, begin, settled, end;
-} settings;
-
-enum owner { NOBODY, SOFTIRQ, READER };
-
-// A stream: its socket, who has it, and the backlog, written by softirqs and read by whoever has the socket; what it sends by, and who reads.
-static struct stream {
-    _Alignas(64) atomic_int owner;
-    _Alignas(64) atomic_uint pushed;
-    _Alignas(64) atomic_uint popped;
-    _Alignas(64) atomic_int sleeps;
-    struct sk_buff *backlog[MOST_BACKLOG];
-    struct socket socket;
-    uint64_t wakes;
-    struct mac_descriptor *send_ring;
-    unsigned char (*send_buffers)[64];
-    uint32_t send_next;
-    uint64_t no_send_room;
-    // The program that reads.
-    uint64_t core, received, reads, reader_sleeps;
-    unsigned char *message;
-    uint32_t first, arrived;   // the next sequence number when the region of interest began, and when the rate began to be measured
-} streams[MOST_QUEUES];
-
-static atomic_int over;
+// The calling thread takes the device's interrupts, and goes first on its core; or they come to its core, and wake it as any other.
+enum { HANDLE_INTERRUPTS = 0x4c01, INTERRUPT_HERE = 0x4c02 };
+static const uint64_t CAUSES = MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED;
 
 static uint64_t number(const char *name, const char *text, char until, char **end, uint64_t least, uint64_t most) {
     uint64_t value = strtoull(text, end, 10);
@@ -98,10 +45,10 @@ static uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uin
     return text && *text ? number(name, text, 0, &end, least, most) : fallback;
 }
 
-// The n-th core of a list, or the last one if it is shorter.
-static uint64_t core_of(const char *name, unsigned n) {
+// The n-th core of a list, or the last one if it is shorter; `none` if there is no list.
+static uint64_t core_or(const char *name, unsigned n, uint64_t none) {
     const char *text = getenv(name);
-    if (!text || !*text) return 0;
+    if (!text || !*text) return none;
     for (;;) {
         char *end;
         uint64_t core = number(name, text, ',', &end, 0, MOST_CORES - 1);
@@ -110,173 +57,41 @@ static uint64_t core_of(const char *name, unsigned n) {
     }
 }
 
-static inline int take(atomic_int *held, int as) {
-    int nobody = 0;
-    return atomic_compare_exchange_strong_explicit(held, &nobody, as, memory_order_acquire, memory_order_relaxed);
-}
+static uint64_t core_of(const char *name, unsigned n) { return core_or(name, n, 0); }
 
-// --- Buffers -----------------------------------------------------------------------------------------------------------
+// --- Taking frames -----------------------------------------------------------------------------------------------------
 
-// Only the queue's softirq allocates.
-__attribute__((noinline)) static struct sk_buff *allocate_buff(struct queue *q) {
-    struct sk_buff *b = q->own_free ? q->own_free : atomic_exchange(&q->given_back, NULL);
-    if (!b) return NULL;
-    q->own_free = b->next;
-    memset(q->metadata[b - q->buffs], 0, METADATA_BYTES);
-    return b;
-}
+static inline int is_empty(struct queue *q) { return (((volatile struct mac_descriptor *)q->ring)[q->next].status & MAC_STATUS_OWN) != 0; }
 
-// Freeing looks at the fragments and their counts.
-__attribute__((noinline)) static void release(struct sk_buff *b) {
-    struct queue *q = &queues[b->queue];
-    q->metadata[b - q->buffs][METADATA_BYTES - 1]++;
-    struct sk_buff *former = atomic_load_explicit(&q->given_back, memory_order_relaxed);
-    do b->next = former;
-    while (!atomic_compare_exchange_weak(&q->given_back, &former, b));
-}
-
-#define ADD __asm__ volatile("" : "+r"(sum)); sum++;
-#define FOUR(what) what what what what
-
-// What else a kernel does for a segment: hooks, accounting, timestamps. The compiler may not add these up.
-__attribute__((noinline)) static void other_work(uint64_t cycles) {
-    uint64_t sum = 0;
-    for (uint64_t i = cycles / 16; i > 0; i--) { FOUR(FOUR(ADD)) }
-    for (uint64_t i = cycles % 16; i > 0; i--) { ADD }
-    __asm__ volatile("" : : "r"(sum));
-}
-
-// --- The driver --------------------------------------------------------------------------------------------------------
-
-// A register that each queue has: the first one's is among the NIC's own.
-#define QUEUE_REGISTER(n, name) ((n) ? MAC_QUEUE((n) - 1) + MAC_QUEUE_##name : MAC_##name)
-
-static inline void give(struct queue *q, uint32_t index, struct sk_buff *b) {
-    volatile struct mac_descriptor *at = &q->ring[index];
-    q->in_ring[index] = b;
-    at->address = (uint64_t)(uintptr_t)b->buffer;
-    at->control = settings.buffer_bytes - 64;
-    mac_barrier();
-    at->status = MAC_STATUS_OWN;
-}
-
-// The stream of a segment from or to the peer's port.
-static inline struct stream *stream_at(const unsigned char *port) {
-    uint32_t number = load16(port) - (uint32_t)FIRST_PEER_PORT;
-    return &streams[number < settings.streams ? number : 0];
-}
-
-// Whoever has the socket sends, by the stream's own ring.
-static void send_frame(const unsigned char *frame, size_t bytes) {
-    struct stream *stream = stream_at(frame + ETHERNET_BYTES + IP_BYTES + 2);
-    volatile struct mac_descriptor *at = &stream->send_ring[stream->send_next];
-    if (at->status & MAC_STATUS_OWN) {
-        stream->no_send_room++;
-        return;
+// A buffer with a frame, or with a part of a large one: the frame, once it is whole.
+static struct sk_buff *gather(struct queue *q, struct sk_buff *b, uint32_t status) {
+    b->length = status & MAC_STATUS_LENGTH, b->next = NULL, b->pieces = NULL;
+    if ((status & (MAC_STATUS_FIRST | MAC_STATUS_LAST)) == (MAC_STATUS_FIRST | MAC_STATUS_LAST)) return b;
+    if (status & MAC_STATUS_FIRST) {
+        q->large = q->large_last = b, q->large_bytes = b->length;
+        return NULL;
     }
-    memcpy(stream->send_buffers[stream->send_next], frame, bytes);
-    at->address = (uint64_t)(uintptr_t)stream->send_buffers[stream->send_next];
-    at->control = (uint32_t)(bytes < 60 ? 60 : bytes) | MAC_SEND_FIRST | MAC_SEND_LAST;
-    mac_barrier();
-    at->status = MAC_STATUS_OWN;
-    mac_barrier();
-    stream->send_next = (stream->send_next + 1) % SEND_RING;
-    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER((unsigned)(stream - streams), TX_POLL), 1);
-}
-
-// --- The socket --------------------------------------------------------------------------------------------------------
-
-__attribute__((noinline)) static void wake_reader(struct stream *stream) {
-    stream->wakes++;
-    syscall(SYS_futex, &stream->sleeps, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
-}
-
-// Sees to the backlog. Only who has the socket may call it.
-__attribute__((noinline)) static void process_backlog(struct stream *stream) {
-    unsigned popped = atomic_load_explicit(&stream->popped, memory_order_relaxed);
-    while (popped != atomic_load_explicit(&stream->pushed, memory_order_acquire)) {
-        struct sk_buff *b = stream->backlog[popped++ % MOST_BACKLOG];
-        atomic_store_explicit(&stream->popped, popped, memory_order_release);
-        other_work(settings.path);
-        while (b) {
-            struct sk_buff *more = b->next;
-            stream->socket.gathers = more != NULL;
-            socket_receive(&stream->socket, b);
-            b = more;
-        }
+    if (!q->large) {
+        // Its beginning is not there.
+        release(b);
+        return NULL;
     }
+    // The last part tells of the whole.
+    if (status & MAC_STATUS_LAST) b->length -= q->large_bytes;
+    q->large_bytes += b->length;
+    if (q->large_last == q->large) q->large->pieces = b;
+    else q->large_last->next = b;
+    q->large_last = b;
+    if (!(status & MAC_STATUS_LAST)) return NULL;
+    struct sk_buff *whole = q->large;
+    whole->length = q->large_bytes, q->large = NULL;
+    return whole;
 }
 
-// Gives the socket up; what came meanwhile is seen to first.
-static void give_up(struct stream *stream, int me) {
-    for (;;) {
-        atomic_store_explicit(&stream->owner, NOBODY, memory_order_seq_cst);
-        unsigned popped = atomic_load_explicit(&stream->popped, memory_order_relaxed);
-        if (popped == atomic_load_explicit(&stream->pushed, memory_order_seq_cst) || !take(&stream->owner, me)) return;
-        process_backlog(stream);
-    }
-}
-
-// A frame goes to its stream's socket, or to the backlog if the reader has it. A stream's frames come by one queue.
-static void deliver(struct sk_buff *b) {
-    struct stream *stream = b->length < HEADER_BYTES ? streams : stream_at(b->buffer + ETHERNET_BYTES + IP_BYTES);
-    unsigned pushed = atomic_load_explicit(&stream->pushed, memory_order_relaxed);
-    if (pushed - atomic_load_explicit(&stream->popped, memory_order_acquire) == MOST_BACKLOG) {
-        while (b) {
-            struct sk_buff *more = b->next;
-            release(b);
-            b = more;
-        }
-        return;
-    }
-    stream->backlog[pushed % MOST_BACKLOG] = b;
-    atomic_store_explicit(&stream->pushed, pushed + 1, memory_order_seq_cst);
-    if (!take(&stream->owner, SOFTIRQ)) return;
-    process_backlog(stream);
-    struct socket *s = &stream->socket;
-    int wakes = (s->queued || s->finished || s->state == CLOSED) && atomic_exchange(&stream->sleeps, 0);
-    give_up(stream, SOFTIRQ);
-    if (wakes) wake_reader(stream);
-}
-
-// Linux merges up to 64 KiB of 17 fragments (MAX_SKB_FRAGS), which have the same addresses and nothing but data in order.
-enum { MOST_HELD = 17, MOST_HELD_BYTES = 65535 - IP_BYTES - TCP_BYTES };
-
-static void flush_held(struct queue *q) {
-    struct sk_buff *held = q->held;
-    q->held = NULL;
-    if (held) deliver(held);
-}
-
-// Whether nothing but data stands in a frame; then how many bytes of them.
-static inline uint32_t plain_data(const struct sk_buff *b) {
-    const unsigned char *ip = b->buffer + ETHERNET_BYTES, *tcp = ip + IP_BYTES;
-    if (b->length < HEADER_BYTES || load16(ip - 2) != 0x0800 || ip[0] != 0x45 || ip[9] != 6 || tcp[12] != 0x50 || (tcp[13] & ~PSH) != ACK)
-        return 0;
-    uint32_t total = load16(ip + 2);
-    return total > IP_BYTES + TCP_BYTES && total <= b->length - ETHERNET_BYTES ? total - IP_BYTES - TCP_BYTES : 0;
-}
-
-// A frame waits for those that follow it, or goes with those that it follows.
-__attribute__((noinline)) static void merge(struct queue *q, struct sk_buff *b) {
-    uint32_t data = plain_data(b);
-    const unsigned char *ip = b->buffer + ETHERNET_BYTES;
-    if (q->held) {
-        const unsigned char *first = q->held->buffer + ETHERNET_BYTES;
-        int follows = data && q->held_segments < MOST_HELD && q->held_bytes + data <= MOST_HELD_BYTES && !memcmp(ip + 12, first + 12, 12) &&
-                      load32(ip + IP_BYTES + 4) == load32(first + IP_BYTES + 4) + q->held_bytes;
-        if (!follows) flush_held(q);
-    }
-    b->next = NULL;
-    if (!data) {
-        deliver(b);
-        return;
-    }
-    if (q->held) q->held_last->next = b;
-    else q->held = b, q->held_bytes = q->held_segments = 0;
-    q->held_last = b, q->held_bytes += data, q->held_segments++;
-    // What is to be handed on at once is not held.
-    if (ip[IP_BYTES + 13] & PSH) flush_held(q);
+// A frame, or a part of one, that is wrong or has no buffer to take its place: it is lost, with what it belongs to.
+static void lose(struct queue *q) {
+    if (q->large) release_all(q->large);
+    q->large = NULL;
 }
 
 // Takes frames of the ring up to the budget: 1 if there may be more.
@@ -288,20 +103,22 @@ __attribute__((noinline)) static int poll_frames(struct queue *q) {
         if (status & MAC_STATUS_OWN) return 0;
         mac_barrier();
         struct sk_buff *full = q->in_ring[q->next], *fresh = allocate_buff(q);
-        q->frames++;
-        uint32_t whole = MAC_STATUS_FIRST | MAC_STATUS_LAST;
-        int sound = (status & (MAC_STATUS_ERROR | MAC_STATUS_SUM_WRONG | whole)) == whole;
+        q->frames++, q->run++;
+        int sound = !(status & (MAC_STATUS_ERROR | MAC_STATUS_SUM_WRONG));
         q->errors += !sound;
         q->no_buffer += sound && !fresh;
         give(q, q->next, fresh ? fresh : full);
         q->next = q->next + 1 < settings.ring ? q->next + 1 : 0;
-        if (!fresh) continue;
+        if (!fresh || !sound) {
+            if (fresh) release(full);
+            lose(q);
+            continue;
+        }
+        struct sk_buff *whole = gather(q, full, status);
+        if (!whole) continue;
         other_work(settings.before);
-        full->length = status & MAC_STATUS_LENGTH;
-        full->next = NULL;
-        if (!sound) release(full);
-        else if (settings.gro) merge(q, full);
-        else deliver(full);
+        if (settings.gro) merge(q, whole);
+        else hand_on(q, whole);
     }
     return 1;
 }
@@ -309,7 +126,22 @@ __attribute__((noinline)) static int poll_frames(struct queue *q) {
 static int poll_ring(struct queue *q) {
     int more = poll_frames(q);
     flush_held(q);
+    if (q->raised) tell_cores(q);
+    // So many frames in a row: the ring may have been full, and a NIC whose link pauses hears of no further frame.
+    if (q->run >= settings.ring) mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_POLL), 1);
+    if (!more) q->run = 0;
     return more;
+}
+
+// Takes what there is, and has the NIC tell of what comes from then on.
+static void poll_all(struct queue *q) {
+    do {
+        while (poll_ring(q))
+            if (settings.threaded) sched_yield();
+        mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, INTERRUPT), CAUSES);
+        // What came before the causes were cleared is told by nobody.
+    } while (!is_empty(q));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), CAUSES);
 }
 
 // --- The threads -----------------------------------------------------------------------------------------------------------
@@ -323,28 +155,84 @@ static void bind_to(uint64_t core) {
         perror("name one that the machine has");
         exit(1);
     }
+    here = core;
 }
 
 // Interrupt and softirq of a queue: interrupts are off while there are frames, as NAPI has it.
 static void *softirq(void *of) {
     struct queue *q = of;
-    const unsigned enable = (unsigned)QUEUE_REGISTER(q->number, ENABLE), interrupt = (unsigned)QUEUE_REGISTER(q->number, INTERRUPT);
     bind_to(q->core);
-    if (ioctl(q->mac.file, HANDLE_INTERRUPTS)) perror("flow_receive: interrupts stay where they are");
-    const uint64_t causes = MAC_INTERRUPT_RX | MAC_INTERRUPT_RX_STARVED | MAC_INTERRUPT_RX_MISSED;
-    mac_write(&q->mac, enable, causes);
+    if (ioctl(q->mac.file, settings.threaded ? INTERRUPT_HERE : HANDLE_INTERRUPTS)) perror("flow_receive: interrupts stay where they are");
+    if (settings.threaded) bind_to(core_or("napi", q->number, q->core));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), CAUSES);
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
         mac_wait(&q->mac, -1);
         q->interrupts++;
-        mac_write(&q->mac, enable, 0);
-        do {
-            while (poll_ring(q)) {}
-            mac_write(&q->mac, interrupt, causes);
-            // What came before the causes were cleared is told by nobody.
-        } while (!(((volatile struct mac_descriptor *)q->ring)[q->next].status & MAC_STATUS_OWN));
-        mac_write(&q->mac, enable, causes);
+        // A program that reads may have begun to look for packets itself.
+        if (!take(&q->polled, SOFTIRQ)) continue;
+        mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), 0);
+        poll_all(q);
+        atomic_store_explicit(&q->polled, NOBODY, memory_order_release);
     }
     return NULL;
+}
+
+// A core that protocol was put off to.
+static void *steering(void *of) {
+    struct steered *me = of;
+    bind_to(me->core);
+    if (ioctl(queues[0].mac.file, GO_FIRST)) perror("flow_receive: put-off work does not go first");
+    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+        if (process_handed(me)) continue;
+        atomic_store(&me->sleeps, 1);
+        if (process_handed(me)) {
+            atomic_store(&me->sleeps, 0);
+            continue;
+        }
+        syscall(SYS_futex, &me->sleeps, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+    }
+    return NULL;
+}
+
+// Nanoseconds of a clock that costs no call.
+static inline uint64_t clock_ns(void) {
+#if defined(__loongarch__)
+    uint64_t ticks;
+    // The constant timer, of 100 MHz (CPUCFG words 4 and 5).
+    __asm__ volatile("rdtime.d %0, $zero" : "=r"(ticks));
+    return ticks * 10;
+#else
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+// Has the interrupts of a queue on again that were off for one who reads.
+static void end_quiet(struct queue *q) {
+    if (!q->quiet) return;
+    q->quiet = 0;
+    poll_all(q);
+}
+
+// Looks for packets in the place of the softirq, with interrupts off, until there is something to read: 1, or 0 after its time, with
+// interrupts on again. They stay off in between, as with SO_PREFER_BUSY_POLL and napi_defer_hard_irqs.
+__attribute__((noinline)) static int busy_poll(struct stream *stream) {
+    struct queue *q = atomic_load_explicit(&stream->queue, memory_order_relaxed);
+    if (!q || !take(&q->polled, READER)) return 0;
+    if (!q->quiet) mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, ENABLE), 0);
+    q->quiet = 1;
+    const volatile uint32_t *queued = &stream->socket.queued;
+    uint64_t until = clock_ns() + settings.busy_ns;
+    int found = 0;
+    do {
+        q->busy_polls++;
+        if (!is_empty(q)) poll_ring(q);
+        found = *queued != 0 || *(volatile int *)&stream->socket.finished || atomic_load_explicit(&over, memory_order_relaxed);
+    } while (!found && clock_ns() < until);
+    if (!found) end_quiet(q);
+    atomic_store_explicit(&q->polled, NOBODY, memory_order_release);
+    return found;
 }
 
 // What all streams have come to, and when. Who reads past a threshold notes it.
@@ -358,8 +246,12 @@ static struct {
 
 // Whoever takes the socket waits for the softirq of another core; that of its own core is done when it runs.
 static void own(struct stream *stream) {
-    while (!take(&stream->owner, READER)) {}
+    while (!take(&stream->owner, READER))
+        // A thread on this core may have it.
+        if (settings.threaded) sched_yield();
 }
+
+static inline int is_ready(const struct socket *s) { return s->queued || s->finished || s->state == CLOSED; }
 
 // recv(2): what there is, up to the message; it sleeps while there is nothing. 0 at the end.
 static size_t receive(struct stream *stream) {
@@ -367,7 +259,13 @@ static size_t receive(struct stream *stream) {
     syscall(SYS_getppid);
     for (;;) {
         own(stream);
-        if (s->queued || s->finished || s->state == CLOSED) break;
+        if (is_ready(s)) break;
+        if (settings.busy_ns) {
+            give_up(stream, READER);
+            if (busy_poll(stream) && !atomic_load(&over)) continue;
+            own(stream);
+            if (is_ready(s)) break;
+        }
         atomic_store(&stream->sleeps, 1);
         give_up(stream, READER);
         stream->reader_sleeps++;
@@ -385,11 +283,11 @@ static void note_begin(uint64_t received) {
     if (received >= settings.begin && streams[0].socket.state != LISTEN && !atomic_exchange(&all.is_of_interest, 1)) {
         longma_roi_begin();
         all.interest = received;
-        for (uint32_t i = 0; i < settings.streams; i++) streams[i].first = streams[i].socket.next;
+        for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].first = streams[i].socket.next;
     }
     if (atomic_load(&all.is_of_interest) && received >= settings.settled && !atomic_exchange(&all.is_counted, 1)) {
         all.counted = received;
-        for (uint32_t i = 0; i < settings.streams; i++) streams[i].arrived = streams[i].socket.next;
+        for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].arrived = streams[i].socket.next;
         all.began = seconds();
     }
 }
@@ -400,13 +298,13 @@ static void note_end(void) {
     double ended = seconds();
     longma_roi_end();
     uint64_t received = atomic_load(&all.received);
-    for (uint32_t i = 0; i < settings.streams; i++) {
+    for (uint32_t i = 0; i < settings.all_streams; i++) {
         streams[i].arrived = streams[i].socket.next - streams[i].arrived;
         streams[i].first = streams[i].socket.next - streams[i].first;
     }
     all.counted = received - all.counted, all.interest = received - all.interest;
     // Nobody wakes the other readers any more.
-    for (uint32_t i = 0; i < settings.streams; i++)
+    for (uint32_t i = 0; i < settings.all_streams; i++)
         if (atomic_exchange(&streams[i].sleeps, 0)) wake_reader(&streams[i]);
     all.ended = ended;
 }
@@ -424,7 +322,13 @@ static void *reader(void *of) {
         received = atomic_fetch_add(&all.received, bytes) + bytes;
         if (settings.end && received >= settings.end) note_end();
     }
-    if (settings.streams == 1 || settings.end) note_end();
+    // Others may have streams that come by the queue.
+    struct queue *q = atomic_load_explicit(&stream->queue, memory_order_relaxed);
+    if (q && !atomic_load(&over) && take(&q->polled, READER)) {
+        end_quiet(q);
+        atomic_store_explicit(&q->polled, NOBODY, memory_order_release);
+    }
+    if (settings.all_streams == 1 || settings.end) note_end();
     return NULL;
 }
 
@@ -445,19 +349,21 @@ static void no_device(const char *device) {
     exit(1);
 }
 
-// The file of a queue beside the first, which has the same registers.
-static void open_queue(struct queue *q, const char *device) {
+// The file of a queue beside its NIC's first, which has the same registers.
+static void open_queue(struct queue *q) {
+    q->mac = q->nic->mac;
+    if (!q->of_nic) return;
     char name[64];
-    snprintf(name, sizeof name, "/dev/longma/%s.%u", device, q->number);
-    q->mac = queues[0].mac;
+    snprintf(name, sizeof name, "/dev/longma/%s.%u", q->nic->name, q->of_nic);
     q->mac.file = open(name, O_RDWR | O_CLOEXEC);
     if (q->mac.file < 0) no_device(name + sizeof "/dev/longma/" - 1);
 }
 
 static void set_up_queue(struct queue *q, uint64_t room) {
-    // Any queue may have to hold what all sockets do.
+    // Any queue may have to hold what all sockets of its NIC do.
     uint64_t buffers = settings.ring + room / settings.segment * settings.streams + SPARE;
     unsigned char *data = zeroed(buffers * settings.buffer_bytes);
+    open_queue(q);
     q->ring = zeroed(settings.ring * sizeof *q->ring);
     q->buffs = zeroed(buffers * sizeof *q->buffs), q->metadata = zeroed(buffers * METADATA_BYTES);
     for (uint64_t i = buffers; i-- > 0;) {
@@ -466,42 +372,49 @@ static void set_up_queue(struct queue *q, uint64_t room) {
         release(&q->buffs[i]);
     }
     for (uint32_t i = 0; i < settings.ring; i++) give(q, i, allocate_buff(q));
-    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_BASE), (uint64_t)(uintptr_t)q->ring);
-    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_COUNT), settings.ring);
-    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_DELAY), setting("delay_ns", 0, 0, 1000000000));
-    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->number, RX_FRAMES), setting("frames", 0, 0, 65535));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_BASE), (uint64_t)(uintptr_t)q->ring);
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_COUNT), settings.ring);
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_DELAY), setting("delay_ns", 0, 0, 1000000000));
+    mac_write(&q->mac, (unsigned)QUEUE_REGISTER(q->of_nic, RX_FRAMES), setting("frames", 0, 0, 65535));
 }
 
-static void set_up_stream(struct stream *stream, uint64_t room) {
-    unsigned n = (unsigned)(stream - streams);
+static void set_up_sender(struct nic *nic, unsigned n) {
+    struct sender *sender = &nic->senders[n];
+    sender->nic = nic, sender->number = n;
+    sender->ring = zeroed(SEND_RING * sizeof *sender->ring), sender->buffers = zeroed(SEND_RING * 64);
+    mac_write(&nic->mac, (unsigned)QUEUE_REGISTER(n, TX_BASE), (uint64_t)(uintptr_t)sender->ring);
+    mac_write(&nic->mac, (unsigned)QUEUE_REGISTER(n, TX_COUNT), SEND_RING);
+}
+
+static void set_up_stream(struct stream *stream, struct nic *nic, unsigned of_nic, uint64_t room) {
     struct socket *s = &stream->socket;
     // The NIC has checked TCP's sums.
-    s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = send_frame, s->release = release;
-    stream->core = core_of("application", n);
+    s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = nic == nics ? send_first : send_second, s->release = release;
+    stream->core = core_of("application", (unsigned)(stream - streams));
     stream->message = zeroed(settings.message_bytes);
-    stream->send_ring = zeroed(SEND_RING * sizeof *stream->send_ring), stream->send_buffers = zeroed(SEND_RING * 64);
-    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER(n, TX_BASE), (uint64_t)(uintptr_t)stream->send_ring);
-    mac_write(&queues[0].mac, (unsigned)QUEUE_REGISTER(n, TX_COUNT), SEND_RING);
+    stream->nic = nic, stream->sender = &nic->senders[of_nic];
 }
 
 // The queues in turn for the hashes in turn, with a key that is drawn, as Linux draws one when it starts (netdev_rss_key_fill).
-static void spread(void) {
-    uint64_t seed = setting("key", 1, 0, UINT64_MAX);
-    for (unsigned word = 0; word < 5; word++) mac_write(&queues[0].mac, MAC_KEY(word) + MAC_KEY_WORD, random_next(&seed));
+static void spread(struct mac *mac) {
+    uint64_t seed = settings.key;
+    for (unsigned word = 0; word < 5; word++) mac_write(mac, MAC_KEY(word) + MAC_KEY_WORD, random_next(&seed));
     for (unsigned word = 0; word < 16; word++) {
         unsigned char entries[8];
         for (unsigned at = 0; at < 8; at++) entries[at] = (unsigned char)((word * 8 + at) % settings.queues);
         uint64_t bytes;
         memcpy(&bytes, entries, 8);
-        mac_write(&queues[0].mac, MAC_TABLE(word) + MAC_TABLE_WORD, bytes);
+        mac_write(mac, MAC_TABLE(word) + MAC_TABLE_WORD, bytes);
     }
 }
 
-static void open_device(const char *device) {
-    struct mac *mac = &queues[0].mac;
+static void open_nic(struct nic *nic, const char *device) {
+    struct mac *mac = &nic->mac;
+    unsigned number = (unsigned)(nic - nics);
+    nic->name = device;
     if (mac_open(mac, device)) no_device(device);
     uint64_t has = mac_read(mac, MAC_QUEUES), room = setting("room", 3145728, MSS, 1u << 29);
-    if (settings.queues > has || settings.streams > has) {
+    if (settings.queues > has || settings.streams > has || settings.send_queues > has) {
         fprintf(stderr, "flow_receive: %s has %llu queues: give no more queues nor flows\n", device, (unsigned long long)has);
         exit(1);
     }
@@ -510,14 +423,42 @@ static void open_device(const char *device) {
     mac_write(mac, MAC_ADDRESS, address);
     mac_write(mac, MAC_DCA, 1 | 1 << MAC_DCA_HEADER_SHIFT | 1 << MAC_DCA_DESCRIPTOR_SHIFT | setting("ways", 0, 0, 64) << MAC_DCA_WAYS_SHIFT);
     for (uint32_t i = 0; i < settings.queues; i++) {
-        queues[i].number = i, queues[i].core = core_of("flow", i);
-        if (i) open_queue(&queues[i], device);
-        set_up_queue(&queues[i], room);
+        struct queue *q = &queues[number * settings.queues + i];
+        q->number = (unsigned)(q - queues), q->of_nic = i, q->nic = nic, q->core = core_of("flow", q->number);
+        set_up_queue(q, room);
     }
-    for (uint32_t i = 0; i < settings.streams; i++) set_up_stream(&streams[i], room);
-    if (settings.queues > 1) spread();
+    uint32_t senders = settings.send_queues ? settings.send_queues : settings.streams;
+    for (uint32_t i = 0; i < senders; i++) set_up_sender(nic, i);
+    for (uint32_t i = 0; i < settings.streams; i++) set_up_stream(&streams[number * settings.streams + i], nic, i, room);
+    if (settings.queues > 1) spread(mac);
     mac_write(mac, MAC_CONTROL,
-              MAC_CONTROL_RX_ENABLE | MAC_CONTROL_TX_ENABLE | MAC_CONTROL_RX_SUMS | (settings.queues > 1 ? MAC_CONTROL_SPREAD : 0));
+              MAC_CONTROL_RX_ENABLE | MAC_CONTROL_TX_ENABLE | MAC_CONTROL_RX_SUMS | (settings.queues > 1 ? MAC_CONTROL_SPREAD : 0) |
+                  (settings.lro ? MAC_CONTROL_LRO : 0));
+}
+
+// The entry of a core that others hand segments to.
+static struct steered *steered_at(uint64_t core) {
+    for (uint32_t i = 0; i < steered_cores; i++)
+        if (steered[i].core == core) return &steered[i];
+    if (steered_cores == MOST_STEERED) {
+        fprintf(stderr, "flow_receive: packets are steered to more than %d cores: give fewer\n", MOST_STEERED);
+        exit(2);
+    }
+    struct steered *fresh = &steered[steered_cores++];
+    fresh->core = core, fresh->from = zeroed(settings.all_queues * sizeof *fresh->from);
+    return fresh;
+}
+
+static void set_up_steering(void) {
+    const char *list = getenv("rps");
+    for (unsigned n = 0, last = 1; list && *list; n++) {
+        // A list ends where its last core stands for all further ones.
+        for (const char *c = list; *c; c++) last += n == 0 && *c == ',';
+        if (n == last) break;
+        steered_at(core_of("rps", n));
+    }
+    steering_cores = steered_cores;
+    for (uint32_t i = 0; settings.rfs && i < settings.all_streams; i++) streams[i].reader_core = steered_at(streams[i].core);
 }
 
 static void begin(void *(*does)(void *), void *with) {
@@ -531,10 +472,17 @@ static void begin(void *(*does)(void *), void *with) {
 static void print_results(void) {
     uint64_t interrupts = 0, polls = 0, frames = 0, no_buffer = 0, reads = 0, sleeps = 0, wakes = 0, acknowledgements = 0, no_room = 0,
              out_of_order = 0, arrived = 0, first = 0;
-    for (uint32_t i = 0; i < settings.queues; i++) {
+    uint64_t lost = 0;
+    uint64_t starved = 0, merged = 0, pauses = 0;
+    for (uint32_t i = 0; i < settings.nics; i++) {
+        struct mac *mac = &nics[i].mac;
+        lost += mac_read(mac, MAC_COUNT_RX_MISSED), starved += mac_read(mac, MAC_COUNT_RX_STARVED);
+        merged += mac_read(mac, MAC_COUNT_RX_MERGED), pauses += mac_read(mac, MAC_COUNT_TX_PAUSE);
+    }
+    for (uint32_t i = 0; i < settings.all_queues; i++) {
         interrupts += queues[i].interrupts, polls += queues[i].polls, frames += queues[i].frames, no_buffer += queues[i].no_buffer;
     }
-    for (uint32_t i = 0; i < settings.streams; i++) {
+    for (uint32_t i = 0; i < settings.all_streams; i++) {
         struct stream *stream = &streams[i];
         reads += stream->reads, sleeps += stream->reader_sleeps, wakes += stream->wakes, no_room += stream->no_send_room;
         acknowledgements += stream->socket.counters.acknowledgements, out_of_order += stream->socket.counters.out_of_order;
@@ -550,10 +498,37 @@ static void print_results(void) {
             (unsigned long long)sleeps, (unsigned long long)wakes, (unsigned long long)acknowledgements);
     fprintf(stderr, "lost: %llu without a buffer, %llu without room to send, %llu out of order, %llu in the NIC\n", (unsigned long long)no_buffer,
             (unsigned long long)no_room, (unsigned long long)out_of_order,
-            (unsigned long long)(mac_read(&queues[0].mac, MAC_COUNT_RX_MISSED) + mac_read(&queues[0].mac, MAC_COUNT_RX_STARVED)));
-    for (uint32_t i = 0; settings.streams > 1 && i < settings.streams; i++)
+            (unsigned long long)lost);
+    uint64_t segments = 0, told = 0, dropped = 0, busy = 0, taken_over = 0;
+    for (uint32_t i = 0; i < steered_cores; i++) segments += steered[i].segments, told += steered[i].told, dropped += steered[i].dropped;
+    for (uint32_t i = 0; i < settings.all_queues; i++) busy += queues[i].busy_polls;
+    for (uint32_t i = 0; i < settings.nics * MOST_OF_NIC; i++) taken_over += nics[i / MOST_OF_NIC].senders[i % MOST_OF_NIC].taken_over;
+    fprintf(stderr, "the NIC: %llu times without a descriptor, %llu segments merged, %llu pauses begun or ended\n", (unsigned long long)starved,
+            (unsigned long long)merged, (unsigned long long)pauses);
+    fprintf(stderr, "handed on: %llu to other cores, %llu cores told, %llu dropped; %llu looks by programs that read, %llu send rings taken over\n",
+            (unsigned long long)segments, (unsigned long long)told, (unsigned long long)dropped, (unsigned long long)busy,
+            (unsigned long long)taken_over);
+    for (uint32_t i = 0; settings.all_streams > 1 && i < settings.all_streams; i++)
         fprintf(stderr, "stream %u: %.3f Gb/s\n", i, took > 0 ? (double)streams[i].arrived * 8e-9 / took : 0);
     printf("flow_receive: %llu bytes\n", (unsigned long long)atomic_load(&all.received));
+}
+
+static void read_settings(void) {
+    settings.queues = (uint32_t)setting("queues", 1, 1, MOST_OF_NIC), settings.streams = (uint32_t)setting("flows", 1, 1, MOST_OF_NIC);
+    settings.all_queues = settings.queues * settings.nics, settings.all_streams = settings.streams * settings.nics;
+    settings.ring = (uint32_t)setting("ring", 1024, 2, MOST_RING), settings.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
+    settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
+    // Headers, what aligns them, and the rest of a unit, as allocators have it.
+    settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
+    settings.gro = (uint32_t)setting("gro", 0, 0, 1), settings.lro = (uint32_t)setting("lro", 0, 0, 1);
+    settings.rfs = (uint32_t)setting("rfs", 0, 0, 1), settings.threaded = (uint32_t)setting("threaded", 0, 0, 1);
+    settings.send_queues = (uint32_t)setting("send_queues", 0, 0, MOST_OF_NIC), settings.xps = (uint32_t)setting("xps", 0, 0, 1);
+    settings.busy_ns = setting("busy_us", 0, 0, 1000000) * 1000;
+    settings.key = setting("key", 1, 0, UINT64_MAX);
+    settings.before = setting("before", 0, 0, 1u << 20);
+    settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
+    settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);
+    settings.settled = settings.begin + setting("settle", 0, 0, 1u << 30);
 }
 
 int main(int argc, char **argv) {
@@ -561,21 +536,19 @@ int main(int argc, char **argv) {
         printf("flow_receive: name a device, such as eth0\n");
         return 0;
     }
-    settings.queues = (uint32_t)setting("queues", 1, 1, MOST_QUEUES), settings.streams = (uint32_t)setting("flows", 1, 1, MOST_QUEUES);
-    settings.ring = (uint32_t)setting("ring", 1024, 2, MOST_RING), settings.budget = (uint32_t)setting("budget", 64, 1, MOST_RING);
-    settings.segment = (uint32_t)setting("segment", MSS, 536, MSS);
-    // Headers, what aligns them, and the rest of a unit, as allocators have it.
-    settings.buffer_bytes = (settings.segment + HEADER_BYTES + 64 + BUFFER_UNIT - 1) / BUFFER_UNIT * BUFFER_UNIT;
-    settings.gro = (uint32_t)setting("gro", 0, 0, 1);
-    settings.before = setting("before", 0, 0, 1u << 20);
-    settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
-    settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);
-    settings.settled = settings.begin + setting("settle", 0, 0, 1u << 30);
+    if (argc > 1 + MOST_NICS) {
+        fprintf(stderr, "flow_receive: name no more than %d devices\n", MOST_NICS);
+        return 2;
+    }
+    settings.nics = (uint32_t)argc - 1;
+    read_settings();
     // The first reader is the first thread; it is bound before anything runs.
     bind_to(core_of("application", 0));
-    open_device(argv[1]);
-    for (uint32_t i = 0; i < settings.queues; i++) begin(softirq, &queues[i]);
-    for (uint32_t i = 1; i < settings.streams; i++) begin(reader, &streams[i]);
+    for (uint32_t i = 0; i < settings.nics; i++) open_nic(&nics[i], argv[1 + i]);
+    set_up_steering();
+    for (uint32_t i = 0; i < steered_cores; i++) begin(steering, &steered[i]);
+    for (uint32_t i = 0; i < settings.all_queues; i++) begin(softirq, &queues[i]);
+    for (uint32_t i = 1; i < settings.all_streams; i++) begin(reader, &streams[i]);
     reader(&streams[0]);
     // Whoever ended it has noted all; others may still be about it.
     while (!all.ended) sched_yield();

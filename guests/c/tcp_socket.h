@@ -35,7 +35,8 @@ struct sk_buff {
     uint32_t taken;          // by the application
     uint8_t flags;
     uint8_t queue;           // that it belongs to, where there are several
-    uint8_t padding[26];
+    struct sk_buff *pieces;  // further buffers of a large frame, with nothing but data
+    uint8_t padding[16];
 };
 
 enum state { LISTEN, SYN_RECEIVED, ESTABLISHED, CLOSED };

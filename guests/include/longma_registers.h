@@ -154,6 +154,7 @@
 #define MAC_CONTROL_PASS_BAD (1ull << 4)
 #define MAC_CONTROL_SPREAD (1ull << 5)
 #define MAC_CONTROL_RX_SUMS (1ull << 6)
+#define MAC_CONTROL_LRO (1ull << 7)
 #define MAC_ADDRESS 0x8
 #define MAC_MAX_FRAME 0x10
 #define MAC_DCA 0x18
@@ -207,6 +208,9 @@
 #define MAC_COUNT_TX_BYTES 0x850
 #define MAC_COUNT_TX_BAD 0x858
 #define MAC_COUNT_INTERRUPTS 0x860
+#define MAC_COUNT_RX_PAUSE 0x868
+#define MAC_COUNT_TX_PAUSE 0x870
+#define MAC_COUNT_RX_MERGED 0x878
 
 /* Key of the hash that spreads frames over queues */
 #define MAC_KEY(n) (0xc00 + 0x8 * (n)) /* n < 5 */

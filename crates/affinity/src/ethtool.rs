@@ -120,7 +120,8 @@ fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
     Ok(words)
 }
 
-fn exchange(interface: &str, words: &mut [u32; WORDS]) -> io::Result<()> {
+/// One command to the driver of an interface: the words are the command's structure, with room for what it gives.
+pub(crate) fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -133,7 +134,7 @@ fn exchange(interface: &str, words: &mut [u32; WORDS]) -> io::Result<()> {
         *to = *from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    // SAFETY: the request and the words outlive the call, and the words have room for the longest structure of the commands used.
+    // SAFETY: the request and the words outlive the call, and the callers give words with room for the structure of their command.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

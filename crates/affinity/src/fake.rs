@@ -5,6 +5,7 @@ use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::sockets::Socket;
+use crate::spread::Spread;
 use longma_topology::CpuPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,6 +19,8 @@ pub struct FakeHost {
     drivers: Mutex<BTreeMap<(String, DriverFact), u64>>,
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     sockets: Mutex<Option<Vec<Socket>>>,
+    /// How all its interfaces spread connections; none if no driver tells.
+    pub spread: Option<Spread>,
     /// The addresses of all its interfaces.
     pub addresses: Vec<IpAddr>,
     /// Where its CPUs are.
@@ -124,6 +127,10 @@ impl Host for FakeHost {
     fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
         self.put_driver(interface, fact, value);
         Ok(())
+    }
+
+    fn spread(&self, _interface: &str) -> io::Result<Spread> {
+        self.spread.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {

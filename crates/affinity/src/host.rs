@@ -4,6 +4,7 @@
 use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
 use crate::sockets::{self, Socket};
+use crate::spread::{self, Spread};
 use longma_topology::{CpuPlace, Sysfs};
 use std::fs;
 use std::io;
@@ -46,6 +47,12 @@ pub trait Host: Sync {
     /// # Errors
     /// What the system said.
     fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()>;
+
+    /// How the driver of an interface spreads connections over its queues.
+    ///
+    /// # Errors
+    /// What the system said, or `Unsupported` where that is not known to follow from their addresses and ports.
+    fn spread(&self, interface: &str) -> io::Result<Spread>;
 
     /// The established TCP connections of the network namespace, with the bytes they have carried.
     ///
@@ -160,6 +167,10 @@ impl Host for Tree {
 
     fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
         self.in_namespace(|| ethtool::set(interface, fact, value))
+    }
+
+    fn spread(&self, interface: &str) -> io::Result<Spread> {
+        self.in_namespace(|| spread::get(interface))
     }
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {

@@ -19,6 +19,7 @@ pub mod places;
 pub mod preflight;
 pub mod setting;
 pub mod sockets;
+pub mod spread;
 pub mod steering;
 pub mod sweep;
 pub mod threads;

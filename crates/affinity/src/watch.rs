@@ -9,6 +9,7 @@ use crate::interface::{self, Nic};
 use crate::owners::{Owner, Owners};
 use crate::setting::{Interface, Setting};
 use crate::sockets::{self, Socket};
+use crate::spread::Spread;
 use crate::threads;
 use longma_topology::CpuPlace;
 use serde::Serialize;
@@ -62,6 +63,8 @@ pub struct Queue {
     pub setting: Setting,
     /// What people call it.
     pub name: String,
+    /// Its number among the interface's receive queues; none if its interrupt's name does not say.
+    pub number: Option<u32>,
     /// The CPU that does its work; none if that is wherever packets arrive.
     pub cpu: Option<u32>,
     /// Interrupts a second; none where it has none.
@@ -81,6 +84,8 @@ pub struct Flow {
     pub remote: SocketAddr,
     /// The interface that it comes by.
     pub interface: Interface,
+    /// The receive queue that it comes by, as the driver hashes it; none where that is not known.
+    pub queue: Option<u32>,
     /// Bytes a second that arrive; none where the kernel does not tell.
     pub received: Option<f64>,
     /// Bytes a second that leave; none where the kernel does not tell.
@@ -174,7 +179,16 @@ impl Watch {
         let before = self.last.as_ref().map(|last| &last.interrupts);
         seen.queues = queues::of(host, &nics, before.zip(Some(&now.interrupts)), &seen, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
-        let busy = self.busy(&connections, at);
+        let spreads: HashMap<&Interface, Spread> = nics
+            .iter()
+            .filter(|nic| nic.rx_queues.len() > 1)
+            .filter_map(|nic| Some((&nic.name, host.spread(nic.name.name()).ok()?)))
+            .collect();
+        let mut busy = self.busy(&connections, at);
+        for (_, flow) in &mut busy {
+            let spread = spreads.get(&flow.interface);
+            flow.queue = spread.and_then(|spread| spread.queue_of(flow.local, flow.remote));
+        }
         self.threads(host, &busy, &online, &mut seen, &mut missing);
         (seen.places, seen.missing) = (places, missing);
         self.last = Some(now);
@@ -196,6 +210,7 @@ impl Watch {
                 local: socket.local,
                 remote: socket.remote,
                 interface: interface.clone(),
+                queue: None,
                 received: grown(received, socket.received),
                 sent: grown(sent, socket.sent),
                 thread: None,

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use longma_guest::HOST_PAGE_BYTES;
 use longma_loongarch::{Class, Environment, Extension, Fault, Instruction, Op, decode};
 
 use crate::magic::Magic;
@@ -92,7 +93,6 @@ impl Block {
         interest: Interest,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
-        const HOST_PAGE_BYTES: u64 = 4096;
         let mut instructions = Vec::new();
         let mut pc = start;
         let end = loop {

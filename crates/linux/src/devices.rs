@@ -34,6 +34,14 @@ pub struct DeviceFile {
 /// ioctl(2) on a device's file: the calling thread handles the device's interrupts, on the core that it is on. `_IO('L', 1)`.
 pub(crate) const HANDLE_INTERRUPTS: u32 = 0x4c01;
 
+/// ioctl(2) on a device's file: the device's interrupts go to the core that the calling thread is on, and wake whoever waits for them as
+/// anything does. `_IO('L', 2)`.
+pub(crate) const INTERRUPT_HERE: u32 = 0x4c02;
+
+/// ioctl(2) on any device's file: the calling thread stands for work that the kernel puts off; it goes first on its core, and calling it is
+/// no context switch. No interrupts go to it. `_IO('L', 3)`.
+pub(crate) const GO_FIRST: u32 = 0x4c03;
+
 /// No core.
 const NO_CORE: usize = usize::MAX;
 

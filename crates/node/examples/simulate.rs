@@ -3,7 +3,7 @@
 //! Not a report of what was counted: `longma run --level timing` makes one.
 //! It shows how a [`Clockwork`] is written.
 //!
-//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES] [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
+//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
 //! or `simulate --restore FILE`
 
 use std::collections::BTreeMap;
@@ -76,9 +76,12 @@ struct Wanted {
 
 /// A sender of a stream at the other end of a device's wire.
 fn wire(text: &str) -> Result<(String, WireEnd), String> {
-    let parsed = text.split_once(':').and_then(|(device, bytes)| Some((device, bytes.parse().ok()?)));
-    let (device, total_bytes) = parsed.ok_or("write --wire DEVICE:BYTES")?;
-    let tcp = TcpOptions { total_bytes, message_bytes: 1 << 17, mss: 9000, ..TcpOptions::default() };
+    let words = || "write --wire DEVICE:BYTES or DEVICE:BYTES:SEGMENT".to_string();
+    let (device, rest) = text.split_once(':').ok_or_else(words)?;
+    let (bytes, mss) = rest.split_once(':').unwrap_or((rest, "9000"));
+    let total_bytes = bytes.parse().map_err(|_| words())?;
+    let mss = mss.parse().map_err(|_| words())?;
+    let tcp = TcpOptions { total_bytes, message_bytes: 1 << 17, mss, ..TcpOptions::default() };
     Ok((device.into(), WireEnd::Tcp(tcp)))
 }
 

@@ -24,6 +24,8 @@ use serde_json::Value;
 const RECEIVER: &[u8] = include_bytes!("../../../guests/prebuilt/loongarch64/flow_receive-lasx");
 /// The largest segment that it takes: packets of 9000 bytes without their headers.
 const SEGMENT_BYTES: u64 = 8960;
+/// The smallest one that it can be told of.
+const LEAST_SEGMENT_BYTES: u64 = 536;
 /// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
 /// in the long run.
 const BEFORE_BYTES: u64 = 16_000_000;
@@ -47,8 +49,64 @@ pub struct Sweep<'a> {
     pub frame_cycles: u32,
     /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,
-    /// The seed of what is random.
+    /// The first seed of what is random.
     pub seed: u64,
+    /// How many seeds, each with every pair: this one and those that follow it.
+    pub seeds: u32,
+    /// The largest packet, bytes; the NIC's if none is given. A larger one than that is the NIC's.
+    pub mtu: Option<u64>,
+    /// What the NIC and the kernel do besides.
+    pub settings: Vec<Offload>,
+}
+
+impl Sweep<'_> {
+    /// Bytes of the largest packet through `nic`.
+    pub fn mtu(&self, nic: &Nic) -> u64 {
+        self.mtu.map_or(nic.mtu, |mtu| mtu.min(nic.mtu))
+    }
+}
+
+/// What a receiver can be told: its name, the largest value, and what it is. `rps` and `napi` are cores.
+/// Source: the head of `guests/c/flow_receive.c`.
+pub const OFFLOADS: [(&str, u64, &str); 14] = [
+    ("gro", 1, "segments that follow one another in a poll are merged"),
+    ("lro", 1, "the NIC merges them; it needs delay_ns"),
+    ("rps", 1023, "the core where protocol runs"),
+    ("rfs", 1, "protocol runs on the application's core"),
+    ("send_queues", 16, "rings that acknowledgements go by; 0: the flow's own"),
+    ("xps", 1, "the ring of the core that sends"),
+    ("busy_us", 1_000_000, "us that the application polls the NIC before it sleeps"),
+    ("threaded", 1, "a thread takes frames in place of softirq"),
+    ("napi", 1023, "that thread's core; the flow's if not given"),
+    ("ring", 4096, "receive descriptors"),
+    ("delay_ns", 1_000_000_000, "ns that an interrupt is held back"),
+    ("frames", 65535, "frames that end that"),
+    ("budget", 4096, "frames of a poll"),
+    ("before", 1 << 20, "cycles of a frame before the socket"),
+];
+
+/// One of [`OFFLOADS`] with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is set to.
+    pub value: u64,
+}
+
+impl std::str::FromStr for Offload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: write NAME=VALUE"))?;
+        let Some((name, most, _)) = OFFLOADS.iter().find(|offload| offload.0 == name) else {
+            let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
+            return Err(format!("there is no `{name}`: give one of {}", known.join(", ")));
+        };
+        let value = value.parse().ok().filter(|value| value <= most);
+        let value = value.ok_or_else(|| format!("{name}: give a whole number from 0 to {most}"))?;
+        Ok(Self { name, value })
+    }
 }
 
 /// The NIC that the flow comes in by.
@@ -64,11 +122,13 @@ pub struct Nic {
     pub socket: Option<u32>,
 }
 
-/// What one pair gave.
-#[derive(Debug)]
+/// What one run of a pair gave.
+#[derive(Clone, Debug)]
 pub struct Measured {
     /// Whose cores.
     pub pair: Pair,
+    /// Of what was random.
+    pub seed: u64,
     /// How they lie to each other.
     pub class: Class,
     /// What arrived, Gb/s.
@@ -148,7 +208,7 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
     })
 }
 
-/// All pairs, several at a time; `told` hears how many are done.
+/// All pairs with all seeds, several runs at a time; `told` hears how many are done.
 ///
 /// # Errors
 /// A pair cannot be run, or names a core that the machine does not have.
@@ -161,18 +221,20 @@ pub fn measure(
     told: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Measured>, String> {
     let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
+    let seeds = (0..u64::from(sweep.seeds.max(1))).map(|number| sweep.seed.wrapping_add(number));
+    let runs: Vec<(Pair, u64)> = seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::new());
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(pairs.len().max(1));
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     let work = || {
-        while let Some(pair) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let class = classify(places, *pair)
+        while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+            let class = classify(places, pair)
                 .ok_or_else(|| format!("the pair {pair} names a core that the machine does not have"));
-            let result = class.and_then(|class| one(sweep, nic, &program, (*pair, class), stop));
+            let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
             let failed = result.is_err();
             results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
             if failed || stop.load(Ordering::Relaxed) {
-                next.store(pairs.len(), Ordering::Relaxed);
+                next.store(runs.len(), Ordering::Relaxed);
             }
             told(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -180,8 +242,26 @@ pub fn measure(
     std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut measured = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-    measured.sort_by_key(|one| one.pair);
+    measured.sort_by_key(|one| (one.pair, one.seed));
     Ok(measured)
+}
+
+/// Each pair's means over its seeds, as of the first of them.
+pub fn over_seeds(measured: &[Measured]) -> Vec<Measured> {
+    let by_pair = measured.chunk_by(|one, other| one.pair == other.pair);
+    by_pair.filter_map(mean).collect()
+}
+
+fn mean(of: &[Measured]) -> Option<Measured> {
+    let first = of.first()?;
+    let mean = |value: &dyn Fn(&Measured) -> f64| of.iter().map(value).sum::<f64>() / of.len() as f64;
+    Some(Measured {
+        gbps: mean(&|one| one.gbps),
+        costs: std::array::from_fn(|cost| mean(&|one| one.costs[cost])),
+        stages: std::array::from_fn(|stage| mean(&|one| one.stages[stage])),
+        busy: std::array::from_fn(|core| (mean(&|one| one.busy[core].0), first.busy[core].1.clone())),
+        ..first.clone()
+    })
 }
 
 /// Bytes in memory that a child opens as a file, and that are gone with this process.
@@ -204,12 +284,12 @@ fn one(
     sweep: &Sweep,
     nic: &Nic,
     program: &Nameless,
-    (pair, class): (Pair, Class),
+    (pair, class, seed): (Pair, Class, u64),
     stop: &AtomicBool,
 ) -> Result<Measured, String> {
     let failed = |error: io::Error| format!("pair {pair}: {error}");
     let mut out = Nameless::new(&[]).map_err(failed)?;
-    let segment = SEGMENT_BYTES.min(nic.mtu.saturating_sub(40).max(64));
+    let segment = SEGMENT_BYTES.min(sweep.mtu(nic).saturating_sub(40).max(LEAST_SEGMENT_BYTES));
     let settings = [
         format!("--env=flow={}", pair.flow),
         format!("--env=application={}", pair.application),
@@ -217,10 +297,12 @@ fn one(
         format!("--env=settle={SETTLE_BYTES}"),
         format!("--env=bytes={}", BEFORE_BYTES + SETTLE_BYTES + sweep.bytes),
         format!("--env=path={}", sweep.frame_cycles),
+        format!("--env=segment={segment}"),
     ];
+    let offloads = sweep.settings.iter().map(|offload| format!("--env={}={}", offload.name, offload.value));
     let mut child = Command::new(sweep.longma)
         .args(["run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine])
-        .args(["--stats-out", &out.path(), "--seed", &sweep.seed.to_string()])
+        .args(["--stats-out", &out.path(), "--seed", &seed.to_string()])
         .args([
             "--wire",
             &format!(
@@ -230,6 +312,7 @@ fn one(
             ),
         ])
         .args(settings)
+        .args(offloads)
         .args(["--", &program.path(), &nic.name])
         .env_clear()
         .stdin(Stdio::null())
@@ -249,7 +332,7 @@ fn one(
     let mut text = String::new();
     out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text)).map_err(failed)?;
     let result: Value = serde_json::from_str(&text).map_err(|error| format!("pair {pair}: {error}"))?;
-    Ok(evaluate(&result, pair, class, (gbps, bytes)))
+    Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
 }
 
 /// Waits for a run, which is ended after its time or when all is; gives what it said on standard error.
@@ -271,7 +354,7 @@ fn wait(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
 }
 
 /// What the statistics of a run say, in which so many bytes were counted.
-fn evaluate(result: &Value, pair: Pair, class: Class, (gbps, bytes): (f64, f64)) -> Measured {
+fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
     let all = &result["statistics"];
     let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
     let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit);
@@ -289,5 +372,40 @@ fn evaluate(result: &Value, pair: Pair, class: Class, (gbps, bytes): (f64, f64))
         let most = most.map_or("-".into(), |(name, _)| name.clone());
         (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
     });
-    Measured { pair, class, gbps, costs, stages, busy }
+    Measured { pair, seed, class, gbps, costs, stages, busy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offload_is_named_with_a_value_that_it_can_have() {
+        assert_eq!("rfs=1".parse(), Ok(Offload { name: "rfs", value: 1 }));
+        for (wrong, said) in [
+            ("rfs", "NAME=VALUE"),
+            ("rfs=2", "from 0 to 1"),
+            ("tso=1", "one of gro"),
+            ("ring=x", "whole number"),
+        ] {
+            let error = wrong.parse::<Offload>().unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pairs_value_is_the_mean_over_its_seeds() {
+        let one = |flow, seed, gbps| Measured {
+            pair: Pair { flow, application: 0 },
+            seed,
+            class: Class::SameCpu,
+            gbps,
+            costs: [gbps; COSTS.len()],
+            stages: [1.0; STAGES.len()],
+            busy: [(gbps, "base".into()), (0.0, "idle".into())],
+        };
+        let means = over_seeds(&[one(0, 1, 10.0), one(0, 2, 20.0), one(1, 1, 5.0)]);
+        assert_eq!(means.iter().map(|mean| mean.gbps).collect::<Vec<_>>(), [15.0, 5.0]);
+        assert_eq!((means[0].costs[3], means[0].busy[0].0, means[0].stages[2]), (15.0, 15.0, 1.0));
+    }
 }

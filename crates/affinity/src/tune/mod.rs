@@ -10,7 +10,7 @@ pub mod steady;
 use crate::cpus::CpuSet;
 use crate::journal::{Journal, JournalError};
 use crate::setting::Setting;
-use crate::watch::{Observation, Queue, Thread};
+use crate::watch::{Flow, Observation, Queue, Thread};
 use log::{Act, Decision};
 use model::{Model, Placing};
 use plan::{Move, Moved};
@@ -294,14 +294,25 @@ impl Tuner {
     }
 }
 
+/// The queues that a flow comes by: the one that it is hashed to, if that is known and there is one of that number; else all of its
+/// interface.
+fn queues_of(flow: &Flow, queues: &[Queue]) -> Vec<usize> {
+    let of_interface = (0..queues.len()).filter(|index| queues[*index].interface == flow.interface);
+    let all: Vec<usize> = of_interface.collect();
+    let hashed = all.iter().filter(|index| flow.queue.is_some() && queues[**index].number == flow.queue);
+    match hashed.collect::<Vec<_>>()[..] {
+        [only] => vec![*only],
+        _ => all,
+    }
+}
+
 /// Which thread has how much of which queue: what is not known is shared by the queues of the interface by their interrupts.
 fn links(seen: &Observation, exclusions: &Exclusions) -> Vec<model::Link> {
     let mut weights: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for flow in &seen.flows {
         let is_excluded = [flow.local, flow.remote].iter().any(|end| exclusions.ports.contains(&end.port()));
         let Some(thread) = flow.thread.filter(|_| !is_excluded) else { continue };
-        let queues: Vec<usize> =
-            (0..seen.queues.len()).filter(|index| seen.queues[*index].interface == flow.interface).collect();
+        let queues = queues_of(flow, &seen.queues);
         let all: f64 = queues.iter().filter_map(|index| seen.queues[*index].interrupts).sum();
         // Without rates every flow counts the same.
         let bytes = if flow.received.is_none() && flow.sent.is_none() { 1.0 } else { flow.bytes() };

@@ -228,3 +228,68 @@ fn looks_are_rarer_where_they_cost_much_and_a_change_is_still_followed_in_two_se
     assert_eq!(of(5000), Duration::from_millis(1250));
     assert!(LOOK_MOST + LOOK_AGAIN < Duration::from_secs(2));
 }
+
+/// A host as the others' with a second queue, on CPU 3, and two readers with a flow each: the driver's table has each hash on its own queue
+/// by the lowest bit.
+fn with_two_queues(table: Vec<u32>) -> FakeHost {
+    let mut host = host();
+    host.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "0");
+    host.put("proc/irq/51/smp_affinity_list", "0-3");
+    host.put("proc/irq/51/effective_affinity_list", "3");
+    host.put("proc/7/fd/3", "-> socket:[100]");
+    host.put("proc/8/fd/3", "-> socket:[200]");
+    host.put("proc/8/task/8/stat", &stat("other", 10, 2));
+    host.put_thread(8, "0-3".parse().unwrap());
+    let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
+    host.spread = Some(crate::spread::Spread { key, table, ports: [true; 2] });
+    host
+}
+
+/// Two looks, in which a flow of each process carries bytes, and interrupts come to both queues.
+fn observed(host: &FakeHost) -> Observation {
+    let mut watch = watch();
+    for look in 0..2u64 {
+        host.put(
+            "proc/interrupts",
+            &format!(
+                "  CPU0 CPU1 CPU2 CPU3\n 50: {0} 0 0 0 PCI eth0-TxRx-0\n 51: 0 0 0 {0} PCI eth0-TxRx-1",
+                100 * look
+            ),
+        );
+        host.put_sockets(vec![socket(1, 100, Some(look << 40)), socket(2, 200, Some(look << 39))]);
+        if look == 1 {
+            return watch.look(host);
+        }
+        watch.look(host);
+    }
+    unreachable!("the second look is given")
+}
+
+#[test]
+fn a_flow_counts_for_the_queue_that_it_is_hashed_to_and_for_no_other() {
+    let seen = observed(&with_two_queues(vec![0, 1]));
+    let queues: Vec<Option<u32>> = seen.flows.iter().map(|flow| flow.queue).collect();
+    let spread = with_two_queues(vec![0, 1]).spread.unwrap();
+    for flow in &seen.flows {
+        assert_eq!(flow.queue, spread.queue_of(flow.local, flow.remote), "{queues:?}");
+    }
+    assert_ne!(queues[0], queues[1], "by this key they are on different queues");
+    let links = links(&seen, &Exclusions::default());
+    assert_eq!(links.len(), 2, "{links:?}");
+    for link in links {
+        let flow = seen.flows.iter().find(|flow| flow.thread == Some(link.thread)).unwrap();
+        assert_eq!(seen.queues[link.queue].number, flow.queue);
+        let bytes: f64 = seen.flows.iter().map(Flow::bytes).sum();
+        assert!((link.weight - flow.bytes() / bytes).abs() < 1e-9, "{link:?}");
+    }
+}
+
+#[test]
+fn where_the_hash_is_not_told_or_names_no_queue_that_is_there_a_flow_counts_for_all() {
+    let mut untold = with_two_queues(vec![0, 1]);
+    untold.spread = None;
+    for host in [untold, with_two_queues(vec![9])] {
+        let links = links(&observed(&host), &Exclusions::default());
+        assert_eq!(links.len(), 4, "{links:?}");
+    }
+}

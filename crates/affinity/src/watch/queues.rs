@@ -6,6 +6,7 @@ use crate::cpus::CpuSet;
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
 use crate::setting::Setting;
+use crate::spread::queue_of_irq;
 use std::collections::BTreeMap;
 
 /// Times that each interrupt came, by number and CPU.
@@ -94,6 +95,7 @@ fn of_irq(
         node: nic.node,
         setting: Setting::Irq(irq.number),
         name: format!("interrupt {} ({})", irq.number, irq.name),
+        number: queue_of_irq(&irq.name),
         cpu: if cpus.iter().count() == 1 { cpus.iter().next() } else { took.or(sent) },
         interrupts: Some(if seconds > 0.0 { all as f64 / seconds } else { 0.0 }),
         load: 0.0,
@@ -113,6 +115,7 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
         interface: nic.name.clone(),
         node: nic.node,
         name: format!("queue rx-{queue} of {} (RPS)", nic.name),
+        number: Some(queue),
         setting,
         cpu: cpus.and_then(|cpus| cpus.iter().next()),
         interrupts: None,

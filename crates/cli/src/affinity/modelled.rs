@@ -7,8 +7,9 @@ use crate::machine::{print, print_json, table};
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::places::{Class, of_machine};
 use longma_topology::{CpuPlace, Machine};
-use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, measure, nic};
+use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, measure, nic, over_seeds};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,7 @@ pub fn run(sweep: &Sweep, format: Format, stop: &AtomicBool) -> Outcome {
     let bar = io::stderr().is_terminal();
     let told = |done| {
         if bar {
-            eprint!("\r\x1b[K{done} of {} pairs", pairs.len());
+            eprint!("\r\x1b[K{done} of {} runs", pairs.len() * sweep.seeds.max(1) as usize);
         }
     };
     let measured = measure(sweep, &nic, &places, &pairs, stop, &told);
@@ -71,16 +72,17 @@ fn as_json(measured: &[Measured]) -> Value {
             STAGES.iter().zip(one.stages).map(|(name, value)| (name.to_string(), json!(value))).collect();
         let busy = one.busy.each_ref().map(|(part, most)| json!({ "busy": part, "most": most }));
         json!({
-            "pair": one.pair, "class": one.class, "gbps": one.gbps, "costs": costs, "cycles by stage, M/Gbit": stages,
+            "pair": one.pair, "seed": one.seed, "class": one.class, "gbps": one.gbps, "costs": costs, "cycles by stage, M/Gbit": stages,
             "flow_core": busy[0], "application_core": busy[1],
         })
     };
     let pairs: Vec<Value> = measured.iter().map(pair).collect();
     // Nothing of this host's speed: the same sweep prints the same bytes.
-    json!({ "pairs": pairs, "told_apart": told_apart(measured) })
+    json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
 }
 
-fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], measured: &[Measured], took: Duration) -> String {
+fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], runs: &[Measured], took: Duration) -> String {
+    let measured = &over_seeds(runs)[..];
     let results: Vec<PairResult> = measured
         .iter()
         .map(|one| PairResult {
@@ -97,23 +99,34 @@ fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], measured: &[Measured], to
         sweep.machine,
         nic.gbps,
         nic.name,
-        nic.mtu,
+        sweep.mtu(nic),
         sweep.frame_cycles,
         measured.len(),
         sweep.bytes / 1_000_000,
         took.as_secs_f64()
     );
+    if !sweep.settings.is_empty() {
+        let with = sweep.settings.iter().map(|offload| format!("{}={}", offload.name, offload.value));
+        text += &format!("with {}\n\n", with.collect::<Vec<_>>().join(", "));
+    }
     text += &format!("Throughput by pair; best {best:.2} Gb/s\n");
     text += &matrix::text(&results, best, width());
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured);
+    if sweep.seeds > 1 {
+        text += &format!(
+            "\nThe same over {} seeds: means of all pairs with 95 % intervals over seeds\n",
+            sweep.seeds
+        );
+        text += &seeds(runs);
+    }
     text += &format!("{}\n", told_apart(measured));
     text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
     text += &stages(measured);
     text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
     text += &sides(nic, places, measured);
     text += "\nWhat limits them, by the cores' CPI stacks\n";
-    text += &limits(nic, measured);
+    text += &limits(nic, sweep.mtu(nic), measured);
     if sweep.machine != PUBLISHED {
         return text;
     }
@@ -240,10 +253,40 @@ fn classes(measured: &[Measured]) -> String {
     table(&rows)
 }
 
+/// The classes' means, each seed's over the same pairs, and how far a pair's throughputs lie apart at most.
+fn seeds(runs: &[Measured]) -> String {
+    let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
+    let mut rows = vec![
+        ["class", "Gb/s", "M cycles/Gbit", "a pair's seeds apart at most, Gb/s"].map(String::from).to_vec(),
+    ];
+    for class in present(runs) {
+        let of = of_class(runs, class);
+        let over = |value: Quantity| {
+            let of_seed = |seed: &u64| {
+                let one: Vec<&Measured> = of.iter().copied().filter(|one| one.seed == *seed).collect();
+                mean_of(&one, value).map(|interval| interval.mean)
+            };
+            let means: Vec<f64> = each.iter().filter_map(of_seed).collect();
+            Interval::of(&means).map_or("-".into(), with_half)
+        };
+        let apart = of.chunk_by(|one, other| one.pair == other.pair).map(|pair| {
+            let rates = pair.iter().map(|one| one.gbps);
+            rates.clone().fold(f64::MIN, f64::max) - rates.fold(f64::MAX, f64::min)
+        });
+        rows.push(vec![
+            class.word().into(),
+            over(|one| one.gbps),
+            over(|one| one.stages.iter().sum()),
+            format!("{:.2}", apart.fold(0.0, f64::max)),
+        ]);
+    }
+    table(&rows)
+}
+
 /// What is full in each class, and what most of the busier core's time goes to.
-fn limits(nic: &Nic, measured: &[Measured]) -> String {
+fn limits(nic: &Nic, mtu: u64, measured: &[Measured]) -> String {
     // A frame is its packet with 18 bytes around it and 20 between frames; 40 of the packet are headers.
-    let most = nic.gbps * (nic.mtu as f64 - 40.0) / (nic.mtu as f64 + 38.0);
+    let most = nic.gbps * (mtu as f64 - 40.0) / (mtu as f64 + 38.0);
     let mut text = String::new();
     for class in Class::ALL {
         let of = of_class(measured, class);
@@ -271,4 +314,32 @@ fn limits(nic: &Nic, measured: &[Measured]) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::places::Pair;
+
+    fn run(flow: u32, seed: u64, gbps: f64) -> Measured {
+        Measured {
+            pair: Pair { flow, application: flow },
+            seed,
+            class: Class::SameCpu,
+            gbps,
+            costs: [0.0; COSTS.len()],
+            stages: [1.0; STAGES.len()],
+            busy: [(0.0, String::new()), (0.0, String::new())],
+        }
+    }
+
+    #[test]
+    fn intervals_over_seeds_are_of_the_classes_means_and_not_of_its_pairs() {
+        // Pairs far apart, seeds near each other: means of 20.5 and 19.5.
+        let runs = [run(0, 1, 10.0), run(0, 2, 9.0), run(1, 1, 31.0), run(1, 2, 30.0)];
+        let text = seeds(&runs);
+        let line = text.lines().find(|line| line.starts_with("same-cpu")).unwrap();
+        // Student's t of one degree of freedom is 12.7, times 0.5.
+        assert!(line.contains("20.00 ± 6.35") && line.trim_end().ends_with("1.00"), "{text}");
+    }
 }

@@ -18,7 +18,7 @@ use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
 use longma_affinity::vary::{Variant, Variation, variants};
-use longma_workloads::pairs::Sweep;
+use longma_workloads::pairs::{Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -50,9 +50,17 @@ struct Model {
     /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report.
     #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "output", "repeats", "seconds"])]
     model: Option<String>,
-    /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not.
-    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1_000_000), requires = "model")]
+    /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
+    /// some 3000 frames a pair: 100000 take as long as everything else.
+    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000), requires = "model")]
     frame_cycles: u32,
+    /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), requires = "model")]
+    seeds: u32,
+    /// What the modelled NIC and kernel do besides, as `rfs=1`; may be repeated: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded,
+    /// napi, ring, delay_ns, frames, budget, before.
+    #[arg(long = "with", value_name = "NAME=VALUE", requires = "model")]
+    with: Vec<Offload>,
     /// 10^6 bytes over which the rate of each pair is measured, behind 22 that warm the caches and fill what waits.
     #[arg(long, value_name = "MB", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
     megabytes: u64,
@@ -88,9 +96,9 @@ pub struct What {
     /// With --lab: the sender's CPU [default: the last; of three or more CPUs it is kept out of the pairs].
     #[arg(long, value_name = "CPU", requires = "lab")]
     sender: Option<u32>,
-    /// With --lab: bytes of a packet.
-    #[arg(long, value_name = "BYTES", default_value_t = 9000, value_parser = clap::value_parser!(u32).range(1280..=65535), requires = "lab")]
-    mtu: u32,
+    /// With --lab or --model: bytes of a packet [default: 9000, or the modelled NIC's].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535), conflicts_with = "interface")]
+    mtu: Option<u32>,
     /// A load instead of iperf3: a command that prints a rate such as `12.5 Gbit/s`; {seconds} stands for a run's length.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect", "udp", "copy", "forward"])]
     command: Vec<String>,
@@ -140,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             Some(only) => all_pairs(&only.iter().collect::<Vec<_>>()),
             None => which.pairs.clone(),
         };
-        let Model { frame_cycles, megabytes, .. } = arguments.model;
+        let Model { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
         let sweep = Sweep {
             // This very file, though another one takes its name meanwhile.
             longma: Path::new("/proc/self/exe"),
@@ -149,6 +157,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             frame_cycles,
             bytes: megabytes * 1_000_000,
             seed: which.seed,
+            seeds,
+            mtu: arguments.what.mtu.map(u64::from),
+            settings: with.clone(),
         };
         return modelled::run(&sweep, arguments.format, &stop);
     }
@@ -261,6 +272,9 @@ impl Which {
 impl Ground {
     /// Looks whether a sweep can be made, and sets up what it needs for `runs` runs of `seconds`.
     pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
+        if what.mtu.is_some() && !what.lab {
+            return Err("--mtu is the laboratory's or a model's packet: vary that of an interface with --vary mtu=BYTES".into());
+        }
         let live = Tree::live();
         let name = match what.lab {
             true => lab::RECEIVER.parse()?,
@@ -276,7 +290,8 @@ impl Ground {
             cpus.retain(|cpu| Some(*cpu) != sender);
         }
         let limit = Duration::from_secs(runs.saturating_mul(u64::from(seconds) + 15).clamp(600, 30 * 86_400));
-        let lab = sender.map(|cpu| Lab::build(CpuSet::one(cpu), what.mtu, limit)).transpose()?;
+        let lab =
+            sender.map(|cpu| Lab::build(CpuSet::one(cpu), what.mtu.unwrap_or(9000), limit)).transpose()?;
         let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
         let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };

@@ -5,9 +5,11 @@
 mod disturbance;
 mod frame;
 pub mod mac;
+mod pause;
 pub mod tcp;
 mod wire;
 
 pub use disturbance::{Disturbance, Disturber};
 pub use frame::{Frame, FrameError, MAX_UNTAGGED_BYTES, MIN_BYTES};
+pub use pause::{Paused, pause_frame, pause_quanta};
 pub use wire::{Passage, Wire};

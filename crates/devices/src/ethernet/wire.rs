@@ -40,12 +40,23 @@ impl Wire {
         self.free
     }
 
+    /// From one end to the other, for a bit.
+    pub const fn propagation(&self) -> Duration {
+        self.propagation
+    }
+
+    /// From a frame's begin to its last bit's arrival.
+    pub fn takes(&self, frame: &Frame) -> Duration {
+        let on_wire = self.time_of(PREAMBLE_BYTES + frame.len() as u64);
+        on_wire.checked_add(self.propagation).unwrap_or(Duration::from_ps(u64::MAX))
+    }
+
     /// Sends a frame as soon as it can from `at` on.
     pub fn send(&mut self, frame: &Frame, at: Time) -> Passage {
         let begin = at.max(self.free);
         let bytes = PREAMBLE_BYTES + frame.len() as u64;
         self.free = later(begin, self.time_of(bytes + GAP_BYTES));
-        let arrival = later(later(begin, self.time_of(bytes)), self.propagation);
+        let arrival = later(begin, self.takes(frame));
         Passage { begin, arrival }
     }
 

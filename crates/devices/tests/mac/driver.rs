@@ -34,6 +34,7 @@ pub fn gigabit() -> MacSpec {
         register_write: Duration::ZERO,
         interrupt_delay: Duration::ZERO,
         queues: 1,
+        pause: false,
     }
 }
 

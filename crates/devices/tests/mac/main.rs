@@ -5,6 +5,8 @@
 mod driver;
 mod hostile;
 mod interrupts;
+mod merge;
+mod pause;
 mod queues;
 mod receive;
 mod send;

@@ -11,7 +11,7 @@ use longma_guest::words::u32_at;
 
 use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
-use crate::devices::HANDLE_INTERRUPTS;
+use crate::devices::{GO_FIRST, HANDLE_INTERRUPTS, INTERRUPT_HERE};
 use crate::simulated::standing::{group_for_guest, group_on_host};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Thread};
@@ -175,8 +175,8 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     if matches!(request, TIOCGPGRP | TIOCSPGRP) && thread.process.simulation().is_some() {
         return foreground(thread, arguments);
     }
-    if request == HANDLE_INTERRUPTS {
-        return handle_interrupts(thread, arguments[0] as i32);
+    if matches!(request, HANDLE_INTERRUPTS | INTERRUPT_HERE | GO_FIRST) {
+        return handle_interrupts(thread, arguments[0] as i32, request);
     }
     if request == FICLONE && descriptors::is_own(arguments[2]) {
         return Err(Errno(libc::EBADF));
@@ -196,15 +196,22 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
 }
 
-/// The thread handles the interrupts of the device whose file is open as `descriptor`, if it is one: from now on they go to the core
-/// that the thread is on, it goes first there, and calling it is no context switch.
-fn handle_interrupts(thread: &Thread, descriptor: i32) -> Returned {
+/// What the thread is to the device whose file is open as `descriptor`, if it is one: it handles its interrupts, has them come to its core,
+/// or does what is put off.
+fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned {
     let process = &thread.process;
     let found = DeviceFile::behind(&process.config.devices, descriptor);
     let (Some(file), Some(simulation)) = (found, process.simulation()) else {
         return Err(Errno(libc::ENOTTY));
     };
-    file.interrupt(simulation.scheduler.handle_interrupts(thread.number));
+    let scheduler = &simulation.scheduler;
+    let core = match request {
+        INTERRUPT_HERE => scheduler.place(thread.number).0,
+        _ => scheduler.handle_interrupts(thread.number),
+    };
+    if request != GO_FIRST {
+        file.interrupt(core);
+    }
     Ok(0)
 }
 

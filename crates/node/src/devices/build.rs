@@ -333,7 +333,7 @@ impl<'a> Builder<'a> {
         let lines = (0..spec.queues).map(|_| Line::new(latency)).collect();
         self.add(mac::MAP.bytes, Part { name, model, seat, attachment, lines, files: Vec::new(), way })?;
         if let Some(end) = wire {
-            self.wires.push(Wire::new(number, end, spec.rate, ethernet.mtu_bytes(), propagation));
+            self.wires.push(Wire::new(number, end, &spec, ethernet.mtu_bytes(), propagation));
         }
         Ok(())
     }

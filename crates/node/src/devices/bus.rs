@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use longma_devices::{Bus, BusFault, Placement, Region};
-use longma_guest::GuestMemory;
+use longma_guest::{GuestMemory, HOST_PAGE_BYTES};
 use longma_loongarch::{Access, Fault, FaultCause};
 use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Place, placement::SpaceId};
 use longma_sim::{Duration, Time};
@@ -14,8 +14,6 @@ use super::notes::Notes;
 
 /// The largest lock window that is opened page by page.
 const LARGEST_WINDOW_BYTES: u64 = 64 << 20;
-/// The host's pages: an access inside one is permitted as a whole or not at all.
-const HOST_PAGE_BYTES: u64 = 4096;
 /// The program's address space.
 const SPACE: SpaceId = SpaceId(0);
 
@@ -110,7 +108,7 @@ impl MachineBus<'_> {
     }
 }
 
-/// Whether an access may be permitted in one part and refused in another.
+/// Whether an access may be permitted in one part and refused in another: inside one of the host's pages it is one or the other.
 fn crosses_pages(address: u64, bytes: usize) -> bool {
     address / HOST_PAGE_BYTES != address.saturating_add(bytes.max(1) as u64 - 1) / HOST_PAGE_BYTES
 }

@@ -86,6 +86,14 @@ impl Devices {
                 unit: "bytes",
                 about: "of the streams that the program has acknowledged",
             });
+            if let Some(paused) = wire.paused() {
+                counts.push(Count {
+                    name: format!("{name}.paused"),
+                    value: paused.ps() / 1000,
+                    unit: "ns",
+                    about: "that flow control kept the other end from sending",
+                });
+            }
             counts.extend(OF_SENDER.map(|(what, value, unit, about)| Count {
                 name: format!("{name}.{what}"),
                 value: senders.iter().map(|sender| value(sender.counters())).sum(),

@@ -1,11 +1,12 @@
 //! The other end of a MAC's wire, and the frames on their way.
 //! Not the MAC's own line rate, which is in its model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use longma_devices::ethernet::{
-    Disturbance, Disturber, Frame, Wire as Link,
-    mac::Mac,
+    Disturbance, Disturber, Frame, Paused, Wire as Link,
+    mac::{Mac, MacSpec},
+    pause_quanta,
     tcp::{Endpoint, SenderSpec, TcpSender},
 };
 use longma_sim::{Duration, Time};
@@ -82,7 +83,8 @@ const HEADERS: u64 = 40;
 enum Way {
     Mac,
     End,
-    Switch,
+    /// The port at the other end of the MAC's link: the sender's own, or a switch's.
+    Port,
 }
 
 enum End {
@@ -96,8 +98,14 @@ pub(super) struct Wire {
     /// Bits a second.
     rate: u64,
     end: End,
-    /// The switch's link to the MAC.
+    /// The port's link to the MAC.
     link: Link,
+    /// Frames that wait in the port, where the link has flow control, and from when on they may go.
+    waiting: VecDeque<(Time, Frame)>,
+    /// What the MAC has asked for; none if the link has no flow control.
+    paused: Option<Paused>,
+    /// As far as it has come.
+    now: Time,
     /// Faults towards the MAC and away from it.
     faults: [Option<Disturber>; 2],
     /// Frames on their way, by arrival; those of one time in the order in which they were sent.
@@ -106,8 +114,9 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A wire at part `part`, a MAC of `rate` bits a second and packets of `mtu` bytes: no sender's segments are larger than those hold.
-    pub fn new(part: usize, end: &WireEnd, rate: u64, mtu: u64, propagation: Duration) -> Self {
+    /// A wire at part `part`, a MAC as `spec` says that takes packets of `mtu` bytes: no sender's segments are larger than those hold.
+    pub fn new(part: usize, end: &WireEnd, spec: &MacSpec, mtu: u64, propagation: Duration) -> Self {
+        let rate = spec.rate;
         let (end, faults) = match end {
             WireEnd::Loop => (End::Loop, [None, None]),
             WireEnd::Tcp(options) => {
@@ -135,7 +144,18 @@ impl Wire {
             }
         };
         let link = Link::new(rate, propagation);
-        Self { part, rate, end, link, faults, frames: BTreeMap::new(), sent: 0 }
+        Self {
+            part,
+            rate,
+            end,
+            link,
+            waiting: VecDeque::new(),
+            paused: spec.pause.then(Paused::default),
+            now: Time::ZERO,
+            faults,
+            frames: BTreeMap::new(),
+            sent: 0,
+        }
     }
 
     /// The MAC's number among the parts.
@@ -158,7 +178,28 @@ impl Wire {
             End::Loop => None,
             End::Tcp(senders) => senders.iter().filter_map(TcpSender::next_event).min(),
         };
-        [frame, end].into_iter().flatten().min()
+        [frame, end, self.next_begin()].into_iter().flatten().min()
+    }
+
+    /// How long the MAC has kept the other end from sending so far; `None` if the link has no flow control.
+    pub fn paused(&self) -> Option<Duration> {
+        self.paused.map(|paused| paused.total(self.now))
+    }
+
+    /// When the first frame that waits in the port can go.
+    fn next_begin(&self) -> Option<Time> {
+        let until = self.paused.map_or(Time::ZERO, |paused| paused.until());
+        self.waiting.front().map(|(ready, _)| (*ready).max(self.link.free()).max(until))
+    }
+
+    /// Puts what can go by `at` on the link.
+    fn forward(&mut self, at: Time) {
+        while let Some(begin) = self.next_begin().filter(|begin| *begin <= at)
+            && let Some((_, frame)) = self.waiting.pop_front()
+        {
+            let passage = self.link.send(&frame, begin);
+            self.put(Way::Mac, frame, passage.arrival);
+        }
     }
 
     fn put(&mut self, way: Way, frame: Frame, arrival: Time) {
@@ -195,24 +236,43 @@ impl Wire {
             match (way, &mut self.end) {
                 (Way::Mac, _) => mac.deliver(frame, arrival),
                 (Way::End, End::Tcp(senders)) => {
+                    if let Some(paused) = &mut self.paused
+                        && let Some(quanta) = pause_quanta(&frame)
+                    {
+                        paused.ask(quanta, self.rate, arrival);
+                        continue;
+                    }
                     let flow = flow_of(&frame).min(senders.len() - 1);
                     senders[flow].deliver(frame, arrival);
                 }
                 (Way::End, End::Loop) => {}
-                (Way::Switch, _) => {
+                (Way::Port, _) if self.paused.is_some() => self.waiting.push_back((arrival, frame)),
+                (Way::Port, _) => {
                     let passage = self.link.send(&frame, arrival);
                     self.put(Way::Mac, frame, passage.arrival);
                 }
             }
         }
+        self.now = self.now.max(at);
         let mut sent = Vec::new();
-        let End::Tcp(senders) = &mut self.end else { return };
-        let way = if senders.len() > 1 { Way::Switch } else { Way::Mac };
-        for sender in senders {
-            sender.advance(at);
-            sent.extend(std::iter::from_fn(|| sender.take_sent()));
+        if let End::Tcp(senders) = &mut self.end {
+            let several = senders.len() > 1;
+            for sender in senders {
+                sender.advance(at);
+                sent.extend(std::iter::from_fn(|| sender.take_sent()));
+            }
+            for (arrival, frame) in sent {
+                match self.paused {
+                    // What the sender has ready begins when it may, no longer when it would.
+                    Some(_) if !several => {
+                        let begin = Time::from_ps(arrival.ps().saturating_sub(self.link.takes(&frame).ps()));
+                        self.put(Way::Port, frame, begin);
+                    }
+                    _ => self.put(if several { Way::Port } else { Way::Mac }, frame, arrival),
+                }
+            }
         }
-        sent.into_iter().for_each(|(arrival, frame)| self.put(way, frame, arrival));
+        self.forward(at);
     }
 }
 

@@ -66,6 +66,7 @@ fn network(sysfs: &Sysfs, name: &str) -> Option<Device> {
         dma_burst: None,
         interrupt_delay: None,
         dca: false,
+        pause: false,
         marks: Marks::default(),
     };
     let driver = std::fs::read_link(sysfs.root().join(&base).join("device/driver")).ok();

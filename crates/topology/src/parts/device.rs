@@ -64,6 +64,8 @@ part! {
         interrupt_delay: Option<Time>,
         /// Whether DMA writes go into the last-level cache when it allows it.
         dca: bool = false,
+        /// Whether its link has flow control (IEEE 802.3, annex 31B): the end whose receive FIFO is nearly full has the other pause.
+        pause: bool = false,
     }
 }
 

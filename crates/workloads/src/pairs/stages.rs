@@ -22,15 +22,23 @@ pub const STAGES: [&str; 9] = [
 ];
 
 /// The guest's functions by stage. What the C library does for a call is the call's.
-const FUNCTIONS: [(&str, usize); 25] = [
+const FUNCTIONS: [(&str, usize); 33] = [
     ("softirq", 1),
     ("poll_frames", 1),
+    ("poll_ring", 1),
+    ("poll_all", 1),
+    ("busy_poll", 1),
     ("merge", 1),
-    ("send_frame", 1),
+    ("send_first", 1),
+    ("send_second", 1),
+    ("send_segment", 1),
     ("allocate_buff", 2),
     ("release", 2),
     ("memset", 2),
+    ("steer", 3),
+    ("steering", 3),
     ("deliver", 3),
+    ("receive_large", 3),
     ("process_backlog", 3),
     ("socket_receive", 3),
     ("take_headers", 3),

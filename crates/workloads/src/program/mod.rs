@@ -137,7 +137,7 @@ impl Program {
                 "wire",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
-                "the TCP sender at the other end of a MAC's wire: `device`, and the keys of `longma run --wire`; nobody if empty",
+                "the TCP sender at the other end of a MAC's wire: `device`, or several with spaces between, a sender at each; and the keys of `longma run --wire`; nobody if empty",
             ),
             parameter(
                 "environment",
@@ -224,16 +224,17 @@ impl Program {
         if let Some(Setting::Named(wire)) = point.parameter("wire")
             && !wire.is_empty()
         {
-            command.arg("--wire").arg(wire_words(wire));
+            command.args(wire_words(wire).iter().flat_map(|words| ["--wire", words]));
         }
     }
 }
 
-/// A sender in the words of `longma run --wire`.
-fn wire_words(wire: &BTreeMap<String, String>) -> String {
-    let device = wire.get("device").map_or("eth0", String::as_str);
+/// Senders in the words of `longma run --wire`, one for each device.
+fn wire_words(wire: &BTreeMap<String, String>) -> Vec<String> {
+    let devices = wire.get("device").map_or("eth0", String::as_str);
     let keys = wire.iter().filter(|(key, _)| *key != "device").map(|(key, value)| format!(",{key}={value}"));
-    format!("{device},tcp{}", keys.collect::<String>())
+    let keys: String = keys.collect();
+    devices.split_whitespace().map(|device| format!("{device},tcp{keys}")).collect()
 }
 
 impl Workload for Program {
@@ -560,7 +561,11 @@ mod tests {
     fn the_sender_on_the_wire_is_named_as_the_command_takes_it() {
         let wire = [("message", "64"), ("bytes", "100000"), ("device", "eth1")];
         let wire = wire.map(|(key, value)| (key.to_string(), value.to_string()));
-        assert_eq!(wire_words(&BTreeMap::from(wire)), "eth1,tcp,bytes=100000,message=64");
+        let mut wire = BTreeMap::from(wire);
+        assert_eq!(wire_words(&wire), ["eth1,tcp,bytes=100000,message=64"]);
+        wire.insert("device".into(), "eth0 eth1".into());
+        let both = ["eth0,tcp,bytes=100000,message=64", "eth1,tcp,bytes=100000,message=64"];
+        assert_eq!(wire_words(&wire), both);
     }
 
     #[test]

@@ -219,6 +219,7 @@ mod tests {
             places: topology(1, 1, 2, 1),
             cpus: [(0, shares)].into(),
             queues: vec![Queue {
+                number: None,
                 interface: name.clone(),
                 node: Some(0),
                 setting: Setting::Irq(40),
@@ -229,6 +230,7 @@ mod tests {
                 taken: None,
             }],
             flows: vec![Flow {
+                queue: None,
                 local: "10.0.0.1:80".parse().unwrap(),
                 remote: "10.0.0.2:4000".parse().unwrap(),
                 interface: name,

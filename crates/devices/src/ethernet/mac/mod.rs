@@ -1,7 +1,9 @@
-//! An Ethernet MAC with DMA: descriptor rings, several queues, interrupt moderation, counters; 1 to 100 Gb/s by its parameters.
-//! Not the wire's other end, nor VLANs, segmentation, coalescing of what is received or flow control, which it does not have.
+//! An Ethernet MAC with DMA: descriptor rings, several queues, interrupt moderation, merging, flow control, counters; 1 to 100 Gb/s by its parameters.
+//! Not the wire's other end, nor VLANs or segmentation, which it does not have.
 //! Source: in the manner of the Loongson 3A5000 manual's GMAC (Synopsys DesignWare) and Intel's 82599 data sheet; see `registers`.
 
+mod flow_control;
+mod merge;
 mod moderation;
 mod queue;
 mod receive;
@@ -14,6 +16,7 @@ use super::{Frame, Wire};
 use crate::Bus;
 use crate::device::{Answer, Count, Device};
 use crate::registers::{RegisterMap, Slot};
+use flow_control::FlowControl;
 use longma_sim::{Duration, Time};
 use queue::of_queue;
 use registers as r;
@@ -60,11 +63,13 @@ impl Mac {
             rx_queue: 0,
             rx_step: Step::Ready,
             rx_offset: 0,
+            rx_merging: None,
             tx_queue: 0,
             tx_step: Step::Suspended,
             wire: Wire::new(spec.rate, propagation),
             last_begin: Time::ZERO,
             outbox: VecDeque::new(),
+            flow: FlowControl::default(),
             counters: Counters::default(),
         };
         Self { spec, state }
@@ -168,15 +173,18 @@ impl Mac {
             CounterRegister::TxGood => counters.tx_good,
             CounterRegister::TxBytes => counters.tx_bytes,
             CounterRegister::TxBad => counters.tx_bad,
+            CounterRegister::RxMerged => counters.rx_merged,
+            CounterRegister::RxPause => counters.rx_pause,
+            CounterRegister::TxPause => counters.tx_pause,
             CounterRegister::Interrupts => counters.interrupts,
         }
     }
 
-    /// What happens next: the wire, receiving, sending, interrupts; at one time in this order.
+    /// What happens next: the wire, receiving, sending, interrupts, flow control; at one time in this order.
     fn next(&self) -> Option<(Time, usize)> {
         let state = &self.state;
         let wire = state.inbox.front().map(|frame| frame.0.max(state.now));
-        let times = [wire, state.rx_time(), state.tx_time(), state.interrupt_time()];
+        let times = [wire, state.rx_time(), state.tx_time(), state.interrupt_time(), state.flow_time()];
         let times = times.into_iter().enumerate().filter_map(|(what, at)| at.map(|at| (at, what)));
         times.min()
     }
@@ -225,7 +233,8 @@ impl Device for Mac {
                 }
                 1 => state.receive(spec, bus),
                 2 => state.send(spec, bus),
-                _ => state.moderate(bus),
+                3 => state.moderate(bus),
+                _ => state.ask_again(spec),
             }
         }
         self.state.now = self.state.now.max(until);

@@ -27,7 +27,7 @@ impl MacState {
     pub(super) fn moderate(&mut self, bus: &mut dyn Bus) {
         for queue in 0..self.queues.len() {
             if self.queues[queue].moderation.tell_at.is_some_and(|at| at <= self.now) {
-                self.tell(queue, bus);
+                self.tell_when_seen(queue, bus);
             }
             self.set_line(queue, bus);
         }
@@ -45,6 +45,18 @@ impl MacState {
         let at = later(later(self.now, wait), spec.interrupt_delay);
         moderation.tell_at = Some(moderation.tell_at.map_or(at, |before| before.min(at)));
         self.moderate(bus);
+    }
+
+    /// Software is told of frames once it sees them: a large frame ends here at latest.
+    fn tell_when_seen(&mut self, queue: usize, bus: &mut dyn Bus) {
+        let later = match self.busy_merging(queue) {
+            Some(at) => Some(at),
+            None => self.close(queue, bus),
+        };
+        match later.filter(|at| *at > self.now) {
+            Some(at) => self.queues[queue].moderation.tell_at = Some(at),
+            None => self.tell(queue, bus),
+        }
     }
 
     fn tell(&mut self, queue: usize, bus: &mut dyn Bus) {

@@ -61,8 +61,14 @@ impl MacState {
     ) {
         let Some(of) = self.queues.get_mut(queue) else { return };
         match register {
-            QueueRegister::RxBase => of.rx.place(value, of.rx.count.into()),
-            QueueRegister::RxCount => of.rx.place(of.rx.base, value),
+            QueueRegister::RxBase | QueueRegister::RxCount => {
+                // What was filled of the old ring is not given back any more.
+                of.merge = None;
+                match register {
+                    QueueRegister::RxBase => of.rx.place(value, of.rx.count.into()),
+                    _ => of.rx.place(of.rx.base, value),
+                }
+            }
             QueueRegister::TxBase => of.tx.place(value, of.tx.count.into()),
             QueueRegister::TxCount => of.tx.place(of.tx.base, value),
             QueueRegister::RxPoll => wake(&mut self.rx_step),

@@ -4,6 +4,7 @@
 
 use super::super::frame::FCS_BYTES;
 use super::super::{Frame, MIN_BYTES};
+use super::merge::Merge;
 use super::registers as r;
 use super::registers::{DESCRIPTOR_BYTES, STATUS_OFFSET};
 use super::state::{Descriptor, MOST_FRAME, MacSpec, MacState, Progress, Received, Step, length};
@@ -19,7 +20,7 @@ const LOOKAHEAD_PS: u64 = 1_000_000;
 impl MacState {
     /// A frame's last bit arrives.
     pub(super) fn arrive(&mut self, spec: &MacSpec, frame: Frame, bus: &mut dyn Bus) {
-        if !r::RX_ENABLE.is_set(self.settings.control) || !self.accept(&frame) {
+        if !r::RX_ENABLE.is_set(self.settings.control) || self.heeds(spec, &frame) || !self.accept(&frame) {
             return;
         }
         let control = self.settings.control;
@@ -34,6 +35,7 @@ impl MacState {
             let sums = if r::RX_SUMS.is_set(control) { steering::sums(&frame) } else { 0 };
             self.fifo.push_back(Received { frame, queue, sums });
         }
+        self.fifo_changed(spec);
         // A frame is reason enough to look at the ring again.
         if self.rx_step == Step::Suspended {
             self.rx_step = Step::Ready;
@@ -84,29 +86,34 @@ impl MacState {
                     None => self.fetch_rx(spec, bus),
                 }
             }
-            Step::Fetching { found, .. } if found.is_empty() => self.starve(bus),
+            Step::Fetching { found, .. } if found.is_empty() => self.starve(spec, bus),
             Step::Fetching { found, .. } => self.queues[self.rx_queue].rx.fetched.extend(found),
             Step::Storing { descriptor, progress, .. } => self.write_bursts(spec, descriptor, progress, bus),
-            Step::Moving { descriptor, status, .. } => self.give_back(descriptor, status, bus),
+            Step::Moving { descriptor, status, .. } => self.give_back(spec, descriptor, status, bus),
             Step::Reporting { causes, .. } if causes != 0 => self.received(spec, bus),
             Step::Reporting { .. } => {}
         }
+        self.fifo_changed(spec);
     }
 
     /// There is no descriptor for the first frame.
-    fn starve(&mut self, bus: &mut dyn Bus) {
-        if r::SPREAD.is_set(self.settings.control) && self.queues.len() > 1 {
-            self.drop_first();
-        } else {
+    fn starve(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
+        self.close(self.rx_queue, bus);
+        if self.waits_for_descriptors(spec) {
             self.rx_step = Step::Suspended;
+        } else {
+            self.drop_first();
         }
         self.counters.rx_starved += 1;
         self.cause(self.rx_queue, r::INT_RX_STARVED.mask(), bus);
     }
 
     fn fetch_rx(&mut self, spec: &MacSpec, bus: &mut dyn Bus) {
-        let (address, count) = self.queues[self.rx_queue].rx.to_fetch(spec.descriptor_batch);
-        match fetch(address, count, self.now, bus) {
+        let queue = &self.queues[self.rx_queue];
+        let (address, count) = queue.rx.to_fetch(spec.descriptor_batch);
+        // Those that a large frame keeps look in memory as if they were to be had.
+        let kept = queue.merge.as_ref().map_or(0, Merge::kept);
+        match fetch(address, count.min(queue.rx.count.saturating_sub(kept)), self.now, bus) {
             Ok((at, found)) => self.rx_step = Step::Fetching { at, found },
             Err(_) => self.switch_off(r::RX_ENABLE, self.rx_queue, bus),
         }
@@ -114,6 +121,9 @@ impl MacState {
 
     /// The FIFO's first frame, or what is left of it, goes into a descriptor's buffer.
     fn store(&mut self, spec: &MacSpec, descriptor: Descriptor, bus: &mut dyn Bus) {
+        if self.rx_offset == 0 {
+            self.joins(&descriptor, bus);
+        }
         let Some(Received { frame, .. }) = self.fifo.front() else { return };
         let left = payload(frame).len().saturating_sub(self.rx_offset as usize);
         let count = left.min(descriptor.size() as usize) as u64;
@@ -127,6 +137,7 @@ impl MacState {
     fn refuse(&mut self, descriptor: Descriptor, error: Field) {
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         self.counters.rx_bad_descriptor += 1;
+        self.rx_merging = None;
         self.drop_first();
         let status = first | r::LAST.mask() | r::ERROR.mask() | error.mask();
         self.rx_step = Step::Moving { at: self.now, descriptor, status };
@@ -209,13 +220,17 @@ impl MacState {
         Ok((until - from, bus.write(address, bytes, placement, at)?))
     }
 
-    fn data_placement(&self, header: bool) -> Placement {
+    pub(super) fn data_placement(&self, header: bool) -> Placement {
         let dca = self.settings.dca;
         let mode = if header { r::DCA_HEADER.of(dca) } else { r::DCA_DATA.of(dca) };
         self.settings.placement(mode, r::DCA_WAYS.of(dca))
     }
 
-    fn give_back(&mut self, descriptor: Descriptor, status: u64, bus: &mut dyn Bus) {
+    fn give_back(&mut self, spec: &MacSpec, descriptor: Descriptor, status: u64, bus: &mut dyn Bus) {
+        if let Some(segment) = self.rx_merging.take() {
+            self.hold(segment, descriptor, spec, bus);
+            return;
+        }
         let causes = r::LAST.of(status) * r::INT_RX.mask();
         match self.write_status(descriptor, status, bus) {
             Ok(at) => self.rx_step = Step::Reporting { at, causes },

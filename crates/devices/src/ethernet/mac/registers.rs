@@ -61,6 +61,11 @@ pub(super) const SPREAD: Field = Field::bit(
 );
 pub(super) const RX_SUMS: Field =
     Field::bit("RX_SUMS", 6, "look at the sums of IPv4 and TCP of what is received");
+pub(super) const LRO: Field = Field::bit(
+    "LRO",
+    7,
+    "hand over segments that follow one another as one large frame, of one buffer a segment, where `RX_SUMS` has found them sound",
+);
 pub(super) const DCA_DATA: Field = Field::new(
     "DATA",
     0,
@@ -98,7 +103,7 @@ registers! {
     pub(crate) enum MacRegister, MAC {
         /// What is switched on.
         Control = "CONTROL" @ 0x00, 8 bytes, ReadWrite, 0,
-            [RX_ENABLE, TX_ENABLE, PROMISCUOUS, ALL_MULTICAST, PASS_BAD, SPREAD, RX_SUMS];
+            [RX_ENABLE, TX_ENABLE, PROMISCUOUS, ALL_MULTICAST, PASS_BAD, SPREAD, RX_SUMS, LRO];
         /// The station's address; the byte that comes first on the wire is the lowest.
         Address = "ADDRESS" @ 0x08, 8 bytes, ReadWrite, 0, [];
         /// Longest frame, check sequence included; at most 16383. After reset 18 bytes more than the machine file's `mtu`, 1518 if it has none.
@@ -212,6 +217,12 @@ registers! {
         TxBad = "TX_BAD" @ 0x58, 8 bytes, ReadOnly, 0, [];
         /// Assertions of the interrupt line.
         Interrupts = "INTERRUPTS" @ 0x60, 8 bytes, ReadOnly, 0, [];
+        /// PAUSE frames received.
+        RxPause = "RX_PAUSE" @ 0x68, 8 bytes, ReadOnly, 0, [];
+        /// PAUSE frames sent.
+        TxPause = "TX_PAUSE" @ 0x70, 8 bytes, ReadOnly, 0, [];
+        /// Frames received that went behind another one into a large frame.
+        RxMerged = "RX_MERGED" @ 0x78, 8 bytes, ReadOnly, 0, [];
     }
 }
 

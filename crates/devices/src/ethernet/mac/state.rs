@@ -3,6 +3,8 @@
 //! Source: see `registers`.
 
 use super::super::{Frame, Wire};
+use super::flow_control::FlowControl;
+use super::merge::{Merge, Plain};
 use super::registers::{DESCRIPTOR_BYTES, LENGTH, MOST_QUEUES, SIZE};
 use super::steering::Spread;
 use crate::Placement;
@@ -42,6 +44,8 @@ pub struct MacSpec {
     pub interrupt_delay: Duration,
     /// Queues, each with a receive ring, a send ring and an interrupt line: 1 to 16.
     pub queues: u32,
+    /// Flow control: PAUSE frames both ways.
+    pub pause: bool,
 }
 
 impl MacSpec {
@@ -64,6 +68,7 @@ impl MacSpec {
             register_write: attachment.register_write,
             interrupt_delay: Duration::from_ps(part.interrupt_delay.map_or(0, |delay| delay.ps())),
             queues: part.queues.clamp(1, MOST_QUEUES),
+            pause: part.pause,
         }
     }
 }
@@ -192,6 +197,12 @@ pub struct Counters {
     pub tx_bytes: u64,
     /// Frames that could not be sent.
     pub tx_bad: u64,
+    /// Frames received that went behind another one into a large frame.
+    pub rx_merged: u64,
+    /// PAUSE frames received.
+    pub rx_pause: u64,
+    /// PAUSE frames sent, those that let the other end go on included.
+    pub tx_pause: u64,
     /// Assertions of the interrupt line.
     pub interrupts: u64,
 }
@@ -212,6 +223,14 @@ impl Counters {
             Count::new("tx_good", self.tx_good, "frames", "sent"),
             Count::new("tx_bytes", self.tx_bytes, "bytes", "of frames sent"),
             Count::new("tx_bad", self.tx_bad, "frames", "not sent because they made no sense"),
+            Count::new(
+                "rx_merged",
+                self.rx_merged,
+                "frames",
+                "that went behind another one into a large frame",
+            ),
+            Count::new("rx_pause", self.rx_pause, "frames", "received that asked for a pause, or ended one"),
+            Count::new("tx_pause", self.tx_pause, "frames", "sent that asked for a pause, or ended one"),
         ]
     }
 }
@@ -230,6 +249,8 @@ pub(super) struct Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Queue {
     pub rx: Ring,
+    /// Received segments that become one large frame.
+    pub merge: Option<Merge>,
     pub tx: Ring,
     /// Its send ring has nothing to send, until software says otherwise.
     pub tx_idle: bool,
@@ -284,6 +305,8 @@ pub struct MacState {
     pub(super) rx_step: Step,
     /// Bytes of the first frame of the FIFO already in buffers.
     pub(super) rx_offset: u64,
+    /// What that frame is, if it becomes part of a large one.
+    pub(super) rx_merging: Option<Plain>,
     /// The queue whose descriptor is being sent.
     pub(super) tx_queue: usize,
     pub(super) tx_step: Step,
@@ -292,6 +315,7 @@ pub struct MacState {
     pub(super) last_begin: Time,
     /// Frames sent, by arrival at the other end, for whoever is there.
     pub(super) outbox: VecDeque<(Time, Frame)>,
+    pub(super) flow: FlowControl,
     pub(super) counters: Counters,
 }
 

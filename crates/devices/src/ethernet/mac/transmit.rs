@@ -15,7 +15,8 @@ impl MacState {
     /// When sending goes on by itself. The next frame is put together while the last one is on the wire.
     pub(super) fn tx_time(&self) -> Option<Time> {
         let ready = self.tx_step == Step::Ready && r::TX_ENABLE.is_set(self.settings.control);
-        self.tx_step.end().or(ready.then_some(self.last_begin)).map(|at| at.max(self.now))
+        let at = self.tx_step.end().or(ready.then_some(self.last_begin))?;
+        Some(self.tx_after_pause(at).max(self.now))
     }
 
     /// The next step of sending.

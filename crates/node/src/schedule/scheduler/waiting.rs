@@ -19,7 +19,7 @@ const LOOK: u32 = 2;
 
 impl Scheduler {
     /// Ends the sleep of `thread`, if it sleeps: it can run from `at` on. Core `by` makes it runnable, if the model has the one who does; a
-    /// handler is not woken on the core that was interrupted but called.
+    /// handler is not woken but called, and if it is another core's, that core is interrupted for it.
     pub(super) fn rouse(
         &self,
         state: &mut State,
@@ -39,12 +39,11 @@ impl Scheduler {
         if !member.sleep.files.is_empty() {
             self.file_sleepers.fetch_sub(1, Ordering::Relaxed);
         }
-        let called = state.roster.is_handler(thread) && by == Some(state.roster.core_of(thread));
-        let waker = by.filter(|_| !called);
+        let waker = by.filter(|_| !state.roster.is_handler(thread));
         let at = waker.map_or(at, |core| self.post(core, at, Work::WakeUp));
         state.roster.enqueue(thread, at);
         let core = state.roster.core_of(thread);
-        if waker.is_some_and(|waker| waker != core) {
+        if by.is_some_and(|by| by != core) {
             self.post(core, at, Work::WakeUpInterrupt);
         }
     }

@@ -1,0 +1,247 @@
+//! Which of a NIC's queues a connection comes by: the hash, its key and the table, as the driver has them.
+//! Not what else may choose: flow director, n-tuple filters and accelerated RFS go before the hash, and are not asked for.
+//! Source: Microsoft, "RSS hashing functions" (Toeplitz) and "Verifying the RSS hash calculation"; Linux include/uapi/linux/ethtool.h
+//! (struct ethtool_rxfh, struct ethtool_rxnfc).
+
+use crate::ethtool::exchange;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+const GET_HASH: u32 = 0x46;
+const GET_FIELDS: u32 = 0x29;
+/// ETH_RSS_HASH_TOP: the Toeplitz function, of those that a driver may have.
+const TOEPLITZ: u8 = 1;
+const TCP_V4: u32 = 1;
+const TCP_V6: u32 = 5;
+/// RXH_IP_SRC and RXH_IP_DST, RXH_L4_B_0_1 and RXH_L4_B_2_3: source and destination, address and port.
+const ADDRESSES: u64 = 0x30;
+const PORTS: u64 = 0xc0;
+/// Words of the structure before the table.
+const HEAD: usize = 6;
+/// Entries and bytes of key that are believed.
+const MOST: u32 = 1 << 16;
+
+/// How a NIC spreads connections over its queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The hash's key; at least four bytes more than what is hashed.
+    pub key: Vec<u8>,
+    /// The queue of each hash, modulo its length.
+    pub table: Vec<u32>,
+    /// Whether ports are hashed, of TCP over IPv4 and over IPv6.
+    pub ports: [bool; 2],
+}
+
+impl Spread {
+    /// The queue that segments from `remote` to `local` come by; none if the key is too short or the table empty.
+    pub fn queue_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        // A socket of both families names addresses of the older one in the newer one's form.
+        let (from, to) = (remote.ip().to_canonical(), local.ip().to_canonical());
+        let mut input = Vec::with_capacity(36);
+        let has_ports = match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                input.extend([from.octets(), to.octets()].concat());
+                self.ports[0]
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                input.extend([from.octets(), to.octets()].concat());
+                self.ports[1]
+            }
+            _ => return None,
+        };
+        if has_ports {
+            input.extend([remote.port().to_be_bytes(), local.port().to_be_bytes()].concat());
+        }
+        let hash = toeplitz(&self.key, &input)?;
+        let entries = u32::try_from(self.table.len()).ok().filter(|entries| *entries > 0)?;
+        self.table.get((hash % entries) as usize).copied()
+    }
+}
+
+/// The Toeplitz hash: for each one of the input's bits the 32 bits of the key that begin there. None if the key is too short.
+fn toeplitz(key: &[u8], input: &[u8]) -> Option<u32> {
+    let mut hash = 0;
+    for (number, byte) in input.iter().enumerate() {
+        let five = key.get(number..number + 5)?;
+        let window = five.iter().fold(0u64, |window, byte| window << 8 | u64::from(*byte));
+        for bit in (0..8).filter(|bit| byte & (0x80 >> bit) != 0) {
+            hash ^= (window >> (8 - bit)) as u32;
+        }
+    }
+    Some(hash)
+}
+
+/// Asks the driver of `interface`, in the network namespace of the calling thread.
+///
+/// # Errors
+/// What the kernel said: EOPNOTSUPP where the driver does not tell; `Unsupported` where it hashes by another function than Toeplitz's or
+/// changes what is hashed.
+pub fn get(interface: &str) -> io::Result<Spread> {
+    let mut head = vec![0u32; HEAD];
+    head[0] = GET_HASH;
+    exchange(interface, &mut head)?;
+    let (entries, key_bytes) = (head[2], head[3]);
+    if entries == 0 || key_bytes == 0 || entries > MOST || key_bytes > MOST {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut words = vec![0u32; HEAD + entries as usize + key_bytes.div_ceil(4) as usize];
+    (words[0], words[2], words[3]) = (GET_HASH, entries, key_bytes);
+    exchange(interface, &mut words)?;
+    let fields = |kind| fields(interface, kind);
+    read(&words, [fields(TCP_V4), fields(TCP_V6)])
+}
+
+/// What the structure says; `fields` are the parts of a header that are hashed, none where the driver does not tell: then all of them.
+fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<Spread> {
+    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
+    let [function, transformed, ..] = words.get(4).ok_or_else(unsupported)?.to_ne_bytes();
+    // Drivers from before there was a choice say nothing: Toeplitz was the only one.
+    if !matches!(function, 0 | TOEPLITZ) || transformed != 0 {
+        return Err(unsupported());
+    }
+    let (entries, key_bytes) = (words[2] as usize, words[3] as usize);
+    let table = words.get(HEAD..HEAD + entries).ok_or_else(unsupported)?.to_vec();
+    let key: Vec<u8> =
+        words[HEAD + entries..].iter().flat_map(|word| word.to_ne_bytes()).take(key_bytes).collect();
+    let all = ADDRESSES | PORTS;
+    let mut ports = [true; 2];
+    for (ports, fields) in ports.iter_mut().zip(fields) {
+        *ports = match fields.unwrap_or(all) & all {
+            ADDRESSES => false,
+            of if of == all => true,
+            _ => return Err(unsupported()),
+        };
+    }
+    Ok(Spread { key, table, ports })
+}
+
+/// What of a header is hashed for connections of a kind; none where the driver does not tell.
+fn fields(interface: &str, kind: u32) -> Option<u64> {
+    // struct ethtool_rxnfc: the command, the kind, and the fields in 64 bits; behind them room for the rest of it.
+    let mut words = [0u32; 64];
+    (words[0], words[1]) = (GET_FIELDS, kind);
+    exchange(interface, &mut words).ok()?;
+    let [low, high] = [words[2].to_ne_bytes(), words[3].to_ne_bytes()];
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&low);
+    bytes[4..].copy_from_slice(&high);
+    Some(u64::from_ne_bytes(bytes)).filter(|fields| *fields != 0)
+}
+
+/// The receive queue whose interrupt has this name, as drivers number them: `eth0-TxRx-3`, `virtio0-input.3`, `mlx5_comp3@pci:0000:01:00.0`.
+/// None of an interrupt that is for sending, for events, or says no number.
+pub fn queue_of_irq(name: &str) -> Option<u32> {
+    let name = name.split('@').next()?.trim();
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let lower = stem.to_ascii_lowercase();
+    let receives = ["rx", "input", "comp"].iter().any(|word| lower.contains(word));
+    if !receives || stem.len() == name.len() {
+        return None;
+    }
+    name[stem.len()..].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The key of "Verifying the RSS hash calculation".
+    const KEY: [u8; 40] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
+        0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
+        0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+    ];
+
+    /// The same document's tables: destination, source, hash of the addresses, hash with the ports.
+    const PUBLISHED: [(&str, &str, u32, u32); 8] = [
+        ("161.142.100.80:1766", "66.9.149.187:2794", 0x323e_8fc2, 0x51cc_c178),
+        ("65.69.140.83:4739", "199.92.111.2:14230", 0xd718_262a, 0xc626_b0ea),
+        ("12.22.207.184:38024", "24.19.198.95:12898", 0xd2d0_a5de, 0x5c2b_394a),
+        ("209.142.163.6:2217", "38.27.205.30:48228", 0x8298_9176, 0xafc7_327f),
+        ("202.188.127.2:1303", "153.39.163.191:44251", 0x5d18_09c5, 0x10e8_28a2),
+        ("[3ffe:2501:200:3::1]:1766", "[3ffe:2501:200:1fff::7]:2794", 0x2cc1_8cd5, 0x4020_7d3d),
+        ("[ff02::1]:4739", "[3ffe:501:8::260:97ff:fe40:efab]:14230", 0x0f0c_461c, 0xdde5_1bbf),
+        (
+            "[fe80::200:f8ff:fe21:67cf]:38024",
+            "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251",
+            0x4b61_e985,
+            0x02d1_feef,
+        ),
+    ];
+
+    fn ends(to: &str, from: &str) -> (SocketAddr, SocketAddr) {
+        (to.parse().unwrap(), from.parse().unwrap())
+    }
+
+    /// A table so long that a hash's lowest 16 bits can be told by the queue.
+    fn spread(ports: bool) -> Spread {
+        Spread { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
+    }
+
+    #[test]
+    fn the_queue_is_that_of_the_published_hashes() {
+        for (to, from, addresses, all) in PUBLISHED {
+            let (local, remote) = ends(to, from);
+            assert_eq!(spread(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
+            assert_eq!(spread(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
+        }
+        let (local, remote) = ends("[::ffff:161.142.100.80]:1766", "[::ffff:66.9.149.187]:2794");
+        assert_eq!(
+            spread(true).queue_of(local, remote),
+            Some(0x51cc_c178 & 0xffff),
+            "as the packets have it"
+        );
+    }
+
+    #[test]
+    fn without_a_key_a_table_or_one_family_there_is_no_queue() {
+        let (local, remote) = ends(PUBLISHED[0].0, PUBLISHED[0].1);
+        let (six, _) = ends(PUBLISHED[5].0, PUBLISHED[5].1);
+        assert_eq!(Spread { key: KEY[..15].to_vec(), ..spread(true) }.queue_of(local, remote), None);
+        assert_eq!(Spread { table: Vec::new(), ..spread(true) }.queue_of(local, remote), None);
+        assert_eq!(spread(true).queue_of(six, remote), None);
+    }
+
+    #[test]
+    fn a_driver_with_another_function_or_other_fields_is_not_believed_to_hash_so() {
+        let words = |function: u8, transformed: u8| {
+            let mut words =
+                vec![GET_HASH, 0, 2, 8, u32::from_ne_bytes([function, transformed, 0, 0]), 0, 7, 9];
+            words.extend([u32::from_ne_bytes([1, 2, 3, 4]), u32::from_ne_bytes([5, 6, 7, 8])]);
+            words
+        };
+        let found = read(&words(1, 0), [None, Some(ADDRESSES)]).unwrap();
+        assert_eq!((found.table, found.ports), (vec![7, 9], [true, false]));
+        assert_eq!(found.key, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(read(&words(2, 0), [None; 2]).is_err(), "exclusive or");
+        assert!(read(&words(1, 1), [None; 2]).is_err(), "made symmetric");
+        assert!(read(&words(1, 0), [Some(0x20), None]).is_err(), "one address alone");
+        assert!(read(&[], [None; 2]).is_err());
+    }
+
+    #[test]
+    fn interrupts_say_which_receive_queue_they_are_of() {
+        for (name, queue) in [
+            ("eth0-TxRx-3", Some(3)),
+            ("i40e-ens1f0-TxRx-11", Some(11)),
+            ("ens5-Tx-Rx-2", Some(2)),
+            ("eth0-rx-0", Some(0)),
+            ("virtio0-input.1", Some(1)),
+            ("mlx5_comp7@pci:0000:01:00.0", Some(7)),
+            ("virtio0-output.1", None),
+            ("eth0-tx-1", None),
+            ("mlx5_async0@pci:0000:01:00.0", None),
+            ("eth0", None),
+            ("", None),
+        ] {
+            assert_eq!(queue_of_irq(name), queue, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_hash_says_so() {
+        for name in ["lo", "no-such-interface-at-all", ""] {
+            assert!(get(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Large receive offload: segments of a connection that follow one another are handed over as one large frame.
+//! Not its being switched on, nor what software makes of it.
+//! Source: receive side coalescing in Intel's 82599 data sheet, 7.11: the first segment's headers, the data of all in a descriptor each, and
+//! what ends it. That a queue has one connection at hand at a time, and closes it for another, is ours; the 82599 has 32 of them.
+
+use super::registers as r;
+use super::state::{Descriptor, MacSpec, MacState, Received, Step, length};
+use crate::{Bus, BusFault};
+use longma_sim::Time;
+use serde::{Deserialize, Serialize};
+
+/// Descriptors of one large frame at most (RSCCTL.MAXDESC).
+const MOST_DESCRIPTORS: usize = 16;
+/// Ethernet's header, IPv4's and TCP's without options.
+const ETHERNET: usize = 14;
+const IP: usize = 20;
+const HEADERS: usize = ETHERNET + IP + 20;
+/// An IPv4 packet is not longer.
+const MOST_PACKET: u64 = 65535;
+const ACK: u8 = 16;
+const PSH: u8 = 8;
+
+/// A segment with nothing but data in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plain {
+    header: Vec<u8>,
+    data: u64,
+    sums: u64,
+    /// It goes behind what is at hand, so its own headers are left out.
+    follows: bool,
+}
+
+/// What a queue has at hand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Merge {
+    /// The first segment's headers.
+    header: Vec<u8>,
+    /// Descriptors that are filled and not given back, and the bytes in each.
+    held: Vec<(Descriptor, u64)>,
+    sums: u64,
+    next_sequence: u32,
+    /// Of all, headers included.
+    bytes: u64,
+    /// When the last of them are there.
+    visible: Time,
+    /// Nothing may go behind it.
+    ended: bool,
+}
+
+/// Takes apart what may be merged: sound IPv4 and TCP without options or fragments, and no flags but ACK and PSH.
+fn plain(received: &Received) -> Option<Plain> {
+    let bytes = received.frame.payload().ok()?;
+    let header = bytes.get(..HEADERS)?;
+    let (ip, tcp) = (&header[ETHERNET..], &header[ETHERNET + IP..]);
+    let sound = received.sums == r::IP_SUMMED.mask() | r::TCP_SUMMED.mask();
+    let whole = u64::from(u16::from_be_bytes([ip[2], ip[3]])) == (bytes.len() - ETHERNET) as u64;
+    let in_parts = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    let is_plain = header[12..14] == [8, 0] && ip[0] == 0x45 && !in_parts && ip[9] == 6;
+    let only_data = tcp[12] == 0x50 && tcp[13] & !PSH == ACK && bytes.len() > HEADERS;
+    let data = (bytes.len() - HEADERS) as u64;
+    (sound && whole && is_plain && only_data).then(|| Plain {
+        header: header.to_vec(),
+        data,
+        sums: received.sums,
+        follows: false,
+    })
+}
+
+fn sequence(header: &[u8]) -> u32 {
+    let at = ETHERNET + IP + 4;
+    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}
+
+impl Merge {
+    fn begin(segment: Plain) -> Self {
+        Self {
+            next_sequence: sequence(&segment.header),
+            header: segment.header,
+            held: Vec::new(),
+            sums: segment.sums,
+            bytes: HEADERS as u64,
+            visible: Time::ZERO,
+            ended: false,
+        }
+    }
+
+    /// Descriptors that are kept.
+    pub fn kept(&self) -> u32 {
+        self.held.len() as u32
+    }
+
+    /// Whether a segment follows on what is here: the same stations, addresses and ports, and the next number.
+    fn is_followed_by(&self, segment: &Plain) -> bool {
+        let same = |from: usize, to: usize| self.header[from..to] == segment.header[from..to];
+        let connection = same(0, ETHERNET) && same(ETHERNET + 12, ETHERNET + IP + 4);
+        let room =
+            self.held.len() < MOST_DESCRIPTORS && self.bytes + segment.data <= MOST_PACKET + ETHERNET as u64;
+        !self.ended && connection && room && sequence(&segment.header) == self.next_sequence
+    }
+
+    /// A segment's data are in a descriptor's buffer: the headers tell of it, too.
+    fn add(&mut self, segment: &Plain, descriptor: Descriptor, at: Time) {
+        let in_buffer = segment.data + if self.held.is_empty() { HEADERS as u64 } else { 0 };
+        self.held.push((descriptor, in_buffer));
+        self.next_sequence = self.next_sequence.wrapping_add(segment.data as u32);
+        self.bytes += segment.data;
+        self.visible = self.visible.max(at);
+        let tcp = ETHERNET + IP;
+        let pushes = segment.header[tcp + 13] & PSH;
+        // The latest acknowledgement and window.
+        self.header[tcp + 8..tcp + 12].copy_from_slice(&segment.header[tcp + 8..tcp + 12]);
+        self.header[tcp + 14..tcp + 16].copy_from_slice(&segment.header[tcp + 14..tcp + 16]);
+        self.header[tcp + 13] |= pushes;
+        self.ended |= pushes != 0 || self.held.len() == MOST_DESCRIPTORS;
+    }
+
+    /// The headers of all as one packet. TCP's sum is the first segment's: it was looked at, and the status says so.
+    fn headers(&self) -> Vec<u8> {
+        let mut header = self.header.clone();
+        let packet = (self.bytes - ETHERNET as u64).min(MOST_PACKET) as u16;
+        header[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&packet.to_be_bytes());
+        header[ETHERNET + 10..ETHERNET + 12].fill(0);
+        let (words, _) = header[ETHERNET..ETHERNET + IP].as_chunks::<2>();
+        let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let sum = !((folded & 0xffff) + (folded >> 16)) as u16;
+        header[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&sum.to_be_bytes());
+        header
+    }
+}
+
+impl MacState {
+    /// The FIFO's first frame is about to go into `descriptor`: whether it opens a large frame or goes behind the one at hand. One that
+    /// it does not follow is closed.
+    pub(super) fn joins(&mut self, descriptor: &Descriptor, bus: &mut dyn Bus) {
+        self.rx_merging = None;
+        let wanted = r::LRO.is_set(self.settings.control);
+        let segment = self.fifo.front().filter(|_| wanted).and_then(plain);
+        let at_hand = self.queues[self.rx_queue].merge.as_ref();
+        let follows = at_hand.is_some_and(|merge| {
+            segment
+                .as_ref()
+                .is_some_and(|segment| merge.is_followed_by(segment) && descriptor.size() >= segment.data)
+        });
+        if !follows {
+            self.close(self.rx_queue, bus);
+        }
+        let Some(segment) = segment else { return };
+        if follows {
+            // Its headers are in the first one's.
+            self.rx_offset = HEADERS as u64;
+            self.rx_merging = Some(Plain { follows, ..segment });
+        } else if descriptor.size() >= segment.data + HEADERS as u64 {
+            self.rx_merging = Some(segment);
+        }
+    }
+
+    /// A segment that is merged is in its buffer: its descriptor is kept, until the large frame ends.
+    pub(super) fn hold(&mut self, segment: Plain, descriptor: Descriptor, spec: &MacSpec, bus: &mut dyn Bus) {
+        let now = self.now;
+        let queue = &mut self.queues[self.rx_queue];
+        if !segment.follows {
+            queue.merge = Some(Merge::begin(segment.clone()));
+        }
+        // Software may have taken the ring away meanwhile.
+        let Some(merge) = &mut queue.merge else { return };
+        merge.add(&segment, descriptor, now);
+        self.counters.rx_merged += u64::from(segment.follows);
+        if self.queues[self.rx_queue].merge.as_ref().is_some_and(|merge| merge.ended) {
+            if let Some(at) = self.close(self.rx_queue, bus) {
+                self.rx_step = Step::Reporting { at, causes: r::INT_RX.mask() };
+            }
+        } else {
+            self.received(spec, bus);
+        }
+    }
+
+    /// When a queue's large frame can be closed at last, if a segment is on its way into it.
+    pub(super) fn busy_merging(&self, queue: usize) -> Option<Time> {
+        let joins = queue == self.rx_queue && self.rx_merging.as_ref().is_some_and(|one| one.follows);
+        self.rx_step.end().filter(|_| joins)
+    }
+
+    /// Hands a queue's large frame over: when software sees it. `None` if there was none, or its ring is not there.
+    pub(super) fn close(&mut self, queue: usize, bus: &mut dyn Bus) -> Option<Time> {
+        let merge = self.queues[queue].merge.take()?;
+        match self.write_merged(&merge, bus) {
+            Ok(at) => Some(at),
+            Err(_) => {
+                self.switch_off(r::RX_ENABLE, queue, bus);
+                None
+            }
+        }
+    }
+
+    /// Writes the headers and then the descriptors, the first one last: who sees that sees all.
+    fn write_merged(&self, merge: &Merge, bus: &mut dyn Bus) -> Result<Time, BusFault> {
+        let mut seen = merge.visible.max(self.now);
+        let count = merge.held.len();
+        if count > 1
+            && let Some((first, _)) = merge.held.first()
+        {
+            let placement = self.data_placement(true);
+            seen = seen.max(bus.write(first.buffer, &merge.headers(), placement, self.now)?);
+        }
+        for (number, (descriptor, bytes)) in merge.held.iter().enumerate().rev() {
+            let is_last = number + 1 == count;
+            let whole = if is_last { merge.bytes } else { *bytes };
+            let ends = if is_last { r::LAST.mask() | merge.sums } else { 0 };
+            let status = r::FIRST.with(u64::from(number == 0)) | ends | length(whole);
+            seen = seen.max(self.write_status(*descriptor, status, bus)?);
+        }
+        Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ethernet::tcp::{Endpoint, Segment};
+
+    fn received(segment: Segment) -> Received {
+        let end = |port| Endpoint { station: [2; 6], address: [10, 0, 0, 1], port };
+        let frame = segment.frame(&end(1), &end(2)).unwrap();
+        let sums = super::super::steering::sums(&frame);
+        Received { frame, queue: 0, sums }
+    }
+
+    fn data(sequence: u32) -> Segment {
+        Segment { sequence, acknowledgement: Some(9), data: vec![7; 100], ..Segment::default() }
+    }
+
+    #[test]
+    fn only_sound_segments_with_nothing_but_data_are_merged() {
+        assert!(plain(&received(data(5))).is_some());
+        assert!(plain(&received(Segment { push: true, ..data(5) })).is_some());
+        for odd in [
+            Segment { fin: true, ..data(5) },
+            Segment { syn: true, ..data(5) },
+            Segment { acknowledgement: None, ..data(5) },
+            Segment { mss: Some(1460), ..data(5) },
+            Segment { data: Vec::new(), ..data(5) },
+        ] {
+            assert!(plain(&received(odd.clone())).is_none(), "{odd:?}");
+        }
+        let damaged = Received { sums: r::IP_SUMMED.mask() | r::SUM_WRONG.mask(), ..received(data(5)) };
+        assert!(plain(&damaged).is_none());
+    }
+
+    #[test]
+    fn a_segment_follows_by_its_number_and_its_connection() {
+        let segment = |sequence| plain(&received(data(sequence))).unwrap();
+        let descriptor = Descriptor { address: 0, buffer: 0, control: 2048, status: 0 };
+        let mut merge = Merge::begin(segment(u32::MAX - 49));
+        merge.add(&segment(u32::MAX - 49), descriptor, Time::ZERO);
+        assert!(merge.is_followed_by(&segment(50)), "numbers go round");
+        assert!(!merge.is_followed_by(&segment(51)));
+        let mut other = segment(50);
+        other.header[ETHERNET + IP + 1] ^= 1;
+        assert!(!merge.is_followed_by(&other), "another port");
+    }
+}

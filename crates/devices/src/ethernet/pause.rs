@@ -1,0 +1,97 @@
+//! PAUSE: one end of a link has the other stop sending for a while.
+//! Not when a receiver asks for it: see `mac/flow_control`.
+//! Source: IEEE 802.3-2018, clause 31 (MAC Control frames) and annex 31B (PAUSE).
+
+use super::Frame;
+use longma_sim::{Duration, Time};
+use serde::{Deserialize, Serialize};
+
+/// The group address that PAUSE goes to (31B.1); bridges do not pass it on.
+const GROUP: [u8; 6] = [0x01, 0x80, 0xc2, 0x00, 0x00, 0x01];
+/// The type of MAC Control frames (31.4.1.3).
+const MAC_CONTROL: [u8; 2] = [0x88, 0x08];
+/// The operation PAUSE (31B.1).
+const PAUSE: [u8; 2] = [0, 1];
+/// Bit times of a quantum (31B.2).
+const QUANTUM_BITS: u64 = 512;
+
+/// The frame by which `source` asks the other end to send nothing for so many quanta; none of them: it may go on.
+pub fn pause_frame(source: [u8; 6], quanta: u16) -> Frame {
+    let [high, low] = quanta.to_be_bytes();
+    let parts: [&[u8]; 5] = [&GROUP, &source, &MAC_CONTROL, &PAUSE, &[high, low]];
+    Frame::new(&parts.concat())
+}
+
+/// The quanta that a frame asks for; `None` if it is no sound PAUSE frame.
+pub fn pause_quanta(frame: &Frame) -> Option<u16> {
+    let bytes = frame.payload().ok()?;
+    let asks = frame.destination() == GROUP && bytes[12..14] == MAC_CONTROL && bytes[14..16] == PAUSE;
+    asks.then(|| u16::from_be_bytes([bytes[16], bytes[17]]))
+}
+
+/// How long so many quanta are at `rate` bits a second.
+pub fn pause_time(quanta: u16, rate: u64) -> Duration {
+    let ps = u128::from(quanta) * u128::from(QUANTUM_BITS) * 1_000_000_000_000 / u128::from(rate.max(1));
+    Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+}
+
+/// A sender that may have been asked to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paused {
+    since: Time,
+    until: Time,
+    /// What earlier pauses took.
+    before: Duration,
+}
+
+impl Paused {
+    /// At `at` a frame has come that asks for `quanta`, on a link of `rate` bits a second; it takes the place of what was asked before.
+    pub fn ask(&mut self, quanta: u16, rate: u64, at: Time) {
+        self.before = self.total(at);
+        self.since = at;
+        self.until = at.checked_add(pause_time(quanta, rate)).unwrap_or(Time::from_ps(u64::MAX));
+    }
+
+    /// From when on it may send.
+    pub const fn until(&self) -> Time {
+        self.until
+    }
+
+    /// How long it was kept from sending up to `at`.
+    pub fn total(&self, at: Time) -> Duration {
+        let now = at.min(self.until).checked_since(self.since).unwrap_or_default();
+        self.before.checked_add(now).unwrap_or(self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIGABIT: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_pause_frame_is_as_the_standard_has_it() {
+        let frame = pause_frame([2, 0, 0, 0, 0, 9], 0x1234);
+        let payload = frame.payload().unwrap();
+        assert_eq!(frame.len(), 64);
+        assert_eq!(payload[..18], [1, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x88, 8, 0, 1, 0x12, 0x34]);
+        assert!(payload[18..].iter().all(|byte| *byte == 0), "reserved, sent as zeros");
+        assert_eq!(pause_quanta(&frame), Some(0x1234));
+        let mut other = payload.to_vec();
+        other[15] = 2;
+        assert_eq!(pause_quanta(&Frame::new(&other)), None, "another operation");
+    }
+
+    #[test]
+    fn the_last_frame_counts_and_what_was_waited_is_added_up() {
+        let mut paused = Paused::default();
+        paused.ask(10, GIGABIT, Time::from_ps(1000));
+        assert_eq!(paused.until().ps(), 1000 + 10 * 512 * 1000);
+        paused.ask(0, GIGABIT, Time::from_ps(501_000));
+        assert_eq!(paused.until().ps(), 501_000, "it may go on");
+        assert_eq!(paused.total(Time::from_ps(9_000_000)).ps(), 500_000);
+        paused.ask(1, GIGABIT, Time::from_ps(10_000_000));
+        assert_eq!(paused.total(Time::from_ps(20_000_000)).ps(), 500_000 + 512_000);
+    }
+}

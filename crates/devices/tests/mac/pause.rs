@@ -1,0 +1,141 @@
+//! Flow control: with it nothing is lost however slow the receiver is, and a MAC that is asked to pause does.
+//! Not the frames' layout, which is tested beside them.
+//! Source: IEEE 802.3-2018, annex 31B.
+
+use crate::driver::*;
+use longma_devices::ethernet::mac::MacSpec;
+use longma_devices::ethernet::{Frame, Paused, Wire, pause_frame, pause_quanta};
+use longma_sim::{Duration, Time};
+
+/// 10 Gb/s: a frame of 1518 bytes takes 1.2 us.
+const RATE: u64 = 10_000_000_000;
+
+fn spec(pause: bool) -> MacSpec {
+    MacSpec { rate: RATE, pause, rx_fifo_bytes: 32_768, ..gigabit() }
+}
+
+/// A sender at line rate that heeds PAUSE, before a driver that takes a frame in 10 us and has a ring of four: how many of 300 frames were
+/// handed over, and the MAC's and the sender's part in it.
+fn overrun(spec: MacSpec) -> (u64, Driver, Paused) {
+    let mut driver = Driver::new(spec);
+    driver.receive_ring(4, 2048);
+    let frame = |number: u64| Frame::new(&content(STATION, 1514, number));
+    let (mut wire, mut paused) = (Wire::new(RATE, Duration::from_ps(50_000)), Paused::default());
+    let (mut sent, mut taken, mut next) = (0, 0, 0);
+    let mut asked: Vec<(Time, u16)> = Vec::new();
+    for _ in 0..400 {
+        // The driver has 10 us for a frame; the sender and the MAC go on meanwhile.
+        let end = driver.now.ps() + 10_000_000;
+        while driver.now.ps() < end {
+            if let Some((_, quanta)) = asked.iter().find(|(at, _)| *at <= driver.now) {
+                paused.ask(*quanta, RATE, driver.now);
+                asked.remove(0);
+            }
+            if sent < 300 && wire.free() <= driver.now && paused.until() <= driver.now {
+                let passage = wire.send(&frame(sent), driver.now);
+                driver.mac.deliver(frame(sent), passage.arrival);
+                sent += 1;
+            }
+            driver.pass(10_000);
+            while let Some((at, frame)) = driver.mac.take_sent() {
+                asked.push((at, pause_quanta(&frame).expect("it sends nothing else")));
+            }
+        }
+        if driver.status(RX_RING, next) & OWN == 0 {
+            taken += 1;
+            driver.put(RX_RING, next, BUFFERS + next * 2048, 2048, OWN);
+            driver.set("RX_POLL", 1);
+            next = (next + 1) % 4;
+        }
+    }
+    (taken, driver, paused)
+}
+
+#[test]
+fn a_slow_receiver_loses_nothing_with_flow_control_and_frames_without() {
+    let (taken, mut driver, _) = overrun(spec(false));
+    assert!(driver.get("RX_MISSED") > 100, "{}", driver.get("RX_MISSED"));
+    assert_eq!(taken + driver.get("RX_MISSED"), 300);
+    assert_eq!(driver.get("TX_PAUSE"), 0);
+
+    let (taken, mut driver, paused) = overrun(spec(true));
+    assert_eq!((taken, driver.get("RX_MISSED")), (300, 0));
+    let asked = driver.get("TX_PAUSE");
+    assert!(asked >= 2 && asked.is_multiple_of(2), "each stop has its end: {asked}");
+    // 300 frames that take the driver 3 ms are on the wire for 0.37 ms.
+    assert!(paused.total(driver.now).ps() > 2_000_000_000, "{:?}", paused);
+    assert!(paused.until() <= driver.now, "the sender may go on");
+}
+
+#[test]
+fn a_queue_without_descriptors_loses_nothing_with_flow_control_either() {
+    let lost = |pause| {
+        let mut driver = Driver::new(MacSpec { queues: 2, pause, ..gigabit() });
+        driver.receive_ring(1, 2048);
+        driver.set("CONTROL", 1 | 1 << 5);
+        for number in 0..3 {
+            driver.mac.deliver(segment(1, &[number; 60]), Time::from_ps(u64::from(number) * 5_000_000));
+        }
+        driver.pass(100_000_000);
+        let held = driver.get("STATUS") >> 32;
+        (driver.get("RX_GOOD"), held)
+    };
+    assert_eq!(lost(false), (1, 0));
+    let (good, held) = lost(true);
+    assert_eq!(good, 1);
+    assert!(held >= 2 * 100, "the others wait: {held}");
+}
+
+#[test]
+fn a_stop_is_asked_for_again_before_it_ends() {
+    let mut driver = Driver::new(spec(true));
+    driver.receive_ring(1, 2048);
+    for number in 0..25u64 {
+        driver.mac.deliver(Frame::new(&content(STATION, 1514, number)), Time::from_ps(number * 1_300_000));
+    }
+    // 65535 quanta are 3.36 ms.
+    driver.pass(10_000_000_000);
+    let sent: Vec<(Time, Frame)> = std::iter::from_fn(|| driver.mac.take_sent()).collect();
+    assert!(sent.len() >= 5, "{}", sent.len());
+    assert!(sent.iter().all(|(_, frame)| pause_quanta(frame) == Some(u16::MAX)));
+    let apart = sent.windows(2).map(|two| two[1].0.ps() - two[0].0.ps());
+    assert!(apart.into_iter().all(|apart| apart < 3_355_000_000), "before the time is over");
+}
+
+#[test]
+fn a_mac_that_is_asked_to_pause_sends_nothing_until_it_may_and_its_own_pauses_all_the_same() {
+    let mut driver = Driver::new(MacSpec { rx_fifo_bytes: 2048, ..spec(true) });
+    driver.receive_ring(1, 2048);
+    driver.set("CONTROL", 3);
+    driver.mac.deliver(pause_frame([2; 6], 1000), driver.now);
+    driver.pass(1000);
+    let frame = content([4; 6], 200, 1);
+    driver.bus.bytes_mut(BUFFERS + 0x8000, 200).unwrap().copy_from_slice(&frame);
+    driver.put(TX_RING, 0, BUFFERS + 0x8000, 200 | 3 << 30, OWN);
+    driver.set("TX_BASE", TX_RING);
+    driver.set("TX_COUNT", 1);
+    driver.set("TX_POLL", 1);
+    // 1000 quanta are 51.2 us.
+    driver.pass(50_000_000);
+    assert!(driver.mac.take_sent().is_none(), "it pauses");
+    let asks = driver.now;
+    driver.mac.deliver(Frame::new(&content(STATION, 1000, 1)), asks);
+    driver.mac.deliver(Frame::new(&content(STATION, 1000, 2)), asks);
+    driver.pass(500_000);
+    let (_, own) = driver.mac.take_sent().expect("MAC control goes out in a pause");
+    assert_eq!(pause_quanta(&own), Some(u16::MAX));
+    driver.mac.deliver(pause_frame([2; 6], 0), driver.now);
+    driver.pass(500_000);
+    let (_, sent) = driver.mac.take_sent().expect("it may go on before the time is over");
+    assert_eq!(sent.payload().unwrap(), frame);
+    assert_eq!((driver.get("RX_PAUSE"), driver.get("RX_GOOD")), (2, 1), "they are handed to nobody");
+}
+
+#[test]
+fn without_flow_control_a_pause_is_a_frame_to_others() {
+    let mut driver = Driver::new(spec(false));
+    driver.receive_ring(1, 2048);
+    driver.mac.deliver(pause_frame([2; 6], 1000), driver.now);
+    driver.run();
+    assert_eq!((driver.get("RX_FILTERED"), driver.get("RX_PAUSE")), (1, 0));
+}

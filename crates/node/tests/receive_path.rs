@@ -1,0 +1,210 @@
+//! What the NIC and the kernel may do for a flow, each against the same flow without it: whose core does what, and what is saved.
+//! Not how much that is on a full machine: see `experiments/affinity-offloads.toml` and the like.
+//! Source: Linux's Documentation/networking/scaling.rst and napi.rst for what each does; the guest `flow_receive` does it here.
+
+mod simulator;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use simulator::{guest, simulator};
+
+/// What a run counted and what it printed.
+struct Run {
+    statistics: Value,
+    printed: String,
+}
+
+impl Run {
+    /// A statistic; 0 of what never happened.
+    fn count(&self, name: &str) -> f64 {
+        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
+        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
+    }
+
+    /// How often the kernel did `work` on a core.
+    fn times(&self, core: u32, work: &str) -> f64 {
+        self.count(&format!("core{core}.kernel.{work}.times"))
+    }
+
+    /// A number that the guest printed before `words`.
+    fn said(&self, words: &str) -> f64 {
+        let before = self.printed.split(words).next().filter(|before| before.len() < self.printed.len());
+        let number = before.and_then(|before| before.split_whitespace().last()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {words} in {}", self.printed))
+    }
+}
+
+fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology/machines/sandybridge-2x6.toml")
+}
+
+/// Two megabytes are counted behind one, of a stream with as much to come.
+const SHORT: [&str; 2] = ["begin=1000000", "bytes=3000000"];
+
+fn receive_on(machine: &Path, wires: &[&str], settings: &[&str]) -> Run {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("timeout");
+    command
+        .arg("300")
+        .arg(simulator())
+        .arg("--machine")
+        .arg(machine)
+        .arg("--region")
+        .arg("--statistics")
+        .arg(out.path());
+    command.args(wires.iter().flat_map(|wire| ["--wire", wire]));
+    command.args(SHORT.iter().chain(settings).flat_map(|setting| ["--set", setting]));
+    command.arg(guest("flow_receive-lasx"));
+    command.args(wires.iter().filter_map(|wire| wire.split(':').next()));
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && output.stdout.starts_with(b"flow_receive: "),
+        "{settings:?}: {printed}"
+    );
+    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+}
+
+/// Interrupts on core 1, the program that reads on core 2.
+fn receive(settings: &[&str]) -> Run {
+    receive_on(&shipped(), &["eth0:6000000"], &[&["flow=1", "application=2"], settings].concat())
+}
+
+#[test]
+fn who_polls_from_the_program_takes_no_interrupts_and_is_not_woken_while_there_is_something() {
+    let (asleep, polls) = (receive(&[]), receive(&["busy_us=50"]));
+    assert!(asleep.times(1, "interrupt") > 10.0 && asleep.times(2, "wake_up_interrupt") > 3.0);
+    for (core, work) in
+        [(1, "interrupt"), (1, "softirq"), (1, "wake_up"), (2, "wake_up_interrupt"), (2, "context_switch")]
+    {
+        assert_eq!(polls.times(core, work), 0.0, "{work} of core {core}");
+    }
+    assert!(polls.said(" looks by programs that read") > 0.0);
+    // When nothing comes any more it goes to sleep, and interrupts tell of what comes then.
+    let pauses = receive_on(
+        &shipped(),
+        &["eth0:3000000"],
+        &["flow=1", "application=2", "busy_us=1", "bytes=0", "room=9000"],
+    );
+    assert!(pauses.said(" sleeps") > 3.0 && pauses.said(" interrupts") > 3.0, "{}", pauses.printed);
+}
+
+#[test]
+fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores() {
+    let (here, steered) = (receive(&[]), receive(&["rps=3"]));
+    assert_eq!(here.count("core3.instructions"), 0.0);
+    assert!(steered.times(3, "softirq") > 10.0);
+    assert_eq!(steered.times(3, "softirq"), steered.times(3, "wake_up_interrupt"), "each time it is told");
+    assert_eq!(steered.times(3, "context_switch"), 0.0, "put-off work is called, not switched to");
+    assert!(here.times(1, "wake_up") > 0.0);
+    assert_eq!(steered.times(1, "wake_up"), 0.0, "the protocol's core wakes the program");
+    assert!(steered.times(3, "wake_up") > 0.0);
+    assert!(steered.count("core1.instructions") < 0.8 * here.count("core1.instructions"));
+    assert!(steered.said(" to other cores") > 100.0);
+}
+
+#[test]
+fn steering_to_where_it_is_read_hands_no_sockets_from_core_to_core() {
+    let transfers = |run: &Run| run.count("coherence.transfers");
+    let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
+    let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));
+    println!(
+        "lines handed over: {least} where it is read, {middle} where it arrives, {most} on a third core"
+    );
+    assert!(least < 0.85 * middle && middle < 0.85 * most);
+    assert_eq!(
+        followed.times(2, "wake_up_interrupt"),
+        followed.times(2, "softirq"),
+        "no other core wakes the program"
+    );
+    assert_eq!(followed.said(" send rings taken over"), 0.0, "one core sends");
+}
+
+#[test]
+fn a_send_queue_of_its_own_is_taken_over_by_no_other_core() {
+    let (shared, own) = (receive(&["send_queues=4"]), receive(&["send_queues=4", "xps=1"]));
+    assert!(shared.said(" send rings taken over") > 3.0);
+    assert_eq!(own.said(" send rings taken over"), 0.0);
+    assert!(own.count("coherence.transfers") < shared.count("coherence.transfers"));
+    assert_eq!(own.said(" out of order"), 0.0);
+}
+
+#[test]
+fn a_thread_that_takes_frames_is_woken_and_switched_to_and_may_be_on_any_core() {
+    let (called, thread) = (receive(&[]), receive(&["threaded=1"]));
+    assert_eq!((called.times(1, "context_switch"), thread.times(1, "softirq")), (0.0, 0.0));
+    assert!(called.times(1, "softirq") > 10.0);
+    assert!(thread.times(1, "context_switch") > 10.0);
+    assert!(thread.times(1, "wake_up") > thread.times(2, "wake_up_interrupt"), "the interrupt wakes it");
+    let elsewhere = receive(&["threaded=1", "napi=4"]);
+    assert!(elsewhere.times(1, "interrupt") > 10.0);
+    assert_eq!(elsewhere.times(1, "context_switch"), 0.0);
+    assert!(elsewhere.count("core4.instructions") > 10.0 * elsewhere.count("core1.instructions"));
+    // On the program's core it takes turns with it.
+    let together = receive_on(&shipped(), &["eth0:6000000"], &["flow=1", "application=1", "threaded=1"]);
+    assert!(together.times(1, "context_switch") > 3.0);
+}
+
+#[test]
+fn a_nic_that_merges_has_fewer_frames_seen_to_and_fewer_acknowledgements_sent() {
+    let small = ["segment=1460", "delay_ns=16000", "path=500"];
+    let receive = |more: &[&str]| {
+        let settings = [&["flow=1", "application=2"], &small[..], more].concat();
+        receive_on(&shipped(), &["eth0:6000000:1460"], &settings)
+    };
+    let (each, merged) = (receive(&[]), receive(&["lro=1"]));
+    assert_eq!(each.count("devices.eth0.rx_merged"), 0.0);
+    assert!(merged.count("devices.eth0.rx_merged") > 0.7 * merged.count("devices.eth0.rx_good"));
+    assert!(merged.said(" acknowledgements") < 0.4 * each.said(" acknowledgements"));
+    assert!(merged.count("run.instructions") < 0.7 * each.count("run.instructions"));
+    assert_eq!((merged.said(" out of order"), merged.count("devices.eth0.sender.retransmitted")), (0.0, 0.0));
+}
+
+#[test]
+fn small_packets_in_large_buffers_find_buffers_enough() {
+    // A reader so slow that the window fills.
+    let settings = ["flow=1", "application=2", "path=4000"];
+    let run = receive_on(&shipped(), &["eth0:6000000:1460"], &settings);
+    assert_eq!(run.said(" without a buffer"), 0.0, "{}", run.printed);
+    assert_eq!(run.count("devices.eth0.sender.retransmitted"), 0.0);
+}
+
+/// The shipped machine with flow control, or without.
+fn with_pause(pause: bool) -> tempfile::NamedTempFile {
+    let text = std::fs::read_to_string(shipped()).unwrap();
+    assert_eq!(text.matches("\ndca = true").count(), 1);
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(file.path(), text.replace("\ndca = true", &format!("\ndca = true\npause = {pause}")))
+        .unwrap();
+    file
+}
+
+#[test]
+fn flow_control_loses_nothing_where_the_window_is_larger_than_the_ring_and_the_core_slower_than_the_line() {
+    let receive = |pause| {
+        let settings = ["flow=1", "application=2", "ring=64", "before=20000"];
+        receive_on(with_pause(pause).path(), &["eth0:6000000"], &settings)
+    };
+    let (drops, stops) = (receive(false), receive(true));
+    assert!(drops.said(" in the NIC") > 0.0 && drops.said(" out of order") > 0.0, "{}", drops.printed);
+    assert_eq!(drops.count("devices.eth0.tx_pause"), 0.0);
+    assert_eq!((stops.said(" in the NIC"), stops.said(" out of order")), (0.0, 0.0), "{}", stops.printed);
+    assert_eq!(stops.count("devices.eth0.sender.retransmitted"), 0.0);
+    assert!(stops.count("devices.eth0.tx_pause") >= 2.0);
+    // The core takes a quarter of what the line carries.
+    assert!(stops.count("devices.eth0.sender.paused") * 1e3 > 0.5 * stops.count("run.time"));
+}
+
+#[test]
+fn a_nic_on_each_socket_is_as_fast_as_two() {
+    let machine = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../experiments/machines/sandybridge-2x6-two-nics.toml");
+    let settings = ["begin=4000000", "settle=1000000", "bytes=9000000", "flow=1,7", "application=2,8"];
+    let run = receive_on(&machine, &["eth0:9000000", "eth1:9000000"], &settings);
+    let gbps = run.said(" Gb/s");
+    assert!((70.0..82.0).contains(&gbps), "{gbps}");
+    assert!(run.count("devices.eth0.rx_good") > 100.0 && run.count("devices.eth1.rx_good") > 100.0);
+    assert!(run.times(7, "interrupt") > 3.0, "the second one interrupts its own core");
+}
