@@ -80,7 +80,7 @@ impl FrontEnd for X86_64 {
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
     }
 
-    fn settle(known: Known, state: &mut State) {
+    fn settle(known: Known, state: &mut State, _: &dyn Structures) {
         known.settle(state);
     }
 

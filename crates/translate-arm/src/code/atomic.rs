@@ -277,10 +277,10 @@ impl Lowering<'_> {
         if number == NONE {
             return 0;
         }
-        match place(number) {
+        match self.home(number) {
             Place::Register(own) => return own,
             Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
         }
         spare
     }

@@ -86,7 +86,7 @@ impl Lowering<'_> {
             STACK => last <= self.index + 1,
             _ => {
                 let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
-                matches!(place(number), Place::Register(_))
+                matches!(self.home(number), Place::Register(_))
                     && !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }

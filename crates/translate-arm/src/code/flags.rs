@@ -5,9 +5,11 @@
 use longma_loongarch::{Instruction as Code, Op as La, State};
 
 use super::known::Facts;
+use super::loops::Homes;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::registers::*;
+use longma_translate::front_end::Structures;
 
 /// N, Z, C and V, as the immediates of instructions have them.
 pub(super) const ALL: u8 = 15;
@@ -406,7 +408,7 @@ impl Lowering<'_> {
 
 impl Flags {
     /// Writes the flags of a thread.
-    pub(super) fn settle(self, state: &mut State) {
+    pub(super) fn settle(self, state: &mut State, homes: &Homes, memory: &dyn Structures) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
             Self::Stored => return,
@@ -414,21 +416,18 @@ impl Flags {
             Self::FloatTruth(condition) => {
                 satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
             }
-            Self::Compared(comparison) => comparison.flags(state),
+            Self::Compared(comparison) => comparison.flags(state, homes, memory),
         };
         set_flags(state, u64::from(flags) << 28);
     }
 }
 
 impl Comparison {
-    fn flags(self, state: &State) -> u8 {
+    fn flags(self, state: &State, homes: &Homes, memory: &dyn Structures) -> u8 {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,
-            _ => match place(number) {
-                Place::Register(register) => state.r(register),
-                _ => 0,
-            },
+            _ => read_at(state, homes[usize::from(number)], memory),
         };
         let bits = if self.is_wide { 64 } else { 32 };
         let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };

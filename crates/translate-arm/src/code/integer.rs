@@ -254,6 +254,7 @@ impl Lowering<'_> {
             // A word for zero marks something, and the number of an event is in the first register, which is the one for it.
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
+                self.go_outside();
                 self.assembler.immediate(La::Andi, 0, 0, value as i32);
             }
             return;
@@ -279,7 +280,7 @@ impl Lowering<'_> {
         let goes_on = self
             .following()
             .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
-        if goes_on.is_some() && matches!(place(d), Place::Register(_)) {
+        if goes_on.is_some() && matches!(self.home(d), Place::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;
             return;
@@ -371,7 +372,7 @@ impl Lowering<'_> {
             tested.into_iter().for_each(|register| self.free_apart(register, truth));
             let from = self.source(n, is_wide);
             // Where the result goes to memory, it needs no register besides.
-            let to = if matches!(place(d), Place::Register(_)) { self.target(d) } else { truth };
+            let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }

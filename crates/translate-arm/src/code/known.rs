@@ -6,7 +6,9 @@
 use longma_loongarch::State;
 
 use super::flags::Flags;
-use crate::registers::{Place, place};
+use super::loops::{Homes, OUTSIDE};
+use crate::registers::{self, Place};
+use longma_translate::front_end::Structures;
 
 /// What is known of the bits of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,18 +62,27 @@ pub struct Known {
     pub(super) used: [u8; 32],
     /// Where the condition flags are.
     pub(super) flags: Flags,
+    /// Where the general registers are.
+    pub(super) homes: Homes,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { facts: [Facts::NONE; 31], loose: 0, valid: [16; 32], used: [16; 32], flags: Flags::Stored }
+        Self {
+            facts: [Facts::NONE; 31],
+            loose: 0,
+            valid: [16; 32],
+            used: [16; 32],
+            flags: Flags::Stored,
+            homes: OUTSIDE,
+        }
     }
 }
 
 impl Known {
     /// Whether every register is as it is to be.
     pub(super) fn is_settled(&self) -> bool {
-        self.loose == 0 && self.valid == [16; 32] && self.flags == Flags::Stored
+        self.loose == 0 && self.valid == [16; 32] && self.flags == Flags::Stored && self.homes == OUTSIDE
     }
 
     /// Whether x`number` is to be zero above 32 bits and may be something else there.
@@ -84,12 +95,25 @@ impl Known {
         self.loose >> number & 1 != 0 || self.facts[number].width <= 32
     }
 
+    /// The same where registers are elsewhere: those in memory are as they are to be.
+    pub(super) fn at(self, homes: Homes) -> Self {
+        let mut known = Self { homes, ..self };
+        for (number, home) in homes.iter().enumerate() {
+            if known.loose >> number & 1 != 0 && !matches!(home, Place::Register(_)) {
+                known.loose &= !(1 << number);
+                known.facts[number] = Facts::ZERO_EXTENDED;
+            }
+        }
+        known
+    }
+
     /// What holds where all of these lead to, each with whether it leads back, if code there reads of upper halves only those of `wide`,
     /// and of vectors those with more than four or eight bytes in `upper`.
     pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
         let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
+        joined.homes = OUTSIDE;
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
             let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);
@@ -132,12 +156,18 @@ impl Known {
     }
 
     /// Brings every register into the form that the source has it in.
-    pub(crate) fn settle(&self, state: &mut State) {
-        self.flags.settle(state);
+    pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
+        self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Place::Register(register) = place(number) {
+            if let Place::Register(register) = self.homes[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
+        }
+        let moved = || (0..31u8).filter(|number| self.homes[usize::from(*number)] != OUTSIDE[usize::from(*number)]);
+        let values: Vec<u64> =
+            moved().map(|number| registers::read_at(state, self.homes[usize::from(number)], memory)).collect();
+        for (number, value) in moved().zip(values) {
+            registers::write(state, number, value, memory);
         }
         for (number, valid) in self.valid.into_iter().enumerate().filter(|(_, valid)| *valid < 16) {
             let lanes = &mut state.v[number].0;

@@ -11,7 +11,7 @@ use super::reach::{Block, Reach};
 use super::unit::Plan;
 use super::uses::Live;
 use crate::instruction::{Instruction, Op};
-use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS, place};
+use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
@@ -42,6 +42,8 @@ pub(super) struct Lowering<'a> {
     pub index: usize,
     /// Where the instruction being translated stands.
     pub pc: u64,
+    /// Where its block begins.
+    leader: u64,
     /// The block that comes behind this one.
     pub next: Option<u64>,
     /// Temporary registers given away for this instruction, as a set.
@@ -81,6 +83,7 @@ impl<'a> Lowering<'a> {
             live_behind: Vec::new(),
             index: 0,
             pc: 0,
+            leader: 0,
             next: None,
             taken: 0,
             kept: [None; 3],
@@ -125,19 +128,21 @@ impl<'a> Lowering<'a> {
 
     /// What holds at a leader that only the unit's own jumps lead to. The first time, what those before it say.
     fn planned(&self, leader: u64) -> Known {
+        let homes = self.reach.loops.homes(leader);
         if let Some(known) = self.plan.get(&leader) {
-            return *known;
+            return known.at(homes);
         }
         if !self.is_first {
-            return Known::default();
+            return Known::default().at(homes);
         }
         let outs = self.outs.iter().filter(|(to, ..)| *to == leader);
         let outs: Vec<(bool, Known)> = outs.map(|(_, back, known)| (*back, *known)).collect();
         let live = self.reach.live_at(leader);
-        Known::join(&outs, live.wide, live.upper)
+        Known::join(&outs, live.wide, live.upper).at(homes)
     }
 
     fn translate_block(&mut self, leader: u64) {
+        self.leader = leader;
         self.block = self.reach.block(leader);
         let mut live = self.reach.live_behind(&self.block);
         self.live_behind = vec![Live::default(); self.block.0.len()];
@@ -241,6 +246,7 @@ impl<'a> Lowering<'a> {
         for number in 0..31 {
             self.tighten(number);
         }
+        self.go_outside();
         for number in 0..32 {
             self.widen(number, 16);
         }
@@ -268,7 +274,7 @@ impl<'a> Lowering<'a> {
     /// What a jump to `to` finds there.
     fn wanted_at(&self, to: u64) -> Known {
         if self.inner.contains_key(&to) {
-            self.plan.get(&to).copied().unwrap_or_default()
+            self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.homes(to))
         } else {
             Known::default()
         }
@@ -290,6 +296,9 @@ impl<'a> Lowering<'a> {
     /// Whether code at `to` finds registers as they are.
     fn conforms(&self, to: u64) -> bool {
         let wanted = self.wanted_at(to);
+        if self.known.homes != wanted.homes {
+            return false;
+        }
         let loose = (0..31u8).all(|number| {
             let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
             let there = wanted.facts[usize::from(number)];
@@ -301,6 +310,7 @@ impl<'a> Lowering<'a> {
     /// Brings registers into the form in which code at `to` finds them.
     fn conform(&mut self, to: u64) {
         let wanted = self.wanted_at(to);
+        self.go_home(&wanted.homes);
         for number in 0..31u8 {
             let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
             if self.known.is_loose(number) && !wanted.is_loose(number) {
@@ -308,7 +318,7 @@ impl<'a> Lowering<'a> {
             } else if wanted.is_loose(number)
                 && there.sign
                 && !own.sign
-                && let Place::Register(register) = place(number)
+                && let Place::Register(register) = self.home(number)
             {
                 self.assembler.immediate(La::SlliW, register, register, 0);
                 self.known.loose |= 1 << number;
@@ -327,7 +337,8 @@ impl<'a> Lowering<'a> {
         if self.is_first || self.conforms(to) {
             return self.goal(to);
         }
-        if to <= self.pc {
+        // What leaves the innermost loop is not likely, wherever it leads to.
+        if to <= self.pc && self.reach.loops.stays(self.leader, to) {
             self.conform(to);
             return self.goal(to);
         }

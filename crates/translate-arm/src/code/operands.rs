@@ -7,7 +7,7 @@ use longma_loongarch::Op as La;
 use super::known::Facts;
 use super::lower::Lowering;
 use crate::instruction::Instruction;
-use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES, place};
+use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
 
 /// What 31 stands for.
 pub(crate) const NONE: u8 = 31;
@@ -99,6 +99,11 @@ impl Lowering<'_> {
         }
     }
 
+    /// Where x`number` is.
+    pub fn home(&self, number: u8) -> Place {
+        self.known.homes[usize::from(number)]
+    }
+
     /// What is known of the value of x`number` where it is.
     pub fn facts(&self, number: u8) -> Facts {
         match number {
@@ -113,7 +118,7 @@ impl Lowering<'_> {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
-        let there = place(number);
+        let there = self.home(number);
         if let Place::Register(register) = there {
             return register;
         }
@@ -123,7 +128,7 @@ impl Lowering<'_> {
         let register = self.lasting();
         match there {
             Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Place::Register(_) => {}
         }
         self.keep(number, register);
@@ -151,11 +156,18 @@ impl Lowering<'_> {
         if number >= NONE || !self.known.is_loose(number) {
             return;
         }
-        if let Place::Register(register) = place(number) {
-            self.assembler.field(La::BstrpickD, register, register, 31, 0);
+        if let Place::Register(register) = self.home(number) {
+            self.tighten_at(number, register);
         }
-        self.known.loose &= !(1 << number);
-        self.known.facts[usize::from(number)] = Facts::ZERO_EXTENDED;
+    }
+
+    /// The same, of one that is in `register`.
+    pub fn tighten_at(&mut self, number: u8, register: u8) {
+        if self.known.is_loose(number) {
+            self.assembler.field(La::BstrpickD, register, register, 31, 0);
+            self.known.loose &= !(1 << number);
+            self.known.facts[usize::from(number)] = Facts::ZERO_EXTENDED;
+        }
     }
 
     /// A register with the low half of x`number`, sign-extended; the same one if it is so already.
@@ -185,7 +197,7 @@ impl Lowering<'_> {
         if number == NONE {
             return self.temporary();
         }
-        match place(number) {
+        match self.home(number) {
             Place::Register(register) => register,
             _ => self.lasting(),
         }
@@ -193,7 +205,7 @@ impl Lowering<'_> {
 
     /// Where to compute what x`number` becomes if it must not be one of `sources`.
     pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
-        match (number != NONE).then(|| place(number)) {
+        match (number != NONE).then(|| self.home(number)) {
             Some(Place::Register(register)) if !sources.contains(&register) => register,
             Some(Place::Scratch(_) | Place::Slot(_)) => self.lasting(),
             _ => self.temporary(),
@@ -207,7 +219,7 @@ impl Lowering<'_> {
         }
         self.constants[usize::from(number)] = None;
         let is_exact = is_wide || facts.width <= 32;
-        match place(number) {
+        match self.home(number) {
             Place::Register(own) => {
                 self.assembler.copy(own, register);
                 let bit = 1 << number;
@@ -222,7 +234,7 @@ impl Lowering<'_> {
                 }
                 match other {
                     Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
-                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset),
+                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
                     Place::Register(_) => {}
                 }
                 self.known.facts[usize::from(number)] = facts;

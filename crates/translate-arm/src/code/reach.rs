@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flags::ALL;
+use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
 use crate::instruction::{Instruction, Op, Operand, decode};
@@ -32,6 +33,8 @@ pub(super) struct Reach {
     pub refused: FxHashSet<u64>,
     /// Instructions that had too few registers when they kept what was in some.
     pub frugal: FxHashSet<u64>,
+    /// The loops among its leaders.
+    pub loops: Loops,
     /// It has no more source instructions than this.
     most: usize,
 }
@@ -67,6 +70,7 @@ impl Reach {
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
             frugal: FxHashSet::default(),
+            loops: Loops::default(),
             most,
         };
         let mut visited = FxHashSet::default();
@@ -88,6 +92,7 @@ impl Reach {
             .collect();
         found.look_ahead(fetch);
         found.find_live();
+        found.loops = Loops::of(&found);
         found
     }
 
@@ -137,6 +142,16 @@ impl Reach {
             }
             pc = pc.wrapping_add(4);
         }
+    }
+
+    /// Where the unit's own jumps lead from a block, and where it falls through.
+    pub fn ways_of(&self, leader: u64) -> Vec<u64> {
+        let (block, next) = self.block(leader);
+        let jumps = block.iter().filter_map(|(pc, i)| {
+            let i = i.filter(|i| i.is_conditional_branch() || i.op == Op::B)?;
+            i.target(*pc)
+        });
+        jumps.chain(next).collect()
     }
 
     /// What code at an address reads; everything where nothing is known.

@@ -63,7 +63,7 @@ pub fn translated(
             && let Some(position) = engine.position(state.pc).filter(|position| position.is_boundary)
         {
             if let Some(pending) = position.pending {
-                X86_64::settle(pending, &mut state);
+                X86_64::settle(pending, &mut state, &memory);
             }
             state.set_r(1, 0);
             state.pc = engine.code_of(position.pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;

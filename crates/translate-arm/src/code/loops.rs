@@ -1,0 +1,188 @@
+//! Loops of a unit: which leaders are in them, and where the registers are there that have none of LoongArch's elsewhere.
+//! Not the code that moves them at a loop's edges (`homes`).
+//! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected components).
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::reach::Reach;
+use super::uses::Uses;
+use crate::registers::{Place, place, slot};
+
+/// Where each general register is.
+pub(super) type Homes = [Place; 31];
+
+/// An iteration counts so much more than one of the loop around it.
+const MOST_DEPTH: usize = 4;
+
+/// Where the general registers are outside of loops.
+pub(super) const OUTSIDE: Homes = {
+    let mut homes = [Place::Slot(0); 31];
+    let mut number = 0;
+    while number < 31 {
+        homes[number] = place(number as u8);
+        number += 1;
+    }
+    homes
+};
+
+/// The loops of a unit that neither calls nor returns lead into.
+#[derive(Debug, Default)]
+pub(super) struct Loops {
+    /// The loops around each leader, the innermost last: each is known by its first leader.
+    around: FxHashMap<u64, Vec<u64>>,
+    /// Where registers are in the outermost loop that begins there.
+    homes: FxHashMap<u64, Homes>,
+}
+
+/// Leaders that lead to each other, and where they lead.
+struct Graph {
+    leaders: Vec<u64>,
+    ways: Vec<Vec<usize>>,
+}
+
+impl Loops {
+    /// Finds the loops among the leaders that only the unit's own jumps lead to.
+    pub fn of(reach: &Reach) -> Self {
+        let leaders: Vec<u64> =
+            reach.leaders.iter().copied().filter(|leader| !reach.doors.contains(leader)).collect();
+        let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
+        let ways = leaders
+            .iter()
+            .map(|leader| reach.ways_of(*leader).iter().filter_map(|to| index.get(to).copied()).collect())
+            .collect();
+        let graph = Graph { leaders, ways };
+        let mut found = Self::default();
+        let all: Vec<usize> = (0..graph.leaders.len()).collect();
+        found.nest(&graph, &all, &mut Vec::new());
+        found.settle_in(reach);
+        found
+    }
+
+    /// Finds the loops among some leaders, and those within them.
+    fn nest(&mut self, graph: &Graph, among: &[usize], around: &mut Vec<u64>) {
+        for part in graph.components(among) {
+            let inside: FxHashSet<usize> = part.iter().copied().collect();
+            let first = *part.iter().min().unwrap_or(&0);
+            if part.len() == 1 && !graph.ways[first].contains(&first) {
+                continue;
+            }
+            around.push(graph.leaders[first]);
+            for index in &part {
+                self.around.insert(graph.leaders[*index], around.clone());
+            }
+            if part.len() > 1 && around.len() < MOST_DEPTH {
+                // What is left without the leader that the loop is entered at.
+                let from_outside = |to: &usize| {
+                    among.iter().any(|from| !inside.contains(from) && graph.ways[*from].contains(to))
+                };
+                let entry = part.iter().copied().find(from_outside).unwrap_or(first);
+                let rest: Vec<usize> = part.iter().copied().filter(|index| *index != entry).collect();
+                self.nest(graph, &rest, around);
+            }
+            around.pop();
+        }
+    }
+
+    /// Whether a jump between two leaders stays in the innermost loop around the first.
+    pub fn stays(&self, from: u64, to: u64) -> bool {
+        let around = |leader| self.around.get(&leader).map_or(&[][..], Vec::as_slice);
+        around(from).last().is_none_or(|inner| around(to).contains(inner))
+    }
+
+    /// Where registers are at a leader.
+    pub fn homes(&self, leader: u64) -> Homes {
+        let outermost = self.around.get(&leader).and_then(|around| around.first());
+        outermost.and_then(|outermost| self.homes.get(outermost)).copied().unwrap_or(OUTSIDE)
+    }
+
+    /// Gives registers in memory the places of those that are not in the loop at all.
+    fn settle_in(&mut self, reach: &Reach) {
+        let mut counts: FxHashMap<u64, [u64; 31]> = FxHashMap::default();
+        for (leader, around) in &self.around {
+            let Some(outermost) = around.first() else { continue };
+            let counts = counts.entry(*outermost).or_insert([0; 31]);
+            for (pc, _) in reach.block(*leader).0 {
+                let Uses { read, written, .. } = reach.used_by(pc);
+                for (number, count) in counts.iter_mut().enumerate() {
+                    let times = (read >> number & 1) + (written >> number & 1);
+                    *count += u64::from(times) << (3 * around.len());
+                }
+            }
+        }
+        for (outermost, counts) in counts {
+            let is_in_memory = |number: &usize| !matches!(OUTSIDE[*number], Place::Register(_));
+            let mut wanted: Vec<usize> =
+                (0..31).filter(is_in_memory).filter(|number| counts[*number] != 0).collect();
+            wanted.sort_by_key(|number| (std::cmp::Reverse(counts[*number]), *number));
+            let unused = (0..31).filter(|number| !is_in_memory(number) && counts[*number] == 0);
+            let mut homes = OUTSIDE;
+            for (number, other) in wanted.into_iter().zip(unused) {
+                homes[number] = OUTSIDE[other];
+                homes[other] = slot(other as u8);
+            }
+            if homes != OUTSIDE {
+                self.homes.insert(outermost, homes);
+            }
+        }
+    }
+}
+
+impl Graph {
+    /// Groups of leaders, each of which leads to every other of its group, by way of leaders `among` these alone.
+    fn components(&self, among: &[usize]) -> Vec<Vec<usize>> {
+        let mut search = Search { order: FxHashMap::default(), open: Vec::new(), done: FxHashSet::default() };
+        let among: FxHashSet<usize> = among.iter().copied().collect();
+        let mut sorted: Vec<usize> = among.iter().copied().collect();
+        sorted.sort_unstable();
+        let mut found = Vec::new();
+        for start in sorted {
+            if !search.order.contains_key(&start) {
+                search.from(self, &among, start, &mut found);
+            }
+        }
+        found
+    }
+}
+
+/// A depth-first search: when each leader was found, and which are in no group yet.
+struct Search {
+    order: FxHashMap<usize, usize>,
+    open: Vec<usize>,
+    done: FxHashSet<usize>,
+}
+
+impl Search {
+    fn from(&mut self, graph: &Graph, among: &FxHashSet<usize>, start: usize, found: &mut Vec<Vec<usize>>) {
+        // A leader, the next of its ways, and the earliest that it leads back to.
+        let mut path: Vec<(usize, usize, usize)> = Vec::new();
+        let mut enter = Some(start);
+        loop {
+            if let Some(index) = enter.take() {
+                let order = self.order.len();
+                self.order.insert(index, order);
+                self.open.push(index);
+                path.push((index, 0, order));
+            }
+            let Some((index, way, earliest)) = path.last_mut() else { return };
+            if let Some(&to) = graph.ways[*index].get(*way) {
+                *way += 1;
+                match self.order.get(&to) {
+                    _ if !among.contains(&to) || self.done.contains(&to) => {}
+                    Some(order) => *earliest = (*earliest).min(*order),
+                    None => enter = Some(to),
+                }
+                continue;
+            }
+            let (index, _, earliest) = path.pop().unwrap_or_default();
+            if let Some((_, _, before)) = path.last_mut() {
+                *before = (*before).min(earliest);
+            }
+            if self.order[&index] == earliest {
+                let at = self.open.iter().rposition(|open| *open == index).unwrap_or(0);
+                let group = self.open.split_off(at);
+                self.done.extend(group.iter().copied());
+                found.push(group);
+            }
+        }
+    }
+}
