@@ -39,8 +39,10 @@ pub const THREAD_POINTER: u8 = 0;
 pub const SLOT_OF_EXCLUSIVE: i32 = 248;
 /// Where vectors are while their registers hold something else.
 pub const SLOT_OF_VECTORS: i32 = 256;
+/// Where a vector is while a loop needs its register.
+pub const SLOT_OF_LENT: i32 = 320;
 /// What is to be had of the slots.
-pub const SLOT_BYTES: u64 = 320;
+pub const SLOT_BYTES: u64 = 336;
 
 /// Where a general register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

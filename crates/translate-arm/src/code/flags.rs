@@ -84,6 +84,8 @@ pub(super) enum Flags {
     Compared(Comparison),
     /// A register says whether this condition holds, and no other is read.
     Truth(u8),
+    /// In LoongArch's, and a register says whether this condition holds.
+    StoredTruth(u8),
     /// A condition flag does.
     FloatTruth(u8),
 }
@@ -134,12 +136,29 @@ impl Test {
     }
 }
 
+/// A comparison with 1 or -1 that is one with zero as well: that, and its condition.
+fn with_zero(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
+    const ZERO_SET: u8 = 0;
+    let value = if is_wide { value } else { (value as i32).into() };
+    let opposite = condition & 1;
+    match (value, condition >> 1) {
+        // Below 1 is 0; less than 1 is no more than 0.
+        (1, 1) => Some((0, ZERO_SET | (opposite ^ 1))),
+        (1, 5) => Some((0, 12 | opposite)),
+        // More than -1 is at least 0.
+        (-1, 6) => Some((0, 10 | opposite)),
+        // Above 0 is not 0.
+        (0, 4) => Some((0, ZERO_SET | (opposite ^ 1))),
+        _ => None,
+    }
+}
+
 impl Lowering<'_> {
     /// The test that says whether a condition holds; AL and NV have none.
     pub fn test(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         match self.known.flags {
-            Flags::Truth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
+            Flags::Truth(of) | Flags::StoredTruth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
             Flags::FloatTruth(of) => Test::of(TestOp::Flag, FLOAT_TRUTH, 0).not_if(of != condition),
             Flags::Compared(comparison) => self.test_of(comparison, condition),
             Flags::Stored => match condition >> 1 {
@@ -255,6 +274,12 @@ impl Lowering<'_> {
             return self.test_of_result(comparison, condition);
         }
         let Some((a, b)) = comparison.operands else { unreachable!("the flags were to be written") };
+        if let (Kind::Sub, Second::Constant(value)) = (comparison.kind, b)
+            && let Some((value, condition)) = with_zero(value, is_wide, condition)
+        {
+            let operands = Some((a, Second::Constant(value)));
+            return self.test_of(Comparison { operands, ..comparison }, condition);
+        }
         if comparison.kind == Kind::Add {
             if condition >> 1 != 1 {
                 return self.test_of_result(comparison, condition);
@@ -411,7 +436,7 @@ impl Flags {
     pub(super) fn settle(self, state: &mut State, homes: &Homes, memory: &dyn Structures) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
-            Self::Stored => return,
+            Self::Stored | Self::StoredTruth(_) => return,
             Self::Truth(condition) => satisfying(condition ^ u8::from(state.r(TRUTH) == 0)),
             Self::FloatTruth(condition) => {
                 satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
@@ -427,7 +452,7 @@ impl Comparison {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,
-            _ => read_at(state, homes[usize::from(number)], memory),
+            _ => read_at(state, homes.general[usize::from(number)], memory),
         };
         let bits = if self.is_wide { 64 } else { 32 };
         let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };

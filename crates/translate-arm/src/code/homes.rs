@@ -1,19 +1,20 @@
-//! General registers moved where a loop begins and ends: in it, those without a LoongArch register of their own have those of others.
+//! Registers moved where a loop begins and ends: in it, general registers without a LoongArch register of their own have those of others, and
+//! a vector that it does not name may be in memory.
 //! Not which (`loops`).
 
 use longma_loongarch::Op as La;
 
 use super::loops::{Homes, OUTSIDE};
 use super::lower::Lowering;
-use crate::registers::{Place, SLOTS};
+use crate::registers::{Place, SLOT_OF_LENT, SLOTS};
 
 impl Lowering<'_> {
-    /// Brings every general register where it is outside of loops.
+    /// Brings every register where it is outside of loops.
     pub fn go_outside(&mut self) {
         self.go_home(&OUTSIDE);
     }
 
-    /// Brings every general register where it is to be.
+    /// Brings every register where it is to be.
     pub fn go_home(&mut self, homes: &Homes) {
         if self.known.homes == *homes {
             return;
@@ -26,23 +27,34 @@ impl Lowering<'_> {
 
     /// Puts registers away, and loads those that come into their places. One of the two is outside of loops.
     fn move_between(&mut self, from: &Homes, to: &Homes) {
-        let moved = || (0..31u8).filter(|number| from[usize::from(*number)] != to[usize::from(*number)]);
-        for number in moved() {
-            if let Place::Register(register) = from[usize::from(number)] {
+        if let Some(vector) = to.lent {
+            self.widen(vector, 16);
+            self.assembler.immediate(La::Vst, vector, SLOTS, SLOT_OF_LENT);
+        }
+        if let Some(vector) = from.lent {
+            self.assembler.immediate(La::Vld, vector, SLOTS, SLOT_OF_LENT);
+        }
+        let moved = || (0..31u8).map(|n| (n, from.general[usize::from(n)], to.general[usize::from(n)]));
+        for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
+            if let Place::Register(register) = from {
                 self.tighten_at(number, register);
-                self.put_at(to[usize::from(number)], register);
+                self.put_at(to, register);
                 self.forget(number);
             }
         }
-        for number in moved() {
-            if let Place::Register(register) = to[usize::from(number)] {
-                match from[usize::from(number)] {
-                    Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-                    Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
-                    Place::Register(_) => {}
-                }
+        for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
+            if let Place::Register(register) = to {
+                self.load_at(from, register);
                 self.forget(number);
             }
+        }
+    }
+
+    fn load_at(&mut self, place: Place, register: u8) {
+        match place {
+            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
+            Place::Register(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@
 
 use longma_loongarch::Op as La;
 
+use super::flags::{Flags, Kind, Second};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
@@ -302,6 +303,9 @@ impl Lowering<'_> {
             self.tighten(n);
             self.tighten(m);
         }
+        if self.is_absolute(i) {
+            return self.absolute(i);
+        }
         let test = self.test(i.condition());
         if matches!(i.op, Op::Csinc | Op::Csinv) && (m == NONE && n == NONE || i.op == Op::Csinc && n == m) {
             return self.select_by_truth(i, test);
@@ -327,6 +331,29 @@ impl Lowering<'_> {
         self.assembler.three(keep, to, first, mask);
         self.assembler.three(La::Or, to, to, part);
         self.put(d, to, is_wide, facts);
+    }
+
+    /// Whether CSNEG chooses between a register and its negative by its sign.
+    fn is_absolute(&self, i: Instruction) -> bool {
+        let Flags::Compared(comparison) = self.known.flags else { return false };
+        let is_of_sign = comparison.result == Some(i.rn())
+            || comparison.kind == Kind::Sub && comparison.operands == Some((i.rn(), Second::Constant(0)));
+        // Of a difference, GE is PL where nothing overflows: with zero nothing does.
+        let is_positive = i.condition() == 5 || i.condition() == 10 && comparison.result.is_none();
+        let is_whole = comparison.is_wide == i.is_wide() && i.rn() == i.rm() && i.rn() != NONE;
+        i.op == Op::Csneg && is_of_sign && is_positive && is_whole
+    }
+
+    fn absolute(&mut self, i: Instruction) {
+        let (d, is_wide) = (i.rd(), i.is_wide());
+        let from = self.source(i.rn(), is_wide);
+        let sign = self.temporary();
+        let (shift, sub) = if is_wide { (La::SraiD, La::SubD) } else { (La::SraiW, La::SubW) };
+        self.assembler.immediate(shift, sign, from, if is_wide { 63 } else { 31 });
+        let to = self.target(d);
+        self.assembler.three(La::Xor, to, from, sign);
+        self.assembler.three(sub, to, to, sign);
+        self.put_sum(d, to, is_wide);
     }
 
     /// What is chosen if the condition does not hold, whether that is in a temporary register, and what is known of either value.

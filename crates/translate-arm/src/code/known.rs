@@ -7,7 +7,7 @@ use longma_loongarch::State;
 
 use super::flags::Flags;
 use super::loops::{Homes, OUTSIDE};
-use crate::registers::{self, Place};
+use crate::registers::{self, Place, SLOT_OF_LENT, SLOTS};
 use longma_translate::front_end::Structures;
 
 /// What is known of the bits of a LoongArch register.
@@ -98,11 +98,14 @@ impl Known {
     /// The same where registers are elsewhere: those in memory are as they are to be.
     pub(super) fn at(self, homes: Homes) -> Self {
         let mut known = Self { homes, ..self };
-        for (number, home) in homes.iter().enumerate() {
+        for (number, home) in homes.general.iter().enumerate() {
             if known.loose >> number & 1 != 0 && !matches!(home, Place::Register(_)) {
                 known.loose &= !(1 << number);
                 known.facts[number] = Facts::ZERO_EXTENDED;
             }
+        }
+        if let Some(vector) = homes.lent {
+            (known.valid[usize::from(vector)], known.used[usize::from(vector)]) = (16, 16);
         }
         known
     }
@@ -159,15 +162,21 @@ impl Known {
     pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
         self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Place::Register(register) = self.homes[usize::from(number)] {
+            if let Place::Register(register) = self.homes.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
         }
-        let moved = || (0..31u8).filter(|number| self.homes[usize::from(*number)] != OUTSIDE[usize::from(*number)]);
+        let moved = || (0..31u8).filter(|number| self.homes.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]);
         let values: Vec<u64> =
-            moved().map(|number| registers::read_at(state, self.homes[usize::from(number)], memory)).collect();
+            moved().map(|number| registers::read_at(state, self.homes.general[usize::from(number)], memory)).collect();
         for (number, value) in moved().zip(values) {
             registers::write(state, number, value, memory);
+        }
+        if let Some(vector) = self.homes.lent {
+            let mut bytes = [0; 16];
+            memory.read(state.r(SLOTS).wrapping_add_signed(SLOT_OF_LENT.into()), &mut bytes);
+            let halves = u128::from_le_bytes(bytes);
+            state.v[usize::from(vector)].0[..2].copy_from_slice(&[halves as u64, (halves >> 64) as u64]);
         }
         for (number, valid) in self.valid.into_iter().enumerate().filter(|(_, valid)| *valid < 16) {
             let lanes = &mut state.v[number].0;

@@ -6,24 +6,43 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reach::Reach;
 use super::uses::Uses;
+use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::{Place, place, slot};
 
-/// Where each general register is.
-pub(super) type Homes = [Place; 31];
+/// Where each register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Homes {
+    /// The general registers.
+    pub(super) general: [Place; 31],
+    /// The vector that is in memory, so that its register is free for what an instruction needs besides.
+    pub(super) lent: Option<u8>,
+}
 
 /// An iteration counts so much more than one of the loop around it.
 const MOST_DEPTH: usize = 4;
 
-/// Where the general registers are outside of loops.
+/// Where registers are outside of loops.
 pub(super) const OUTSIDE: Homes = {
-    let mut homes = [Place::Slot(0); 31];
+    let mut general = [Place::Slot(0); 31];
     let mut number = 0;
     while number < 31 {
-        homes[number] = place(number as u8);
+        general[number] = place(number as u8);
         number += 1;
     }
-    homes
+    Homes { general, lent: None }
 };
+
+/// Whether an instruction of vectors needs one more.
+fn borrows(i: Instruction) -> bool {
+    use Op::*;
+    let has_lane = i.row().operands.iter().any(|operand| matches!(operand, Operand::Register { kind: b'E', .. }));
+    has_lane
+        || matches!(
+            i.op,
+            Ext | FaddpScalar | FaddpV | FmlsV | SabaV | UabaV | SadalpV | UadalpV | AddpV | Xtn2 | Fcvtn2
+                | Fcvtzs | Fcvtns | Fcvtps | Fcvtms | Fcvtzu
+        )
+}
 
 /// The loops of a unit that neither calls nor returns lead into.
 #[derive(Debug, Default)]
@@ -97,28 +116,33 @@ impl Loops {
 
     /// Gives registers in memory the places of those that are not in the loop at all.
     fn settle_in(&mut self, reach: &Reach) {
-        let mut counts: FxHashMap<u64, [u64; 31]> = FxHashMap::default();
+        let mut counts: FxHashMap<u64, ([u64; 31], u32, bool)> = FxHashMap::default();
         for (leader, around) in &self.around {
             let Some(outermost) = around.first() else { continue };
-            let counts = counts.entry(*outermost).or_insert([0; 31]);
-            for (pc, _) in reach.block(*leader).0 {
-                let Uses { read, written, .. } = reach.used_by(pc);
+            let (counts, named, needs_vector) = counts.entry(*outermost).or_insert(([0; 31], 0, false));
+            for (pc, i) in reach.block(*leader).0 {
+                let Uses { read, written, vectors, .. } = reach.used_by(pc);
+                *named |= vectors;
+                *needs_vector |= i.is_some_and(borrows);
                 for (number, count) in counts.iter_mut().enumerate() {
                     let times = (read >> number & 1) + (written >> number & 1);
                     *count += u64::from(times) << (3 * around.len());
                 }
             }
         }
-        for (outermost, counts) in counts {
-            let is_in_memory = |number: &usize| !matches!(OUTSIDE[*number], Place::Register(_));
+        for (outermost, (counts, named, needs_vector)) in counts {
+            let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
             let mut wanted: Vec<usize> =
                 (0..31).filter(is_in_memory).filter(|number| counts[*number] != 0).collect();
             wanted.sort_by_key(|number| (std::cmp::Reverse(counts[*number]), *number));
             let unused = (0..31).filter(|number| !is_in_memory(number) && counts[*number] == 0);
             let mut homes = OUTSIDE;
             for (number, other) in wanted.into_iter().zip(unused) {
-                homes[number] = OUTSIDE[other];
-                homes[other] = slot(other as u8);
+                homes.general[number] = OUTSIDE.general[other];
+                homes.general[other] = slot(other as u8);
+            }
+            if needs_vector {
+                homes.lent = (0..32).rev().find(|number| named >> number & 1 == 0);
             }
             if homes != OUTSIDE {
                 self.homes.insert(outermost, homes);

@@ -52,10 +52,14 @@ pub(super) struct Lowering<'a> {
     pub kept: [Option<(u8, usize)>; 3],
     /// Vectors whose registers hold something else during this instruction.
     borrowed: Vec<u8>,
+    /// This instruction uses the vector that the loop has lent.
+    uses_lent: bool,
     /// The same, whose low half is in a temporary register meanwhile, and that is all there is to it.
     lent: Option<(u8, u8)>,
     /// The first instruction that has found too few registers: its code is wrong.
     pub short_at: Option<u64>,
+    /// Before this instruction of the block, a condition is to be found out.
+    pub then_truth: Option<(usize, u8)>,
     /// The instruction has been translated together with the one before it.
     pub skip: bool,
 }
@@ -88,8 +92,10 @@ impl<'a> Lowering<'a> {
             taken: 0,
             kept: [None; 3],
             borrowed: Vec::new(),
+            uses_lent: false,
             lent: None,
             short_at: None,
+            then_truth: None,
             skip: false,
         }
     }
@@ -143,6 +149,7 @@ impl<'a> Lowering<'a> {
 
     fn translate_block(&mut self, leader: u64) {
         self.leader = leader;
+        self.then_truth = None;
         self.block = self.reach.block(leader);
         let mut live = self.reach.live_behind(&self.block);
         self.live_behind = vec![Live::default(); self.block.0.len()];
@@ -157,7 +164,11 @@ impl<'a> Lowering<'a> {
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished);
             match i.filter(|_| !self.reach.refused.contains(&pc)) {
-                Some(i) => self.instruction(i),
+                Some(i) => {
+                    let flags = self.truth_before();
+                    self.instruction(i);
+                    self.known.flags = flags.unwrap_or(self.known.flags);
+                }
                 None => {
                     self.settle();
                     self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
@@ -389,7 +400,13 @@ impl<'a> Lowering<'a> {
 
     /// A vector register for this instruction, none of those in `used`: what is in it comes back afterwards.
     pub fn borrow_vector(&mut self, used: &[u8]) -> u8 {
-        let is_free = |number: &u8| !used.contains(number) && !self.borrowed.contains(number);
+        if let Some(number) = self.known.homes.lent.filter(|_| !self.uses_lent) {
+            self.uses_lent = true;
+            return number;
+        }
+        let is_free = |number: &u8| {
+            !used.contains(number) && !self.borrowed.contains(number) && self.known.homes.lent != Some(*number)
+        };
         let number = (0..32).rev().find(is_free).unwrap_or_default();
         let at = SLOT_OF_VECTORS + 16 * self.borrowed.len() as i32;
         self.assembler.immediate(La::Vst, number, SLOTS, at);
@@ -399,6 +416,9 @@ impl<'a> Lowering<'a> {
 
     /// A vector register for a scalar: shorter where one holds no more than a scalar.
     pub fn borrow_scalar(&mut self, used: &[u8]) -> u8 {
+        if self.known.homes.lent.is_some() && !self.uses_lent {
+            return self.borrow_vector(used);
+        }
         let is_short = |number: &u8| !used.contains(number) && self.known.valid[usize::from(*number)] <= 8;
         let Some(number) = (0..32).rev().find(is_short) else { return self.borrow_vector(used) };
         let keeper = self.temporary();
@@ -408,6 +428,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn give_back_vectors(&mut self) {
+        self.uses_lent = false;
         if let Some((number, keeper)) = self.lent.take() {
             self.assembler.two(La::Movgr2frD, number, keeper);
         }

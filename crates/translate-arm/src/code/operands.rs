@@ -101,7 +101,7 @@ impl Lowering<'_> {
 
     /// Where x`number` is.
     pub fn home(&self, number: u8) -> Place {
-        self.known.homes[usize::from(number)]
+        self.known.homes.general[usize::from(number)]
     }
 
     /// What is known of the value of x`number` where it is.
