@@ -18,7 +18,7 @@ impl Lowering<'_> {
         match i.op {
             Op::B => {
                 if let Some(target) = i.target(self.pc) {
-                    self.leave(target);
+                    self.leave(self.reach.lead(self.at, self.leader, target));
                 }
             }
             Op::Bl => {
@@ -84,14 +84,16 @@ impl Lowering<'_> {
 
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
+        let target = self.reach.lead(self.at, self.leader, target);
         // Registers are brought into their form before the test reads them.
-        let goal = self.way_to(target);
+        self.prepare_way(target);
         let test = match i.op {
             Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
             Op::BCond => self.test(i.condition()),
             Op::Cbz | Op::Cbnz => self.test_of_zero(i),
             _ => self.test_of_bit(i),
         };
+        let goal = self.way_to(target);
         self.assembler.jump(test.branch(), goal);
     }
 

@@ -2,8 +2,11 @@
 //! Not the code that moves them at a loop's edges (`homes`).
 //! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected components).
 
+use std::collections::BTreeMap;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::copies::source;
 use super::reach::Reach;
 use super::uses::Uses;
 use crate::instruction::{Instruction, Op, Operand};
@@ -49,7 +52,7 @@ fn borrows(i: Instruction) -> bool {
 pub(super) struct Loops {
     /// The loops around each leader, the innermost last: each is known by its first leader.
     around: FxHashMap<u64, Vec<u64>>,
-    /// Where registers are in the outermost loop that begins there.
+    /// Where registers are in the loops that begin there, unless a loop around says it.
     homes: FxHashMap<u64, Homes>,
 }
 
@@ -102,52 +105,97 @@ impl Loops {
         }
     }
 
+    /// The leaders of each loop that has none within, in the order of their addresses.
+    pub fn innermost(&self) -> Vec<Vec<u64>> {
+        let mut loops: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let outer: FxHashSet<u64> =
+            self.around.values().flat_map(|around| around[..around.len() - 1].iter().copied()).collect();
+        let innermost = self.around.iter().filter_map(|(leader, around)| Some((*leader, *around.last()?)));
+        for (leader, first) in innermost.filter(|(_, first)| !outer.contains(first)) {
+            loops.entry(first).or_default().push(leader);
+        }
+        loops.values_mut().for_each(|leaders| leaders.sort_unstable());
+        loops.into_values().collect()
+    }
+
+    /// Whether the innermost loop around two leaders is the same.
+    pub fn share(&self, from: u64, to: u64) -> bool {
+        let inner = |leader| self.around.get(&source(leader)).and_then(|around| around.last());
+        inner(to).is_some() && inner(from) == inner(to)
+    }
+
     /// Whether a jump between two leaders stays in the innermost loop around the first.
     pub fn stays(&self, from: u64, to: u64) -> bool {
-        let around = |leader| self.around.get(&leader).map_or(&[][..], Vec::as_slice);
+        let around = |leader| self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
         around(from).last().is_none_or(|inner| around(to).contains(inner))
     }
 
     /// Where registers are at a leader.
     pub fn homes(&self, leader: u64) -> Homes {
-        let outermost = self.around.get(&leader).and_then(|around| around.first());
-        outermost.and_then(|outermost| self.homes.get(outermost)).copied().unwrap_or(OUTSIDE)
+        let around = self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
+        around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
     }
 
-    /// Gives registers in memory the places of those that are not in the loop at all.
+    /// Gives registers in memory the places of those that are not in the loop at all: in the outermost loop with room for all that it names,
+    /// or in those within.
     fn settle_in(&mut self, reach: &Reach) {
-        let mut counts: FxHashMap<u64, ([u64; 31], u32, bool)> = FxHashMap::default();
+        let mut counts: FxHashMap<u64, Named> = FxHashMap::default();
         for (leader, around) in &self.around {
-            let Some(outermost) = around.first() else { continue };
-            let (counts, named, needs_vector) = counts.entry(*outermost).or_insert(([0; 31], 0, false));
-            for (pc, i) in reach.block(*leader).0 {
-                let Uses { read, written, vectors, .. } = reach.used_by(pc);
-                *named |= vectors;
-                *needs_vector |= i.is_some_and(borrows);
-                for (number, count) in counts.iter_mut().enumerate() {
-                    let times = (read >> number & 1) + (written >> number & 1);
-                    *count += u64::from(times) << (3 * around.len());
+            let block = reach.block(*leader).0;
+            for (depth, first) in around.iter().enumerate() {
+                let named = counts.entry(*first).or_default();
+                named.has_inner |= depth + 1 < around.len();
+                for (pc, i) in &block {
+                    named.count(reach.used_by(*pc), *i, around.len());
                 }
             }
         }
-        for (outermost, (counts, named, needs_vector)) in counts {
-            let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
-            let mut wanted: Vec<usize> =
-                (0..31).filter(is_in_memory).filter(|number| counts[*number] != 0).collect();
-            wanted.sort_by_key(|number| (std::cmp::Reverse(counts[*number]), *number));
-            let unused = (0..31).filter(|number| !is_in_memory(number) && counts[*number] == 0);
-            let mut homes = OUTSIDE;
-            for (number, other) in wanted.into_iter().zip(unused) {
-                homes.general[number] = OUTSIDE.general[other];
-                homes.general[other] = slot(other as u8);
-            }
-            if needs_vector {
-                homes.lent = (0..32).rev().find(|number| named >> number & 1 == 0);
-            }
-            if homes != OUTSIDE {
-                self.homes.insert(outermost, homes);
-            }
+        self.homes = counts
+            .into_iter()
+            .map(|(first, named)| (first, named.homes()))
+            .filter(|(_, homes)| *homes != OUTSIDE)
+            .collect();
+    }
+}
+
+/// What a loop names.
+#[derive(Default)]
+struct Named {
+    /// How often each general register.
+    general: [u64; 31],
+    vectors: u32,
+    needs_vector: bool,
+    /// There are loops within.
+    has_inner: bool,
+}
+
+impl Named {
+    fn count(&mut self, uses: Uses, i: Option<Instruction>, depth: usize) {
+        for (number, count) in self.general.iter_mut().enumerate() {
+            let times = (uses.read >> number & 1) + (uses.written >> number & 1);
+            *count += u64::from(times) << (3 * depth);
         }
+        self.vectors |= uses.vectors;
+        self.needs_vector |= i.is_some_and(borrows);
+    }
+
+    fn homes(&self) -> Homes {
+        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
+        let mut wanted: Vec<usize> =
+            (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();
+        wanted.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
+        let unused: Vec<usize> =
+            (0..31).filter(|number| !is_in_memory(number) && self.general[*number] == 0).collect();
+        let lent = (0..32).rev().find(|number| self.needs_vector && self.vectors >> number & 1 == 0);
+        if self.has_inner && (unused.len() < wanted.len() || self.needs_vector && lent.is_none()) {
+            return OUTSIDE;
+        }
+        let mut homes = Homes { lent, ..OUTSIDE };
+        for (number, other) in wanted.into_iter().zip(unused) {
+            homes.general[number] = OUTSIDE.general[other];
+            homes.general[other] = slot(other as u8);
+        }
+        homes
     }
 }
 

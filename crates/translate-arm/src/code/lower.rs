@@ -5,6 +5,7 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
+use super::copies::source;
 use super::flags::Flags;
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
@@ -42,8 +43,10 @@ pub(super) struct Lowering<'a> {
     pub index: usize,
     /// Where the instruction being translated stands.
     pub pc: u64,
+    /// The same, in its copy of a loop.
+    pub at: u64,
     /// Where its block begins.
-    leader: u64,
+    pub leader: u64,
     /// The block that comes behind this one.
     pub next: Option<u64>,
     /// Temporary registers given away for this instruction, as a set.
@@ -87,6 +90,7 @@ impl<'a> Lowering<'a> {
             live_behind: Vec::new(),
             index: 0,
             pc: 0,
+            at: 0,
             leader: 0,
             next: None,
             taken: 0,
@@ -121,7 +125,7 @@ impl<'a> Lowering<'a> {
         match self.inner.get(&leader) {
             Some(&label) => {
                 self.assembler.place(label);
-                self.unit.heads.push((leader, offset as u32));
+                self.unit.heads.push((source(leader), offset as u32));
                 self.known = self.planned(leader);
             }
             None => {
@@ -160,10 +164,10 @@ impl<'a> Lowering<'a> {
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
-            self.pc = pc;
+            (self.at, self.pc) = (pc, source(pc));
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished);
-            match i.filter(|_| !self.reach.refused.contains(&pc)) {
+            match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
                 Some(i) => {
                     let flags = self.truth_before();
                     self.instruction(i);
@@ -171,7 +175,7 @@ impl<'a> Lowering<'a> {
                 }
                 None => {
                     self.settle();
-                    self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
+                    self.unit.exit(&mut self.assembler, self.pc, Exit::Illegal);
                     return;
                 }
             }
@@ -301,7 +305,7 @@ impl<'a> Lowering<'a> {
 
     /// Notes what is known where a jump leads to `to`.
     fn note_way(&mut self, to: u64) {
-        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
+        self.outs.push((to, to <= self.at, Known { flags: Flags::Stored, ..self.known }));
     }
 
     /// Whether code at `to` finds registers as they are.
@@ -341,16 +345,20 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Before the test of a conditional branch to `to`: brings registers into their form there if that is likely where it goes.
+    pub fn prepare_way(&mut self, to: u64) {
+        // What leaves the innermost loop is not likely, wherever it leads to.
+        let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
+        if !self.is_first && is_likely {
+            self.conform(to);
+        }
+    }
+
     /// Where a conditional branch to `to` goes: there, once registers are as code there finds them. Where it leads forward, they are
     /// brought into that form out of the straight path.
     pub fn way_to(&mut self, to: u64) -> Goal {
         self.note_way(to);
         if self.is_first || self.conforms(to) {
-            return self.goal(to);
-        }
-        // What leaves the innermost loop is not likely, wherever it leads to.
-        if to <= self.pc && self.reach.loops.stays(self.leader, to) {
-            self.conform(to);
             return self.goal(to);
         }
         let label = self.assembler.label();
@@ -367,7 +375,7 @@ impl<'a> Lowering<'a> {
             let (is_boundary, begins) = (true, true);
             self.unit.positions.push(Position {
                 offset,
-                pc: to,
+                pc: source(to),
                 is_boundary,
                 counted: None,
                 begins,

@@ -8,6 +8,7 @@ mod branch;
 mod compare;
 mod control;
 mod conversion;
+mod copies;
 mod flags;
 mod float;
 mod homes;

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flags::ALL;
+use super::copies::source;
 use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
@@ -90,9 +91,12 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
+        found.split_loops();
         found.look_ahead(fetch);
         found.find_live();
-        found.loops = Loops::of(&found);
+        let loops = Loops::of(&found);
+        found.copy_loops(&loops);
+        found.loops = loops;
         found
     }
 
@@ -127,6 +131,16 @@ impl Reach {
         }
     }
 
+    /// What stands behind a jump that closes a loop is not the loop's.
+    fn split_loops(&mut self) {
+        let closing = self.instructions.iter().filter(|(pc, i)| {
+            let target = i.filter(|i| i.is_conditional_branch()).and_then(|i| i.target(**pc));
+            target.is_some_and(|target| target <= **pc && self.leaders.contains(&target))
+        });
+        let behind: Vec<u64> = closing.map(|(pc, _)| pc.wrapping_add(4)).collect();
+        self.leaders.extend(behind.into_iter().filter(|pc| self.instructions.contains_key(pc)));
+    }
+
     /// The instructions from a leader to the block's end.
     pub fn block(&self, leader: u64) -> Block {
         let mut block = Vec::new();
@@ -135,7 +149,8 @@ impl Reach {
             if pc != leader && self.leaders.contains(&pc) {
                 return (block, Some(pc));
             }
-            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            // A copy of a loop ends where the loop does.
+            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(source(pc))) };
             block.push((pc, *instruction));
             if instruction.is_none_or(Instruction::ends_block) {
                 return (block, None);
@@ -156,12 +171,12 @@ impl Reach {
 
     /// What code at an address reads; everything where nothing is known.
     pub fn live_at(&self, pc: u64) -> Live {
-        self.live.get(&pc).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
+        self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
     }
 
     /// What an instruction does to registers.
     pub fn used_by(&self, pc: u64) -> Uses {
-        self.used.get(&pc).copied().unwrap_or_default()
+        self.used.get(&source(pc)).copied().unwrap_or_default()
     }
 
     /// What is read behind the last instruction of a block.
@@ -257,7 +272,7 @@ impl Reach {
 
     /// Where the source's code has been read: first addresses and bytes.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut addresses: Vec<u64> = self.instructions.keys().copied().collect();
+        let mut addresses: Vec<u64> = self.instructions.keys().copied().filter(|pc| source(*pc) == *pc).collect();
         addresses.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for pc in addresses {
