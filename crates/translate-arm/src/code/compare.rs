@@ -461,7 +461,7 @@ impl Lowering<'_> {
         self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
         self.assembler.place(over);
         // What has been loaded on one way only is not there on the other.
-        self.kept = [None; 3];
+        self.known.kept = [None; 3];
     }
 
     /// ADC and SBC: the second operand of SBC is inverted.

@@ -39,13 +39,11 @@ impl Lowering<'_> {
             if let Place::Register(register) = from {
                 self.tighten_at(number, register);
                 self.put_at(to, register);
-                self.forget(number);
             }
         }
-        for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
+        for (_, from, to) in moved().filter(|(_, from, to)| from != to) {
             if let Place::Register(register) = to {
                 self.load_at(from, register);
-                self.forget(number);
             }
         }
     }

@@ -49,6 +49,25 @@ impl Facts {
     }
 }
 
+/// What a temporary register holds as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// A general register of the source.
+    Register(u8),
+    /// The low half of one, sign-extended.
+    Signed(u8),
+    /// One, shifted to the left.
+    Shifted(u8, u8),
+    Constant(i64),
+}
+
+impl Kept {
+    /// Whether it is made of x`number`.
+    pub fn is_of(self, number: u8) -> bool {
+        matches!(self, Self::Register(of) | Self::Signed(of) | Self::Shifted(of, _) if of == number)
+    }
+}
+
 /// What is known between two instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -64,6 +83,8 @@ pub struct Known {
     pub(super) flags: Flags,
     /// Where the general registers are.
     pub(super) homes: Homes,
+    /// What the temporary registers but the last hold.
+    pub(super) kept: [Option<Kept>; 3],
 }
 
 impl Default for Known {
@@ -75,6 +96,7 @@ impl Default for Known {
             used: [16; 32],
             flags: Flags::Stored,
             homes: OUTSIDE,
+            kept: [None; 3],
         }
     }
 }
@@ -117,6 +139,9 @@ impl Known {
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
         joined.homes = OUTSIDE;
+        for (n, kept) in joined.kept.iter_mut().enumerate() {
+            *kept = kept.filter(|kept| outs.iter().all(|known| known.kept[n] == Some(*kept)));
+        }
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
             let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);

@@ -51,8 +51,8 @@ pub(super) struct Lowering<'a> {
     pub next: Option<u64>,
     /// Temporary registers given away for this instruction, as a set.
     pub taken: u8,
-    /// The register of the source whose value each of the temporary registers but the last holds as well, and since which instruction.
-    pub kept: [Option<(u8, usize)>; 3],
+    /// Behind which instruction of the block what the temporary registers hold was needed last.
+    pub ages: [usize; 3],
     /// Vectors whose registers hold something else during this instruction.
     borrowed: Vec<u8>,
     /// This instruction uses the vector that the loop has lent.
@@ -94,7 +94,7 @@ impl<'a> Lowering<'a> {
             leader: 0,
             next: None,
             taken: 0,
-            kept: [None; 3],
+            ages: [0; 3],
             borrowed: Vec::new(),
             uses_lent: false,
             lent: None,
@@ -121,7 +121,7 @@ impl<'a> Lowering<'a> {
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
         self.constants = [None; 31];
-        self.kept = [None; 3];
+        self.ages = [0; 3];
         match self.inner.get(&leader) {
             Some(&label) => {
                 self.assembler.place(label);

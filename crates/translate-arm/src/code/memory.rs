@@ -4,10 +4,11 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::Facts;
+use super::known::{Facts, Kept};
 use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op, Operand};
+use crate::registers::TEMPORARIES;
 
 /// What an access moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,9 +149,10 @@ impl Lowering<'_> {
         let access = Access::of_one(i);
         let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
         // The index first: it may be changed where it is.
-        let (index, _) = self.extended(i.rm(), i.bits(13, 3), 0);
+        let shifted = self.index_shifted(i, shift as u8);
+        let index = shifted.unwrap_or_else(|| self.extended(i.rm(), i.bits(13, 3), 0).0);
         let base = self.whole_or_stack(i.rn());
-        let address = if shift == 0 {
+        let address = if shift == 0 || shifted.is_some() {
             Address::Sum(base, index)
         } else {
             let to = self.own(index);
@@ -159,6 +161,49 @@ impl Lowering<'_> {
             Address::Near(to, 0)
         };
         self.access(access, i.rd(), address);
+    }
+
+    /// The index, shifted, in a register for itself, where another access has the same.
+    fn index_shifted(&mut self, i: Instruction, shift: u8) -> Option<u8> {
+        let (number, is_wide) = (i.rm(), i.bits(13, 2) == 3);
+        if shift == 0 || number == NONE || !is_wide {
+            return None;
+        }
+        let what = Kept::Shifted(number, shift);
+        if let Some(register) = self.kept(what) {
+            return Some(register);
+        }
+        if !self.is_indexed_again(i, shift) || self.reach.frugal.contains(&self.pc) {
+            return None;
+        }
+        let from = self.whole(number);
+        let to = if TEMPORARIES.contains(&from) { self.own(from) } else { self.lasting() };
+        self.assembler.immediate(La::SlliD, to, from, shift.into());
+        self.keep(what, to);
+        Some(to)
+    }
+
+    /// Whether another access of the block has the same index before that changes.
+    fn is_indexed_again(&self, i: Instruction, shift: u8) -> bool {
+        let number = i.rm();
+        if self.reach.used_by(self.pc).written >> number & 1 != 0 {
+            return false;
+        }
+        let same = |other: Instruction| {
+            let is_indexed = matches!(other.row().operands.last(), Some(Operand::Address(b'r')));
+            let shifted = if other.bits(12, 1) != 0 { Access::of_one(other).bytes.trailing_zeros() } else { 0 };
+            is_indexed && other.rm() == number && other.bits(13, 2) == 3 && shifted == u32::from(shift)
+        };
+        let behind = self.block.0.iter().skip(self.index + 1);
+        for (pc, other) in behind {
+            if other.is_some_and(same) {
+                return true;
+            }
+            if self.reach.used_by(*pc).written >> number & 1 != 0 {
+                return false;
+            }
+        }
+        false
     }
 
     fn two(&mut self, i: Instruction, kind: u8) {

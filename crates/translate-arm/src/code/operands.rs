@@ -4,7 +4,7 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::Facts;
+use super::known::{Facts, Kept};
 use super::lower::Lowering;
 use crate::instruction::Instruction;
 use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
@@ -21,46 +21,45 @@ impl Lowering<'_> {
     }
 
     /// The same, for a value that may be needed again.
-    fn lasting(&mut self) -> u8 {
+    pub fn lasting(&mut self) -> u8 {
         self.take([0, 1, 2, 3])
     }
 
     fn take(&mut self, order: [usize; 4]) -> u8 {
         let free = || order.into_iter().filter(|n| self.taken >> n & 1 == 0);
-        let oldest =
-            || free().min_by_key(|n| self.kept.get(*n).copied().flatten().map_or(0, |(_, index)| index));
-        let empty = free().find(|n| self.kept.get(*n).copied().flatten().is_none());
+        let oldest = || free().min_by_key(|n| self.ages.get(*n).copied().unwrap_or(0));
+        let empty = free().find(|n| self.known.kept.get(*n).copied().flatten().is_none());
         let Some(n) = empty.or_else(oldest) else {
             self.short_at.get_or_insert(self.pc);
             return SCRATCH;
         };
         self.taken |= 1 << n;
-        if let Some(kept) = self.kept.get_mut(n) {
+        if let Some(kept) = self.known.kept.get_mut(n) {
             *kept = None;
         }
         TEMPORARIES[n]
     }
 
-    /// Notes that `register` holds x`number` beyond this instruction, if it is a temporary one that lasts.
-    fn keep(&mut self, number: u8, register: u8) {
-        self.forget(number);
+    /// Notes what `register` holds beyond this instruction, if it is a temporary one that lasts.
+    pub fn keep(&mut self, what: Kept, register: u8) {
         let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
-        if let Some(kept) = n.and_then(|n| self.kept.get_mut(n)) {
-            *kept = Some((number, self.index));
+        if let Some(n) = n.filter(|n| *n < self.known.kept.len()) {
+            self.known.kept[n] = Some(what);
+            self.ages[n] = self.index + 1;
         }
     }
 
-    /// No temporary register holds x`number` any more.
+    /// No temporary register holds x`number` any more, nor what is made of it.
     pub fn forget(&mut self, number: u8) {
-        for kept in self.kept.iter_mut().filter(|kept| kept.is_some_and(|(other, _)| other == number)) {
+        for kept in self.known.kept.iter_mut().filter(|kept| kept.is_some_and(|kept| kept.is_of(number))) {
             *kept = None;
         }
     }
 
-    /// The temporary register that holds x`number`.
-    fn kept(&mut self, number: u8) -> Option<u8> {
-        let n = self.kept.iter().position(|kept| kept.is_some_and(|(other, _)| other == number))?;
-        self.kept[n] = Some((number, self.index));
+    /// The temporary register that holds something.
+    pub fn kept(&mut self, what: Kept) -> Option<u8> {
+        let n = self.known.kept.iter().position(|kept| *kept == Some(what))?;
+        self.ages[n] = self.index + 1;
         self.taken |= 1 << n;
         Some(TEMPORARIES[n])
     }
@@ -79,7 +78,7 @@ impl Lowering<'_> {
         };
         // What is kept in it is kept on where there is room for that.
         let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
-        let Some(kept) = self.kept.get_mut(n) else { return register };
+        let Some(kept) = self.known.kept.get_mut(n) else { return register };
         if kept.is_some() && is_roomy {
             return self.temporary();
         }
@@ -122,7 +121,7 @@ impl Lowering<'_> {
         if let Place::Register(register) = there {
             return register;
         }
-        if let Some(register) = self.kept(number) {
+        if let Some(register) = self.kept(Kept::Register(number)) {
             return register;
         }
         let register = self.lasting();
@@ -131,7 +130,7 @@ impl Lowering<'_> {
             Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Place::Register(_) => {}
         }
-        self.keep(number, register);
+        self.keep(Kept::Register(number), register);
         register
     }
 
@@ -172,12 +171,18 @@ impl Lowering<'_> {
 
     /// A register with the low half of x`number`, sign-extended; the same one if it is so already.
     pub fn signed_word(&mut self, number: u8) -> u8 {
+        if !self.facts(number).sign
+            && let Some(register) = self.kept(Kept::Signed(number))
+        {
+            return register;
+        }
         let register = self.word(number);
         if self.facts(number).sign {
             return register;
         }
-        let to = self.own(register);
+        let to = if TEMPORARIES.contains(&register) { self.own(register) } else { self.lasting() };
         self.assembler.immediate(La::SlliW, to, register, 0);
+        self.keep(Kept::Signed(number), to);
         to
     }
 
@@ -221,6 +226,7 @@ impl Lowering<'_> {
         let is_exact = is_wide || facts.width <= 32;
         match self.home(number) {
             Place::Register(own) => {
+                self.forget(number);
                 self.assembler.copy(own, register);
                 let bit = 1 << number;
                 self.known.loose = if is_exact { self.known.loose & !bit } else { self.known.loose | bit };
@@ -238,7 +244,8 @@ impl Lowering<'_> {
                     Place::Register(_) => {}
                 }
                 self.known.facts[usize::from(number)] = facts;
-                self.keep(number, register);
+                self.forget(number);
+                self.keep(Kept::Register(number), register);
             }
         }
     }
@@ -265,8 +272,12 @@ impl Lowering<'_> {
         if value == 0 {
             return 0;
         }
-        let register = self.temporary();
+        if let Some(register) = self.kept(Kept::Constant(value)) {
+            return register;
+        }
+        let register = self.lasting();
         self.assembler.constant(register, value);
+        self.keep(Kept::Constant(value), register);
         register
     }
 
