@@ -241,8 +241,11 @@ impl Lowering<'_> {
     fn compare_and_swap_pair(&mut self, i: Instruction) {
         let is_wide = i.op == Op::CaspX;
         let (expected, values) = ([i.rm(), i.rm() + 1], [i.rd(), i.rd() + 1]);
-        if is_wide {
-            expected.into_iter().chain(values).for_each(|number| self.tighten(number));
+        for number in expected.into_iter().chain(values).filter(|number| *number != NONE) {
+            if is_wide {
+                self.tighten(number);
+            }
+            self.take_step(number);
         }
         let base = self.base(i);
         let [low, high, spare] = [(); 3].map(|()| self.temporary());

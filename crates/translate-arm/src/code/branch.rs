@@ -39,6 +39,7 @@ impl Lowering<'_> {
 
     fn link(&mut self, behind: u64) {
         self.forget(30);
+        self.known.steps[30] = 0;
         self.assembler.constant(LINK, behind as i64);
         self.known.facts[30] = Facts::of(behind as i64);
         self.constants[30] = None;

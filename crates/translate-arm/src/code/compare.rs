@@ -442,6 +442,10 @@ impl Lowering<'_> {
                 self.tighten(b);
             }
         }
+        if let Some((a, b)) = comparison.operands {
+            let second = if let Second::Register(b) = b { b } else { a };
+            [a, second].into_iter().filter(|number| *number < NONE).for_each(|number| self.take_step(number));
+        }
         if condition < 14 {
             let test = self.test(condition);
             let done = self.assembler.label();

@@ -38,6 +38,7 @@ impl Lowering<'_> {
         for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
             if let Place::Register(register) = from {
                 self.tighten_at(number, register);
+                self.take_step(number);
                 self.put_at(to, register);
             }
         }

@@ -80,11 +80,19 @@ impl Lowering<'_> {
             self.constants[usize::from(d)] = Some(sum);
             return;
         }
-        let from = if n == NONE { STACK_POINTER } else { self.source(n, is_wide) };
+        if d == n && is_wide && self.add_later(d, value) {
+            return;
+        }
+        let (from, step) = if is_wide {
+            self.stepped(n)
+        } else {
+            (if n == NONE { STACK_POINTER } else { self.word(n) }, 0)
+        };
+        let value = value + step;
         let to = if d == NONE { STACK_POINTER } else { self.target(d) };
         if value == 0 && is_wide {
             self.assembler.copy(to, from);
-            let facts = if n == NONE { Facts::NONE } else { self.facts(n) };
+            let facts = if n == NONE || step != 0 { Facts::NONE } else { self.facts(n) };
             if d != NONE {
                 self.put(d, to, true, facts);
             }
@@ -242,6 +250,14 @@ impl Lowering<'_> {
             self.assembler.field(La::BstrpickD, to, from, 31, 0);
             return self.put(d, to, true, Facts::ZERO_EXTENDED);
         }
+        if is_wide
+            && m != NONE
+            && let (from, step @ (i64::MIN..=-1 | 1..)) = self.stepped(m)
+        {
+            let to = self.target(d);
+            self.assembler.immediate(La::AddiD, to, from, step as i32);
+            return self.put(d, to, true, Facts::NONE);
+        }
         let from = self.source(m, is_wide);
         let facts = self.facts(m);
         self.put(d, from, is_wide, facts);
@@ -255,6 +271,7 @@ impl Lowering<'_> {
             // A word for zero marks something, and the number of an event is in the first register, which is the one for it.
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
+                self.take_step(0);
                 self.go_outside();
                 self.assembler.immediate(La::Andi, 0, 0, value as i32);
             }

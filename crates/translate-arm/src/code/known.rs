@@ -85,6 +85,8 @@ pub struct Known {
     pub(super) homes: Homes,
     /// What the temporary registers but the last hold.
     pub(super) kept: [Option<Kept>; 3],
+    /// The general registers are so much more than what is where they are.
+    pub(super) steps: [i16; 31],
 }
 
 impl Default for Known {
@@ -97,6 +99,7 @@ impl Default for Known {
             flags: Flags::Stored,
             homes: OUTSIDE,
             kept: [None; 3],
+            steps: [0; 31],
         }
     }
 }
@@ -104,7 +107,11 @@ impl Default for Known {
 impl Known {
     /// Whether every register is as it is to be.
     pub(super) fn is_settled(&self) -> bool {
-        self.loose == 0 && self.valid == [16; 32] && self.flags == Flags::Stored && self.homes == OUTSIDE
+        self.loose == 0
+            && self.steps == [0; 31]
+            && self.valid == [16; 32]
+            && self.flags == Flags::Stored
+            && self.homes == OUTSIDE
     }
 
     /// Whether x`number` is to be zero above 32 bits and may be something else there.
@@ -121,7 +128,11 @@ impl Known {
     pub(super) fn at(self, homes: Homes) -> Self {
         let mut known = Self { homes, ..self };
         for (number, home) in homes.general.iter().enumerate() {
-            if known.loose >> number & 1 != 0 && !matches!(home, Place::Register(_)) {
+            if matches!(home, Place::Register(_)) {
+                continue;
+            }
+            known.steps[number] = 0;
+            if known.loose >> number & 1 != 0 {
                 known.loose &= !(1 << number);
                 known.facts[number] = Facts::ZERO_EXTENDED;
             }
@@ -139,6 +150,13 @@ impl Known {
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
         joined.homes = OUTSIDE;
+        let goes_back = ways.iter().any(|(back, _)| *back);
+        for (number, step) in joined.steps.iter_mut().enumerate() {
+            // What a round of a loop adds is added in each.
+            if goes_back || outs.iter().any(|known| known.steps[number] != *step) {
+                *step = 0;
+            }
+        }
         for (n, kept) in joined.kept.iter_mut().enumerate() {
             *kept = kept.filter(|kept| outs.iter().all(|known| known.kept[n] == Some(*kept)));
         }
@@ -185,6 +203,11 @@ impl Known {
 
     /// Brings every register into the form that the source has it in.
     pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
+        for (number, step) in self.steps.into_iter().enumerate() {
+            if let Place::Register(register) = self.homes.general[number] {
+                state.set_r(register, state.r(register).wrapping_add_signed(step.into()));
+            }
+        }
         self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
             if let Place::Register(register) = self.homes.general[usize::from(number)] {

@@ -260,6 +260,7 @@ impl<'a> Lowering<'a> {
     pub fn settle(&mut self) {
         for number in 0..31 {
             self.tighten(number);
+            self.take_step(number);
         }
         self.go_outside();
         for number in 0..32 {
@@ -311,7 +312,7 @@ impl<'a> Lowering<'a> {
     /// Whether code at `to` finds registers as they are.
     fn conforms(&self, to: u64) -> bool {
         let wanted = self.wanted_at(to);
-        if self.known.homes != wanted.homes {
+        if self.known.homes != wanted.homes || self.known.steps != wanted.steps {
             return false;
         }
         let loose = (0..31u8).all(|number| {
@@ -326,6 +327,9 @@ impl<'a> Lowering<'a> {
     fn conform(&mut self, to: u64) {
         let wanted = self.wanted_at(to);
         self.go_home(&wanted.homes);
+        for number in 0..31u8 {
+            self.take_step_to(number, wanted.steps[usize::from(number)]);
+        }
         for number in 0..31u8 {
             let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
             if self.known.is_loose(number) && !wanted.is_loose(number) {

@@ -133,14 +133,30 @@ impl Lowering<'_> {
 
     /// One register at the base and an offset; then the base moves.
     fn one(&mut self, i: Instruction, access: Access, offset: i64, step: Option<i64>) {
-        let base = self.whole_or_stack(i.rn());
-        self.access(access, i.rd(), Address::Near(base, offset));
+        let (base, stepped) = self.near_base(i, access, offset);
+        self.access(access, i.rd(), Address::Near(base, stepped));
         self.step_base(i.rn(), base, step);
+    }
+
+    /// The register with a base, and the offset from there: with what the base is yet to be more, if that makes no difference.
+    fn near_base(&mut self, i: Instruction, access: Access, offset: i64) -> (u8, i64) {
+        let number = i.rn();
+        let (base, step) = self.stepped(number);
+        let is_near = (-2048..2032).contains(&(offset + step));
+        // A base that is stored is brought into its form then.
+        let is_stored = !access.loads && !access.is_vector && [i.rd(), i.ra()].contains(&number);
+        if step == 0 || is_near && !is_stored {
+            return (base, offset + step);
+        }
+        (self.whole_or_stack(number), offset)
     }
 
     /// The base, in a register, moves by a step.
     pub fn step_base(&mut self, number: u8, base: u8, step: Option<i64>) {
         let Some(step) = step else { return };
+        if self.add_later(number, step) {
+            return;
+        }
         self.add_constant(base, base, step, true);
         self.put_or_stack(number, base, true);
     }
@@ -214,8 +230,9 @@ impl Lowering<'_> {
             b'j' => (distance, Some(distance)),
             _ => (distance, None),
         };
-        let (first, second, next) = (i.rd(), i.ra(), offset + i64::from(access.bytes));
-        let base = self.whole_or_stack(i.rn());
+        let (first, second) = (i.rd(), i.ra());
+        let (base, offset) = self.near_base(i, access, offset);
+        let next = offset + i64::from(access.bytes);
         // The base is read until the last: what is loaded into it comes then.
         if access.loads && !access.is_vector && first == i.rn() && first != NONE {
             self.access(access, second, Address::Near(base, next));

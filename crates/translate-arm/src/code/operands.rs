@@ -11,6 +11,8 @@ use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
 
 /// What 31 stands for.
 pub(crate) const NONE: u8 = 31;
+/// What is added later is no more than this.
+const LARGEST_STEP: i16 = 1000;
 /// The stack pointer, where another number stands for a register.
 pub(super) const STACK: u8 = 32;
 
@@ -119,6 +121,7 @@ impl Lowering<'_> {
         }
         let there = self.home(number);
         if let Place::Register(register) = there {
+            self.take_step(number);
             return register;
         }
         if let Some(register) = self.kept(Kept::Register(number)) {
@@ -132,6 +135,51 @@ impl Lowering<'_> {
         }
         self.keep(Kept::Register(number), register);
         register
+    }
+
+    /// Adds to x`number` what is yet to be added.
+    pub fn take_step(&mut self, number: u8) {
+        self.take_step_to(number, 0);
+    }
+
+    /// The same, but for so much.
+    pub fn take_step_to(&mut self, number: u8, left: i16) {
+        let step = std::mem::replace(&mut self.known.steps[usize::from(number)], left);
+        if let Place::Register(register) = self.home(number)
+            && step != left
+        {
+            self.assembler.immediate(La::AddiD, register, register, (step - left).into());
+        }
+    }
+
+    /// Has `value` added to x`number` later, if that can be.
+    pub fn add_later(&mut self, number: u8, value: i64) -> bool {
+        let is_own = number != NONE && matches!(self.home(number), Place::Register(_));
+        if !is_own || value.abs() > LARGEST_STEP.into() {
+            return false;
+        }
+        self.tighten(number);
+        let step = i64::from(self.known.steps[usize::from(number)]) + value;
+        if step.abs() > LARGEST_STEP.into() {
+            self.take_step(number);
+        }
+        self.known.steps[usize::from(number)] += value as i16;
+        self.known.facts[usize::from(number)] = Facts::NONE;
+        self.constants[usize::from(number)] = None;
+        self.forget(number);
+        true
+    }
+
+    /// The register with a base or, of 31, the stack pointer, and what is to be added to it.
+    pub fn stepped(&mut self, number: u8) -> (u8, i64) {
+        if number == NONE {
+            return (STACK_POINTER, 0);
+        }
+        self.tighten(number);
+        match self.home(number) {
+            Place::Register(register) => (register, self.known.steps[usize::from(number)].into()),
+            _ => (self.word(number), 0),
+        }
     }
 
     /// The LoongArch register with x`number`.
@@ -223,6 +271,7 @@ impl Lowering<'_> {
             return;
         }
         self.constants[usize::from(number)] = None;
+        self.known.steps[usize::from(number)] = 0;
         let is_exact = is_wide || facts.width <= 32;
         match self.home(number) {
             Place::Register(own) => {

@@ -106,6 +106,23 @@ fn names(word: u32, register: u32) -> bool {
     [0, 5, 10, 16].iter().any(|at| word >> at & 31 == register)
 }
 
+/// What moves a pointer, or is near one that has moved.
+fn stepping(random: &mut Random) -> u32 {
+    let register = random.below(27) as u32;
+    let near = (random.below(5) as i32 - 2) as u32 & 0x1ff;
+    match random.below(7) {
+        // ldr x, [x29], #near; str x, [x29, #near]!; ldr x, [x29, #16]; str x29, [x29, #8]; stp x29, x, [x29]
+        0 => 0xf840_0400 | near << 12 | 29 << 5 | register,
+        1 => 0xf800_0c00 | near << 12 | 29 << 5 | register,
+        2 => 0xf940_0000 | 2 << 10 | 29 << 5 | register,
+        3 => 0xf900_0000 | 1 << 10 | 29 << 5 | 29,
+        4 => 0xa900_0000 | register << 10 | 29 << 5 | 29,
+        // add x, x29, #5; add x, x, #near
+        5 => 0x9100_0000 | 5 << 10 | 29 << 5 | register,
+        _ => 0x9100_0000 | (random.below(2) as u32) << 30 | (near & 31) << 10 | register << 5 | register,
+    }
+}
+
 /// A loop of a few rounds, in it accesses and branches over some of its instructions; maybe a loop within.
 fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> {
     let counter = if depth == 0 { 27 } else { random.below(27) as u32 };
@@ -115,6 +132,7 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
         let word = match random.below(12) {
             0 => compare(random),
             1 => select(random),
+            4 | 5 => stepping(random),
             2 if depth > 0 => {
                 let inner = rounds(patterns, random, depth - 1);
                 if !inner.iter().any(|word| names(*word, counter)) {
@@ -140,9 +158,13 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
                     continue;
                 }
                 if is_near {
-                    // A step of the base is taken back: movz, movk.
+                    // The base as it was, before and behind: movz, movk.
                     let [low, high] = [MIDDLE as u32 & 0xffff, MIDDLE as u32 >> 16].map(|half| half << 5 | 29);
-                    body.extend([0xd280_0000 | low, 0xf2a0_0000 | high]);
+                    let base = [0xd280_0000 | low, 0xf2a0_0000 | high];
+                    if !names(i.word, counter) && !names(i.word, 27) {
+                        body.extend([base, [i.word, base[0]], [base[1], base[1]]].concat());
+                    }
+                    continue;
                 }
                 i.word
             }
