@@ -88,12 +88,14 @@ impl Lowering<'_> {
         let width = 8 << i.bits(30, 2);
         let base = self.base(i);
         let (word, amount) = self.word_around(base);
-        self.assembler.immediate(La::LlW, word, word, 0);
+        let load = if i.bits(15, 1) != 0 { La::LlacqW } else { La::LlW };
+        self.assembler.immediate(load, word, word, 0);
         self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
         self.assembler.three(La::RotrW, word, word, amount);
-        self.assembler.field(La::BstrpickD, word, word, width - 1, 0);
-        self.put(i.rd(), word, true, Facts::of_width(width));
-        self.barrier_if(i, ACQUIRE);
+        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Place::Register(_));
+        let to = if is_own { self.target(i.rd()) } else { word };
+        self.assembler.field(La::BstrpickD, to, word, width - 1, 0);
+        self.put(i.rd(), to, true, Facts::of_width(width));
     }
 
     /// The store with `value`, a temporary register, at `address`; then 0 in Rs if it was done, 1 if not.
@@ -125,7 +127,6 @@ impl Lowering<'_> {
     /// The word that was loaded, with the part changed: the store fails if it is not there any more.
     fn store_exclusive_part(&mut self, i: Instruction) {
         let width = 8 << i.bits(30, 2);
-        self.barrier_if(i, RELEASE);
         let base = self.base(i);
         let (address, amount) = self.word_around(base);
         let value = self.temporary();
@@ -135,7 +136,8 @@ impl Lowering<'_> {
         self.assembler.field(La::BstrinsW, value, from, width - 1, 0);
         self.assembler.three(La::SubW, amount, 0, amount);
         self.assembler.three(La::RotrW, value, value, amount);
-        self.store_if_reserved(i, La::ScW, value, address);
+        let store = if i.bits(15, 1) != 0 { La::ScrelW } else { La::ScW };
+        self.store_if_reserved(i, store, value, address);
     }
 
     fn load_exclusive_pair(&mut self, i: Instruction) {

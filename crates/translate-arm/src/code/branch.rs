@@ -5,9 +5,10 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::flags::{Flags, Test, TestOp};
+use super::flags::{Comparison, Flags, Second, Test, TestOp};
 use super::known::Facts;
 use super::lower::Lowering;
+use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET};
 
@@ -88,6 +89,7 @@ impl Lowering<'_> {
         let Some(target) = i.target(self.pc) else { return };
         let target = self.reach.lead(self.at, self.leader, target);
         // Registers are brought into their form before the test reads them.
+        self.bring_tested(i);
         self.prepare_way(target);
         let test = match i.op {
             Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
@@ -97,6 +99,25 @@ impl Lowering<'_> {
         };
         let goal = self.way_to(target);
         self.assembler.jump(test.branch(), goal);
+    }
+
+    /// What a branch tests is brought into the form that it is read in.
+    fn bring_tested(&mut self, i: Instruction) {
+        let (is_wide, numbers) = match (i.op, self.known.flags) {
+            (Op::BCond, Flags::Compared(Comparison { is_wide, operands, result, .. })) => {
+                let (first, second) = operands.unzip();
+                let second = if let Some(Second::Register(second)) = second { Some(second) } else { None };
+                (is_wide, [first, second, result])
+            }
+            (Op::BCond, _) => return,
+            _ => (i.is_wide(), [Some(i.rd()), None, None]),
+        };
+        for number in numbers.into_iter().flatten().filter(|number| *number < NONE) {
+            if is_wide {
+                self.tighten(number);
+            }
+            self.take_step(number);
+        }
     }
 
     fn test_of_zero(&mut self, i: Instruction) -> Test {

@@ -153,6 +153,35 @@ fn with_zero(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
     }
 }
 
+/// The test for a condition of a difference.
+fn test_of_order(condition: u8, a: u8, b: u8) -> Test {
+    let opposite = condition & 1 != 0;
+    match condition >> 1 {
+        0 => Test::of(TestOp::Equal, a, b).not_if(opposite),
+        1 => Test::of(TestOp::Below, a, b).not_if(!opposite),
+        4 => Test::of(TestOp::Below, b, a).not_if(opposite),
+        5 => Test::of(TestOp::Less, a, b).not_if(!opposite),
+        _ => Test::of(TestOp::Less, b, a).not_if(opposite),
+    }
+}
+
+/// A comparison with a constant as one with its neighbour, where that takes an instruction less to have: the neighbour, and the condition.
+fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
+    let is_short = |value: i64| (-2048..2048).contains(&value) || value & 0xfff == 0 && value == i64::from(value as i32);
+    let opposite = condition & 1;
+    // CS is HI of one less, GE is GT; HI is CS of one more, GT is GE.
+    let (neighbour, condition) = match condition >> 1 {
+        1 => (value.wrapping_sub(1), 8),
+        5 => (value.wrapping_sub(1), 12),
+        4 => (value.wrapping_add(1), 2),
+        6 => (value.wrapping_add(1), 10),
+        _ => return None,
+    };
+    // At an end of the numbers there is none.
+    let is_end = matches!(value, 0 | -1 | i64::MIN | i64::MAX);
+    (is_wide && !is_end && !is_short(value) && is_short(neighbour)).then_some((neighbour, condition | opposite))
+}
+
 impl Lowering<'_> {
     /// The test that says whether a condition holds; AL and NV have none.
     pub fn test(&mut self, condition: u8) -> Test {
@@ -298,17 +327,17 @@ impl Lowering<'_> {
         if condition >> 1 == 2 {
             return self.test_of_result(comparison, condition);
         }
+        if let Second::Constant(value) = b
+            && let Some((value, condition)) = cheaper(value, is_wide, condition)
+        {
+            let (a, b) = self.compared(a, Second::Constant(value), is_wide, signed);
+            return test_of_order(condition, a, b);
+        }
         if condition >> 1 == 0 && !is_wide && !self.are_alike(a, b) {
             return self.test_of_result(comparison, condition);
         }
         let (a, b) = self.compared(a, b, is_wide, signed);
-        match condition >> 1 {
-            0 => Test::of(TestOp::Equal, a, b).not_if(opposite),
-            1 => Test::of(TestOp::Below, a, b).not_if(!opposite),
-            4 => Test::of(TestOp::Below, b, a).not_if(opposite),
-            5 => Test::of(TestOp::Less, a, b).not_if(!opposite),
-            _ => Test::of(TestOp::Less, b, a).not_if(opposite),
-        }
+        test_of_order(condition, a, b)
     }
 
     /// Conditions that the result decides: whether it is zero or negative; of AND all, since C and V are clear.

@@ -4,11 +4,11 @@
 
 use longma_loongarch::Op as La;
 
-use super::flags::{Flags, Kind, Second};
+use super::flags::{Flags, Kind, Second, Test};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use crate::instruction::{Instruction, Op};
+use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::*;
 use longma_translate::front_end::{MARK_NUMBER, MARKS};
 
@@ -258,10 +258,41 @@ impl Lowering<'_> {
             self.assembler.immediate(La::AddiD, to, from, step as i32);
             return self.put(d, to, true, Facts::NONE);
         }
+        if is_wide
+            && m != NONE
+            && let Some(step) = self.step_ahead(d)
+        {
+            // A pointer that moves next: it is there already.
+            let (from, moved) = self.stepped(m);
+            let to = self.target(d);
+            self.assembler.immediate(La::AddiD, to, from, moved as i32 + i32::from(step));
+            self.put(d, to, true, Facts::NONE);
+            self.known.steps[usize::from(d)] = -step;
+            return;
+        }
         let from = self.source(m, is_wide);
         let facts = self.facts(m);
         self.put(d, from, is_wide, facts);
         self.constants[usize::from(d)] = constant.filter(|value| is_wide || *value as u64 >> 32 == 0);
+    }
+
+    /// How far the next instruction of the block that names x`number` moves it, if it is an access there that does.
+    fn step_ahead(&self, number: u8) -> Option<i16> {
+        if !matches!(self.home(number), Place::Register(_)) {
+            return None;
+        }
+        for (pc, i) in self.block.0.iter().skip(self.index + 1) {
+            let (i, uses) = ((*i)?, self.reach.used_by(*pc));
+            if (uses.read | uses.written) >> number & 1 != 0 {
+                let steps = matches!(i.row().operands.last(), Some(Operand::Address(b't' | b'p')));
+                let moves_it = steps && i.rn() == number && (i.bits(26, 1) != 0 || i.rd() != number);
+                return moves_it.then(|| i.signed(12, 9) as i16);
+            }
+            if i.is_conditional_branch() {
+                return None;
+            }
+        }
+        None
     }
 
     fn move_wide(&mut self, i: Instruction) {
@@ -327,6 +358,9 @@ impl Lowering<'_> {
         if matches!(i.op, Op::Csinc | Op::Csinv) && (m == NONE && n == NONE || i.op == Op::Csinc && n == m) {
             return self.select_by_truth(i, test);
         }
+        if i.op == Op::Csinv && m == NONE {
+            return self.all_ones_unless(i, test);
+        }
         let (mask, is_opposite) = self.mask(test);
         let (first, second) = (self.source(n, is_wide), self.source(m, is_wide));
         let (facts, other) = (self.facts(n), self.facts(m));
@@ -348,6 +382,21 @@ impl Lowering<'_> {
         self.assembler.three(keep, to, first, mask);
         self.assembler.three(La::Or, to, to, part);
         self.put(d, to, is_wide, facts);
+    }
+
+    /// CSINV with zero: the register, or all ones.
+    fn all_ones_unless(&mut self, i: Instruction, test: Test) {
+        let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
+        let ones = self.temporary();
+        let tested = [test.j, test.k];
+        self.truth(test.not(), ones);
+        tested.into_iter().for_each(|register| self.free_apart(register, ones));
+        self.assembler.three(La::SubD, ones, 0, ones);
+        let facts = self.facts(n).or(Facts::of(-1));
+        let from = self.source(n, is_wide);
+        let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { ones };
+        self.assembler.three(La::Or, to, from, ones);
+        self.put(d, to, is_wide, if is_wide { Facts::NONE } else { facts });
     }
 
     /// Whether CSNEG chooses between a register and its negative by its sign.
@@ -420,7 +469,7 @@ impl Lowering<'_> {
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }
-        let to = self.target_apart(d, &[test.j, test.k]);
+        let to = self.target(d);
         self.truth(test.not(), to);
         if i.op == Op::Csinc {
             return self.put(d, to, true, Facts::of_width(1));

@@ -58,13 +58,19 @@ pub(super) enum Kept {
     Signed(u8),
     /// One, shifted to the left.
     Shifted(u8, u8),
+    /// The sum of one and of one that is shifted.
+    Sum(u8, u8, u8),
     Constant(i64),
 }
 
 impl Kept {
     /// Whether it is made of x`number`.
     pub fn is_of(self, number: u8) -> bool {
-        matches!(self, Self::Register(of) | Self::Signed(of) | Self::Shifted(of, _) if of == number)
+        match self {
+            Self::Register(of) | Self::Signed(of) | Self::Shifted(of, _) => of == number,
+            Self::Sum(base, index, _) => base == number || index == number,
+            Self::Constant(_) => false,
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Lowering<'a> {
     pub constants: [Option<i64>; 31],
     /// What was known where a jump leads to a leader, and whether it leads back.
     pub outs: Vec<(u64, bool, Known)>,
+    /// What was known before registers were brought into the form that the branch being translated finds likely.
+    before_way: Option<Known>,
     /// Branches that are taken where not all is as it has to be there.
     ways: Vec<(Label, Known, u64)>,
     /// The block being translated, and what is read behind each of its instructions.
@@ -85,6 +87,7 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             constants: [None; 31],
             outs: Vec::new(),
+            before_way: None,
             ways: Vec::new(),
             block: Block::default(),
             live_behind: Vec::new(),
@@ -354,6 +357,7 @@ impl<'a> Lowering<'a> {
         // What leaves the innermost loop is not likely, wherever it leads to.
         let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
         if !self.is_first && is_likely {
+            self.before_way = Some(self.known);
             self.conform(to);
         }
     }
@@ -361,7 +365,16 @@ impl<'a> Lowering<'a> {
     /// Where a conditional branch to `to` goes: there, once registers are as code there finds them. Where it leads forward, they are
     /// brought into that form out of the straight path.
     pub fn way_to(&mut self, to: u64) -> Goal {
-        self.note_way(to);
+        match self.before_way.take() {
+            // Not what has been made of it for the place: that is so because it was expected there.
+            Some(before) => {
+                let now = self.known;
+                self.known = Known { kept: now.kept, ..before };
+                self.note_way(to);
+                self.known = now;
+            }
+            None => self.note_way(to),
+        }
         if self.is_first || self.conforms(to) {
             return self.goal(to);
         }

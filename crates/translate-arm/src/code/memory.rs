@@ -164,6 +164,10 @@ impl Lowering<'_> {
     fn indexed(&mut self, i: Instruction) {
         let access = Access::of_one(i);
         let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
+        let sum = self.kept_sum(i, shift as u8);
+        if let Some((_, Some(register))) = sum {
+            return self.access(access, i.rd(), Address::Near(register, 0));
+        }
         // The index first: it may be changed where it is.
         let shifted = self.index_shifted(i, shift as u8);
         let index = shifted.unwrap_or_else(|| self.extended(i.rm(), i.bits(13, 3), 0).0);
@@ -171,12 +175,22 @@ impl Lowering<'_> {
         let address = if shift == 0 || shifted.is_some() {
             Address::Sum(base, index)
         } else {
-            let to = self.own(index);
+            let to = if sum.is_some() && !TEMPORARIES.contains(&index) { self.lasting() } else { self.own(index) };
             self.scaled_sum(to, index, base, shift as u8);
             self.free_apart(base, to);
+            if let Some((what, _)) = sum {
+                self.keep(what, to);
+            }
             Address::Near(to, 0)
         };
         self.access(access, i.rd(), address);
+    }
+
+    /// What an access goes to, if that is a sum that may be kept, and the register that holds it already.
+    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(Kept, Option<u8>)> {
+        let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
+        let what = Kept::Sum(i.rn(), i.rm(), shift);
+        (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (what, self.kept(what)))
     }
 
     /// The index, shifted, in a register for itself, where another access has the same.
