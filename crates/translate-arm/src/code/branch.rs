@@ -5,10 +5,10 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::flags::{Comparison, Flags, Second, Test, TestOp};
+use super::flags::{Comparison, Flags, Second, Test, TestOp, holds};
 use super::known::Facts;
 use super::lower::Lowering;
-use super::operands::NONE;
+use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET};
 
@@ -88,6 +88,14 @@ impl Lowering<'_> {
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
         let target = self.reach.lead(self.at, self.leader, target);
+        match self.decided(i) {
+            Some(true) => {
+                self.go_to(target);
+                return self.assembler.go(self.goal(target));
+            }
+            Some(false) => return,
+            None => {}
+        }
         // Registers are brought into their form before the test reads them.
         self.bring_tested(i);
         self.prepare_way(target);
@@ -99,6 +107,30 @@ impl Lowering<'_> {
         };
         let goal = self.way_to(target);
         self.assembler.jump(test.branch(), goal);
+    }
+
+    /// Whether a branch is taken, where what it tests is known.
+    fn decided(&self, i: Instruction) -> Option<bool> {
+        if i.op == Op::BCond {
+            let Flags::Compared(comparison) = self.known.flags else { return None };
+            let (a, b) = comparison.operands?;
+            let b = match b {
+                Second::Register(b) => self.known_constant(b)?,
+                Second::Constant(b) => b,
+                Second::Held(..) => return None,
+            };
+            let a = if a == STACK { None } else { self.known_constant(a) }?;
+            return Some(holds(i.condition(), comparison.flags_of(a as u64, b as u64)));
+        }
+        let value = self.known_constant(i.rd())? as u64;
+        let value = if i.is_wide() || matches!(i.op, Op::Tbz | Op::Tbnz) { value } else { value & 0xffff_ffff };
+        let bit = i.bits(19, 5) | if i.is_wide() { 32 } else { 0 };
+        Some(match i.op {
+            Op::Cbz => value == 0,
+            Op::Cbnz => value != 0,
+            Op::Tbz => value >> bit & 1 == 0,
+            _ => value >> bit & 1 != 0,
+        })
     }
 
     /// What a branch tests is brought into the form that it is read in.

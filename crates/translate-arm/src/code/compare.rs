@@ -81,15 +81,14 @@ impl Lowering<'_> {
         readers
     }
 
-    /// Whether a register of the source is in one of LoongArch's and stays as it is up to the instruction at `last`.
+    /// Whether a register of the source stays as it is up to the instruction at `last`.
     fn stays(&self, number: u8, from: usize, last: usize) -> bool {
         match number {
             NONE => true,
             STACK => last <= self.index + 1,
             _ => {
                 let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
-                matches!(self.home(number), Place::Register(_))
-                    && !self.block.0[from.min(last)..last].iter().any(writes)
+                !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }
     }

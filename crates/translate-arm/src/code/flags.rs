@@ -483,22 +483,28 @@ impl Comparison {
             NONE => 0,
             _ => read_at(state, homes.general[usize::from(number)], memory),
         };
-        let bits = if self.is_wide { 64 } else { 32 };
-        let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
         if let Some((a, b)) = self.operands {
             let b = match b {
                 Second::Register(b) => value(b),
                 Second::Constant(constant) => constant as u64,
                 Second::Held(..) => 0,
             };
-            let (a, b) = (cut(value(a)), cut(b));
-            return match self.kind {
-                Kind::Sub => add_with_carry(a, cut(!b), true, bits).1,
-                Kind::Add => add_with_carry(a, b, false, bits).1,
-                Kind::And => of_result(a & b, bits),
-            };
+            return self.flags_of(value(a), b);
         }
-        of_result(cut(self.result.map_or(0, value)), bits)
+        let result = self.result.map_or(0, value);
+        of_result(if self.is_wide { result } else { result & 0xffff_ffff }, if self.is_wide { 64 } else { 32 })
+    }
+
+    /// The flags that it makes of two values.
+    pub(super) fn flags_of(self, a: u64, b: u64) -> u8 {
+        let bits = if self.is_wide { 64 } else { 32 };
+        let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
+        let (a, b) = (cut(a), cut(b));
+        match self.kind {
+            Kind::Sub => add_with_carry(a, cut(!b), true, bits).1,
+            Kind::Add => add_with_carry(a, b, false, bits).1,
+            Kind::And => of_result(a & b, bits),
+        }
     }
 }
 
