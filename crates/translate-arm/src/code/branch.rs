@@ -17,9 +17,11 @@ impl Lowering<'_> {
     pub fn jump(&mut self, i: Instruction) {
         let behind = self.pc.wrapping_add(4);
         match i.op {
+            // What it leads to follows.
+            Op::B if self.index + 1 < self.block.0.len() => {}
             Op::B => {
                 if let Some(target) = i.target(self.pc) {
-                    self.leave(self.reach.lead(self.at, self.leader, target));
+                    self.leave(self.reach.lead(self.leader, target));
                 }
             }
             Op::Bl => {
@@ -87,7 +89,7 @@ impl Lowering<'_> {
 
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
-        let target = self.reach.lead(self.at, self.leader, target);
+        let target = self.reach.lead(self.leader, target);
         match self.decided(i) {
             Some(true) => {
                 self.go_to(target);

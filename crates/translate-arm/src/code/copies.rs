@@ -52,11 +52,11 @@ impl Reach {
         }
     }
 
-    /// Where a jump from `from`, in the block of `leader`, to a place in the source leads: into the copy of the loop if it goes back, and out
-    /// of it if it leaves the loop.
-    pub(super) fn lead(&self, from: u64, leader: u64, to: u64) -> u64 {
-        let goes_back = to <= source(from);
-        let copy = copy_of(from) + u64::from(goes_back);
+    /// Where a jump from the block of `leader` to a place in the source leads: into the next copy of the loop if it goes back, and out of it
+    /// if it leaves the loop.
+    pub(super) fn lead(&self, leader: u64, to: u64) -> u64 {
+        let goes_back = to <= source(leader);
+        let copy = copy_of(leader) + u64::from(goes_back);
         if copy == 0 || !self.loops.share(leader, to) {
             return to;
         }

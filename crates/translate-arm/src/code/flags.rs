@@ -388,7 +388,8 @@ impl Lowering<'_> {
                 self.free_apart(second, to);
             }
         }
-        if comparison.kind == Kind::And && !is_wide {
+        let is_positive = matches!(b, Second::Constant(value) if value as u32 >> 31 == 0 && value >> 32 == 0);
+        if comparison.kind == Kind::And && !is_wide && !is_positive {
             self.assembler.immediate(La::SlliW, to, to, 0);
         }
         to

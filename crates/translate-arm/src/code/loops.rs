@@ -167,6 +167,8 @@ struct Named {
     needs_vector: bool,
     /// There are loops within.
     has_inner: bool,
+    /// It tries an exclusive store again, which is seldom done twice.
+    tries: bool,
 }
 
 impl Named {
@@ -177,9 +179,13 @@ impl Named {
         }
         self.vectors |= uses.vectors;
         self.needs_vector |= i.is_some_and(borrows);
+        self.tries |= i.is_some_and(|i| ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|name| i.mnemonic().starts_with(name)));
     }
 
     fn homes(&self) -> Homes {
+        if self.tries {
+            return OUTSIDE;
+        }
         let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
         let mut wanted: Vec<usize> =
             (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();

@@ -45,8 +45,6 @@ pub(super) struct Lowering<'a> {
     pub index: usize,
     /// Where the instruction being translated stands.
     pub pc: u64,
-    /// The same, in its copy of a loop.
-    pub at: u64,
     /// Where its block begins.
     pub leader: u64,
     /// The block that comes behind this one.
@@ -93,7 +91,6 @@ impl<'a> Lowering<'a> {
             live_behind: Vec::new(),
             index: 0,
             pc: 0,
-            at: 0,
             leader: 0,
             next: None,
             taken: 0,
@@ -167,7 +164,7 @@ impl<'a> Lowering<'a> {
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
-            (self.at, self.pc) = (pc, source(pc));
+            self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished);
             match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
@@ -309,7 +306,7 @@ impl<'a> Lowering<'a> {
 
     /// Notes what is known where a jump leads to `to`.
     fn note_way(&mut self, to: u64) {
-        self.outs.push((to, to <= self.at, Known { flags: Flags::Stored, ..self.known }));
+        self.outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
     }
 
     /// Whether code at `to` finds registers as they are.

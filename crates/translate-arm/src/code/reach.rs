@@ -15,6 +15,8 @@ use crate::instruction::{Instruction, Op, Operand, decode};
 
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
+/// What a jump leads to stands behind it once more if it is no longer than this, and the block before it is no longer.
+const MOST_JOINED: usize = 12;
 /// What is watched for changes of the source's code, as the engine does.
 const PAGE: u64 = 4096;
 
@@ -145,18 +147,49 @@ impl Reach {
     pub fn block(&self, leader: u64) -> Block {
         let mut block = Vec::new();
         let mut pc = leader;
+        let mut entered = 0..1;
         loop {
-            if pc != leader && self.leaders.contains(&pc) {
+            if pc != leader && !entered.contains(&block.len()) && self.leaders.contains(&pc) {
                 return (block, Some(pc));
             }
             // A copy of a loop ends where the loop does.
             let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(source(pc))) };
             block.push((pc, *instruction));
+            if let Some((to, length)) = self.goes_on_at(leader, &block) {
+                (entered, pc) = (block.len()..block.len() + length, to);
+                continue;
+            }
             if instruction.is_none_or(Instruction::ends_block) {
                 return (block, None);
             }
             pc = pc.wrapping_add(4);
         }
+    }
+
+    /// Where a block goes on that has come to a jump, if what is there is so short that it stands behind the jump once more, and how much of
+    /// it does: up to where it goes elsewhere.
+    fn goes_on_at(&self, leader: u64, block: &[(u64, Option<Instruction>)]) -> Option<(u64, usize)> {
+        let (pc, i) = *block.last()?;
+        let to = i.filter(|i| i.op == Op::B)?.target(source(pc))?;
+        let to = self.lead(leader, to);
+        let is_new = block.len() < MOST_JOINED && block.iter().all(|(pc, _)| *pc != to);
+        if !is_new || !self.leaders.contains(&to) {
+            return None;
+        }
+        let at = |length: usize| to.wrapping_add(4 * length as u64);
+        for length in 0..MOST_JOINED {
+            let i = (*self.instructions.get(&at(length))?)?;
+            if matches!(i.op, Op::Ret | Op::Br | Op::B) {
+                return Some((to, length + 1));
+            }
+            if i.ends_block() {
+                return None;
+            }
+            if i.is_conditional_branch() && self.leaders.contains(&at(length + 1)) {
+                return Some((to, length + 1));
+            }
+        }
+        None
     }
 
     /// Where the unit's own jumps lead from a block, and where it falls through.
