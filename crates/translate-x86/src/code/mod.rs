@@ -3,7 +3,9 @@
 //! Source: Intel SDM, volumes 1 and 2; LoongArch Reference Manual, volume 1.
 
 mod atomic;
+mod avx;
 mod bits;
+mod extended;
 mod flags;
 mod forms;
 mod integer;
@@ -17,7 +19,9 @@ mod scalar;
 mod strings;
 mod table;
 pub mod unit;
+mod upper;
 mod uses;
 mod vector;
+mod vex;
 
 pub use known::Known;
