@@ -438,15 +438,18 @@ impl<'a> Lowering<'a> {
             return;
         }
         let i = self.instruction;
+        if self.is_engines() {
+            return self.serve();
+        }
         let is_wide = |operand| is_register(&i, operand).is_some_and(Register::is_ymm);
-        self.is_wide = is_wide(0) || i.op_count() > 1 && is_wide(1);
-        let d = is_register(&i, 0).filter(|d| d.is_xmm() || d.is_ymm());
-        let upper = if is_wide(0) { Upper::Above } else { Upper::Zero };
-        let wide = (0..i.op_count()).filter_map(|n| is_register(&i, n).filter(|r| r.is_ymm()));
-        let wide = wide.fold(0u16, |set, register| set | 1 << register.number());
+        self.is_wide = (0..i.op_count()).any(is_wide) || i.memory_size().size() == 32;
+        let d = is_register(&i, 0).filter(|d| used.vectors_written >> (d.number() & 15) & 1 != 0);
+        let d = d.filter(|d| d.is_vector_register());
+        let upper = if is_wide(0) && !self.is_zeroing_vector() { Upper::Above } else { Upper::Zero };
+        let wide = self.wide_operands();
         if self.scalar_in_place() {
             if let Some(d) = d {
-                self.known.set_upper(d.number(), if self.is_wide_zero() { Upper::Zero } else { upper });
+                self.known.set_upper(d.number(), upper);
             }
             return;
         }

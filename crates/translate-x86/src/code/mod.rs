@@ -7,6 +7,7 @@ mod avx;
 mod bits;
 mod extended;
 mod flags;
+mod fma;
 mod forms;
 mod integer;
 mod known;

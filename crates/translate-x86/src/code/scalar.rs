@@ -78,7 +78,7 @@ impl Lowering<'_> {
     }
 
     /// Where the low part of a vector is to be computed, and whether it is to be merged into the vector then.
-    fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
+    pub fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
         let v = register.number();
         if self.is_low_only(v, is_double) {
             (vector(register), false)
@@ -88,7 +88,7 @@ impl Lowering<'_> {
     }
 
     /// The low part of a vector has been computed where [`Self::result`] has said.
-    fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
+    pub fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
         if merges {
             self.take_first();
             self.merge(vector(register), at, is_double);
@@ -169,7 +169,7 @@ impl Lowering<'_> {
             Cvttsd2si | Cvtsd2si | Cvttss2si | Cvtss2si => self.float_to_integer(),
             Cvtss2sd => self.unary(La::FcvtDS, false, true),
             Cvtsd2ss => self.unary(La::FcvtSD, true, false),
-            _ => return false,
+            _ => return self.fused_scalars(),
         }
         true
     }

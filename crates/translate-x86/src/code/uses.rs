@@ -4,6 +4,7 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
+use super::fma::is_fused_scalar;
 use super::marks::has_number;
 use super::vex::{first, is_vex, last, old};
 
@@ -66,7 +67,7 @@ pub(super) fn is_scalar(i: &Instruction) -> bool {
             true
         }
         Movsd | Cmpsd | Cmpss => !i.is_string_instruction(),
-        _ => false,
+        _ => is_fused_scalar(i),
     }
 }
 
@@ -185,6 +186,7 @@ impl Uses {
         }
         // What reads 256 bits of one register is taken to do so of all; the destination counts where it is a source.
         let is_wide = (0..i.op_count()).any(|n| register(n).is_some_and(Register::is_ymm));
+        let is_wide = is_wide || i.memory_index().is_ymm();
         if is_wide && !ignores {
             self.reads.uppers |= self.reads.vectors;
             self.reads.whole |= self.reads.vectors;

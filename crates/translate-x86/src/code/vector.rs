@@ -513,7 +513,10 @@ impl Lowering<'_> {
                 self.vectors_two(La::VffintlDW, d, s);
             }
             Cvttps2dq | Cvtps2dq => self.integers_of_singles(),
-            Cvttpd2dq | Cvtpd2dq => self.integers_of_doubles(),
+            Cvttpd2dq | Cvtpd2dq => {
+                let v = self.integers_of_doubles();
+                self.copy_vector(d, v);
+            }
             Roundps | Roundpd => {
                 let s = self.source();
                 let op = rounding(i.immediate8(), self.mnemonic() == Roundpd);
@@ -538,9 +541,8 @@ impl Lowering<'_> {
         self.smallest(vector(i.op0_register()), v, w);
     }
 
-    /// CVTPD2DQ and CVTTPD2DQ.
-    fn integers_of_doubles(&mut self) {
-        let i = self.instruction;
+    /// CVTPD2DQ and CVTTPD2DQ, of each half in its lower one; where.
+    pub fn integers_of_doubles(&mut self) -> u8 {
         let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
@@ -551,7 +553,8 @@ impl Lowering<'_> {
         self.vectors_two(La::Vreplgr2vrD, w, t);
         self.vectors(La::VfcmpCuleD, w, w, s);
         self.vectors(La::VpickevW, w, ZERO_VECTOR, w);
-        self.smallest(vector(i.op0_register()), v, w);
+        self.smallest(v, v, w);
+        v
     }
 
     /// `d` becomes `v`, but the smallest word where `w` is all ones.
@@ -563,7 +566,7 @@ impl Lowering<'_> {
     }
 
     /// Of the elements of `a` those of `s` where `order` has a bit. Where most are of `s`, the others are put into that.
-    fn blend(&mut self, op: La, count: i32, [d, a, s]: [u8; 3], order: u32) {
+    pub fn blend(&mut self, op: La, count: i32, [d, a, s]: [u8; 3], order: u32) {
         let all = (1u32 << count) - 1;
         let order = order & all;
         let turned = d != a && (d == s || order.count_ones() > (order ^ all).count_ones());
@@ -576,7 +579,8 @@ impl Lowering<'_> {
 
     /// PTEST: only flags come of it.
     fn test_bits(&mut self) {
-        let d = vector(self.instruction.op0_register());
+        let i = self.instruction;
+        let d = vector(i.op0_register());
         let s = self.source();
         let v = self.vector_temporary();
         let live = self.live;
@@ -585,6 +589,11 @@ impl Lowering<'_> {
         {
             if live & flag != 0 {
                 self.vectors(op, v, d, s);
+                match i.mnemonic() {
+                    Mnemonic::Vtestps => self.vectors_two(La::VmskltzW, v, v),
+                    Mnemonic::Vtestpd => self.vectors_two(La::VmskltzD, v, v),
+                    _ => {}
+                }
                 self.vectors_by(La::Vpickve2grD, register, v, 0);
                 for lane in 1..if self.is_wide { 4 } else { 2 } {
                     self.vectors_by(La::Vpickve2grD, SCRATCH, v, lane);
@@ -612,7 +621,7 @@ impl Lowering<'_> {
         let i = self.instruction;
         let d = vector(i.op0_register());
         match self.mnemonic() {
-            Ptest => self.test_bits(),
+            Ptest | Vtestps | Vtestpd => self.test_bits(),
             Pblendvb | Blendvps | Blendvpd => {
                 let s = self.source();
                 let v = self.vector_temporary();

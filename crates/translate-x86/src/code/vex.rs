@@ -9,6 +9,7 @@ use iced_x86::{EncodingKind, Instruction, Mnemonic, OpKind};
 use longma_loongarch::Op as La;
 use rustc_hash::FxHashMap;
 
+use super::fma::is_fused_scalar;
 use super::lower::Lowering;
 
 /// By mnemonic: the one without the V, if there is one.
@@ -69,7 +70,7 @@ fn places(i: &Instruction) -> u32 {
 fn is_apart(i: &Instruction) -> bool {
     use Mnemonic::*;
     let shifts = matches!(old(i), Psllw | Pslld | Psllq | Psrlw | Psrld | Psrlq | Psraw | Psrad | Pslldq | Psrldq);
-    is_vex(i) && (places(i) > 2 || shifts)
+    is_vex(i) && (places(i) > 2 || shifts) && !is_fused_scalar(i)
 }
 
 /// The operand that is the first source: in SSE that is the destination.

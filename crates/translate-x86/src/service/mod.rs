@@ -103,7 +103,7 @@ impl Machine<'_> {
             }
             Rcl | Rcr => self.rotate_through_carry(),
             Shld | Shrd => self.double_shift(),
-            Bsf | Bsr | Tzcnt | Lzcnt => self.scan(),
+            Bsf | Bsr => self.scan(),
             Cmpxchg if i.op0_kind() == OpKind::Register => self.compare_exchange(),
             Xlatb => {
                 let address = self.address();
@@ -477,7 +477,7 @@ impl Machine<'_> {
         let i = self.instruction;
         let value = self.read(1)?;
         if value != 0 {
-            let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+            let forward = i.mnemonic() == Mnemonic::Bsf;
             let at = if forward { value.trailing_zeros() } else { 63 - value.leading_zeros() };
             self.write(0, at.into())?;
         }
