@@ -26,3 +26,4 @@ mod vector;
 mod vex;
 
 pub use known::Known;
+pub(crate) use vex::{first, is_vex, last, old};

@@ -106,9 +106,6 @@ impl Lowering<'_> {
                 _ => {}
             }
         }
-        // What nobody reads has no place.
-        self.known.above &= live.uppers;
-        self.known.cleared &= live.uppers;
         let was_clean = self.known.is_clean;
         if is_in_use {
             self.note_in_use();

@@ -80,6 +80,12 @@ fn is_same(i: &Instruction) -> bool {
         && i.op_register(a) == i.op_register(b)
 }
 
+/// Whether it writes all vectors to memory.
+fn saves_all(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    matches!(i.mnemonic(), Fxsave | Fxsave64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64 | Xsavec | Xsavec64)
+}
+
 /// What an instruction reads and writes.
 pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Uses {
     let mut found = Uses::default();
@@ -119,10 +125,7 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
         found.reads.any |= 1 << Register::RDI.number();
         found.reads.wide |= 1 << Register::RDI.number();
     }
-    if matches!(
-        i.mnemonic(),
-        Mnemonic::Fxsave | Mnemonic::Fxsave64 | Mnemonic::Xsave | Mnemonic::Xsave64 | Mnemonic::Xsavec | Mnemonic::Xsavec64
-    ) {
+    if saves_all(i) {
         found.reads = Live::ALL;
     }
     found

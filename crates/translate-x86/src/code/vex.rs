@@ -48,12 +48,12 @@ pub(super) fn wide(op: La) -> La {
 }
 
 /// Whether an instruction has the encoding of AVX, and so clears what is above its result.
-pub(super) fn is_vex(i: &Instruction) -> bool {
+pub(crate) fn is_vex(i: &Instruction) -> bool {
     i.code().encoding() == EncodingKind::VEX
 }
 
 /// The mnemonic, of AVX's forms that of SSE.
-pub(super) fn old(i: &Instruction) -> Mnemonic {
+pub(crate) fn old(i: &Instruction) -> Mnemonic {
     if is_vex(i) { OLD[i.mnemonic() as usize] } else { i.mnemonic() }
 }
 
@@ -74,12 +74,12 @@ fn is_apart(i: &Instruction) -> bool {
 }
 
 /// The operand that is the first source: in SSE that is the destination.
-pub(super) fn first(i: &Instruction) -> u32 {
+pub(crate) fn first(i: &Instruction) -> u32 {
     u32::from(is_apart(i))
 }
 
 /// The operand that is the last source.
-pub(super) fn last(i: &Instruction) -> u32 {
+pub(crate) fn last(i: &Instruction) -> u32 {
     first(i) + 1
 }
 

@@ -56,7 +56,6 @@ pub fn is_apart(i: &Instruction) -> bool {
             | Xlatb
             | Leave
             | Enter
-            | Maskmovdqu
             | Rcpps
             | Rcpss
             | Rsqrtps
@@ -65,7 +64,6 @@ pub fn is_apart(i: &Instruction) -> bool {
             | Stmxcsr
             | Vldmxcsr
             | Vstmxcsr
-            | Vmaskmovdqu
             | Vrcpps
             | Vrcpss
             | Vrsqrtps
@@ -97,28 +95,10 @@ pub fn is_apart(i: &Instruction) -> bool {
             | Mwait
             | Reservednop
             | Cmpxchg8b
-    ) || is_missing(i)
-        || i.is_privileged()
+    ) || i.is_privileged()
         || i.is_stack_instruction()
         || i.flow_control() != FlowControl::Next
         || i.has_xacquire_prefix()
-}
-
-/// Those that are not there yet, and not announced by `cpuid`.
-fn is_missing(i: &Instruction) -> bool {
-    use Mnemonic::*;
-    matches!(
-        i.mnemonic(),
-        Dppd | Dpps
-            | Mpsadbw
-            | Phminposuw
-            | Pcmpestri
-            | Pcmpestri64
-            | Pcmpestrm
-            | Pcmpestrm64
-            | Pcmpistri
-            | Pcmpistrm
-    )
 }
 
 /// An instruction of this code with random operands; memory is `at` RDI.
@@ -165,6 +145,17 @@ pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instructi
             mem | r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem => {
                 i.set_op_kind(operand, OpKind::Memory);
                 i.set_memory_base(Register::RDI);
+                i.set_memory_displ_size(8);
+                i.set_memory_displacement64(at);
+            }
+            seg_rDI => i.set_op_kind(operand, OpKind::MemorySegRDI),
+            mem_vsib32x | mem_vsib32y | mem_vsib64x | mem_vsib64y => {
+                let is_wide = matches!(kind, mem_vsib32y | mem_vsib64y);
+                let base = if is_wide { Register::YMM0 } else { Register::XMM0 };
+                i.set_op_kind(operand, OpKind::Memory);
+                i.set_memory_base(Register::RDI);
+                i.set_memory_index(base + random.below(16) as u32);
+                i.set_memory_index_scale(1 << random.below(4));
                 i.set_memory_displ_size(8);
                 i.set_memory_displacement64(at);
             }
@@ -299,6 +290,27 @@ fn make_divisible(registers: &mut Registers, data: &mut [u8], at: usize) {
     data[at] |= 3;
 }
 
+/// Indices of a gather that lead nowhere else than to the data.
+fn make_gatherable(i: &Instruction, registers: &mut Registers) {
+    let n = i.memory_index().number();
+    let name = format!("{:?}", i.mnemonic());
+    let bits = if name.contains("gatherd") { 32 } else { 64 };
+    let shorten = |value: u128| {
+        (0..128 / bits).fold(0, |sum, at| {
+            let lane = (value >> (bits * at)) as i8 as i128 >> 5;
+            sum | (lane as u128 & (u128::MAX >> (128 - bits))) << (bits * at)
+        })
+    };
+    registers.vectors[n] = shorten(registers.vectors[n]);
+    registers.uppers[n] = shorten(registers.uppers[n]);
+}
+
+/// Whether a gather's registers are not all different, which is no instruction.
+fn is_no_gather(i: &Instruction) -> bool {
+    let registers = [i.op0_register(), i.op2_register(), i.memory_index()].map(Register::number);
+    registers[0] == registers[1] || registers[1] == registers[2] || registers[0] == registers[2]
+}
+
 #[test]
 fn every_instruction_does_what_the_processor_does() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
@@ -349,6 +361,12 @@ fn every_instruction_does_what_the_processor_does() {
                 for number in [5, 6, 8, 9, 10, 11, 12, 13, 14, 15] {
                     before.general[number] = before.general[number] as i8 as i64 as u64;
                 }
+            }
+            if i.is_vsib() {
+                if is_no_gather(&i) {
+                    continue;
+                }
+                make_gatherable(&i, &mut before);
             }
             // Compared with what is there every other time.
             if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b) && random.below(2) == 0 {

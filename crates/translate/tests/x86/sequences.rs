@@ -58,6 +58,26 @@ fn is_common(code: Code) -> bool {
             | Cvtsi2sd
             | Cvtss2sd
             | Ucomisd
+            | Vmovaps
+            | Vmovdqu
+            | Vmovsd
+            | Vmovss
+            | Vmovq
+            | Vpaddd
+            | Vpxor
+            | Vpcmpeqb
+            | Vextracti128
+            | Vinserti128
+            | Vpbroadcastb
+            | Vpmovmskb
+            | Vptest
+            | Vpermq
+            | Vzeroupper
+            | Vzeroall
+            | Shlx
+            | Bzhi
+            | Andn
+            | Tzcnt
     )
 }
 
@@ -69,7 +89,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     let last = i.op_count().saturating_sub(1);
     let by_register = i.op_count() > 1 && i.op_kind(last) == OpKind::Register;
     let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
-    if is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
+    if i.is_vsib() || is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
         return false;
     }
     // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
