@@ -15,15 +15,22 @@ pub enum Features {
 }
 
 impl Features {
-    /// By the names that a command has for them.
-    pub const NAMES: [(&str, Self); 2] = [("sse2", Self::Sse2), ("avx2", Self::Avx2)];
+    const ALL: [Self; 2] = [Self::Sse2, Self::Avx2];
+
+    /// What a command calls them.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sse2 => "sse2",
+            Self::Avx2 => "avx2",
+        }
+    }
 
     /// The one of this name.
     ///
     /// # Errors
     /// There is none; says which there are.
     pub fn named(name: &str) -> Result<Self, String> {
-        let found = Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, features)| *features);
+        let found = Self::ALL.into_iter().find(|features| features.name() == name);
         found.ok_or_else(|| format!("there are no features '{name}' of x86-64; use 'sse2' or 'avx2'"))
     }
 }
