@@ -118,8 +118,9 @@ impl Lowering<'_> {
                 self.assembler.immediate(La::XvpermiD, vector(i.op0_register()), v, GATHER);
             }
             Vcvtpd2dq | Vcvttpd2dq if self.is_wide => {
-                let v = self.integers_of_doubles();
-                self.assembler.immediate(La::XvpermiD, vector(i.op0_register()), v, GATHER);
+                self.integers_of_doubles();
+                let d = vector(i.op0_register());
+                self.assembler.immediate(La::XvpermiD, d, d, GATHER);
             }
             _ => return self.fused_multiplication(),
         }

@@ -272,16 +272,15 @@ impl Lowering<'_> {
         match order & 3 {
             0 => self.vectors(La::VilvlD, d, s, a),
             3 => self.vectors(La::VilvhD, d, s, a),
-            2 if d == a => self.vectors_by(La::VextrinsD, d, s, 0x11),
+            2 if d == s && d != a => self.vectors_by(La::VextrinsD, d, a, 0),
+            2 => {
+                self.copy_vector(d, a);
+                self.vectors_by(La::VextrinsD, d, s, 0x11);
+            }
             _ => {
-                // The lower half of the result, then the upper one.
                 let v = self.vector_temporary();
-                self.copy_vector(v, s);
-                self.vectors_by(La::VextrinsD, v, a, order & 1);
-                if order & 2 == 0 {
-                    self.vectors_by(La::VextrinsD, v, s, 0x10);
-                }
-                self.copy_vector(d, v);
+                self.vectors_by(La::VbsrlV, v, a, 8);
+                self.vectors(La::VilvlD, d, s, v);
             }
         }
     }
@@ -513,10 +512,7 @@ impl Lowering<'_> {
                 self.vectors_two(La::VffintlDW, d, s);
             }
             Cvttps2dq | Cvtps2dq => self.integers_of_singles(),
-            Cvttpd2dq | Cvtpd2dq => {
-                let v = self.integers_of_doubles();
-                self.copy_vector(d, v);
-            }
+            Cvttpd2dq | Cvtpd2dq => self.integers_of_doubles(),
             Roundps | Roundpd => {
                 let s = self.source();
                 let op = rounding(i.immediate8(), self.mnemonic() == Roundpd);
@@ -541,8 +537,8 @@ impl Lowering<'_> {
         self.smallest(vector(i.op0_register()), v, w);
     }
 
-    /// CVTPD2DQ and CVTTPD2DQ, of each half in its lower one; where.
-    pub fn integers_of_doubles(&mut self) -> u8 {
+    /// CVTPD2DQ and CVTTPD2DQ, of each half in its lower one.
+    pub fn integers_of_doubles(&mut self) {
         let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
@@ -553,8 +549,7 @@ impl Lowering<'_> {
         self.vectors_two(La::Vreplgr2vrD, w, t);
         self.vectors(La::VfcmpCuleD, w, w, s);
         self.vectors(La::VpickevW, w, ZERO_VECTOR, w);
-        self.smallest(v, v, w);
-        v
+        self.smallest(vector(self.instruction.op0_register()), v, w);
     }
 
     /// `d` becomes `v`, but the smallest word where `w` is all ones.
