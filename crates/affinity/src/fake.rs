@@ -27,6 +27,8 @@ pub struct FakeHost {
     pub cpus: Vec<CpuPlace>,
     /// Paths whose writes end in EIO, as those of managed interrupts do.
     pub refused: BTreeSet<String>,
+    /// Two files and a text for each that exclude each other: neither is written while the other holds its own.
+    pub excluded: Vec<((String, String), (String, String))>,
     /// What it calls itself.
     pub name: String,
     /// Whether it is gone with the process that changes it.
@@ -100,7 +102,15 @@ impl Host for FakeHost {
         if self.refused.contains(path) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        match self.files.lock().unwrap().get_mut(path) {
+        let mut files = self.files.lock().unwrap();
+        let holds =
+            |(file, value): &(String, String)| files.get(file).is_some_and(|found| found.trim() == value);
+        let writes = |(file, value): &(String, String)| file == path && text.trim() == value;
+        if self.excluded.iter().any(|(one, other)| writes(one) && holds(other) || writes(other) && holds(one))
+        {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        match files.get_mut(path) {
             Some(file) => *file = text.into(),
             None => return Err(io::ErrorKind::NotFound.into()),
         }

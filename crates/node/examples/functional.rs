@@ -1,7 +1,7 @@
 //! Runs a program at level functional, without the command line's conveniences: for trying things out.
 //! Not the product: that is `longma run`.
 //!
-//! `functional [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
+//! `functional [--x86-features NAME] [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
 //! translated to, each instruction with how often it was executed.
 
 use std::ffi::OsString;
@@ -12,11 +12,21 @@ use std::sync::Arc;
 
 use longma_node::{
     ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors, profile,
+    x86_features,
 };
 
 fn main() -> ExitCode {
     let mut given = std::env::args_os().skip(1).peekable();
     let say = |line: &str| drop(writeln!(std::io::stderr(), "functional: {line}"));
+    if given.next_if(|option| option == "--x86-features").is_some() {
+        match x86_features::Features::named(&given.next().unwrap_or_default().to_string_lossy()) {
+            Ok(features) => x86_features::announce(features),
+            Err(error) => {
+                say(&error);
+                return ExitCode::from(125);
+            }
+        }
+    }
     let interprets = given.next_if(|option| option == "--interpret").is_some();
     let traces = given.next_if(|option| option == "--trace").is_some();
     let counts = given.next_if(|option| option == "--counts").and_then(|_| given.next());

@@ -230,6 +230,61 @@ fn x86_programs_that_are_linked_dynamically_run_with_the_hosts_libraries() {
     }
 }
 
+/// What a program is told that may use AVX2.
+const AVX2: [&str; 2] = ["--x86-features", "avx2"];
+/// All that AVX2 comes with.
+const WITH_AVX2: [&str; 8] =
+    ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
+
+#[test]
+fn x86_programs_with_avx2_do_what_the_processor_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("avx");
+    let expected = std::fs::read_to_string(source("x86", "avx").with_extension("txt")).unwrap();
+    let runner = runner();
+    let runner = runner.to_str().unwrap();
+    for linked in [&["-static"][..], &[]] {
+        if !compile_x86("avx", &[&WITH_AVX2[..], linked].concat(), &program) {
+            return;
+        }
+        let translated = [&[runner][..], &AVX2].concat();
+        let mut commands = vec![translated.clone(), [&translated[..], &["--interpret"]].concat()];
+        if has_avx2() {
+            commands.push(vec!["env"]);
+        }
+        for command in commands {
+            let (printed, ended) = run(&command, &program);
+            assert_eq!((printed, ending(ended)), (expected.clone(), 0), "{command:?} {linked:?}");
+        }
+    }
+}
+
+fn has_avx2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// The C library chooses its functions by what is announced; everything else is as without.
+#[test]
+fn x86_programs_that_are_told_of_avx2_do_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let runner = runner();
+    for (name, status) in [("signals", 7), ("threads", 0), ("files", 0), ("numbers", 0), ("faults", 128 + 11)] {
+        let program = directory.path().join(name);
+        let expected = std::fs::read_to_string(source("x86", name).with_extension("txt")).unwrap();
+        for linked in [&["-static", "-march=x86-64-v3"][..], &[]] {
+            if !compile_x86(name, linked, &program) {
+                return;
+            }
+            let command = [&[runner.to_str().unwrap()][..], &AVX2].concat();
+            let (printed, ended) = run(&command, &program);
+            assert_eq!((printed, ending(ended)), (expected.clone(), status), "{name} {linked:?}");
+        }
+    }
+}
+
 #[test]
 fn faults_and_traps_are_the_signals_that_linux_sends() {
     // QEMU 7.2 ends programs that divide by zero.

@@ -73,8 +73,8 @@ impl FrontEnd for Aarch64 {
         state.set_r(SCRATCH, (-4 * i64::from(TARGET)) as u64);
     }
 
-    fn settle(known: Known, state: &mut State) {
-        known.settle(state);
+    fn settle(known: Known, state: &mut State, memory: &dyn Structures) {
+        known.settle(state, memory);
     }
 
     fn serve(instruction: Instruction, state: &mut State, memory: &dyn Structures) -> Served {

@@ -32,18 +32,17 @@ pub const FLOAT_TRUTH: u8 = 4;
 /// A condition flag that holds nothing between two source instructions.
 pub const FLAG_TEMPORARY: u8 = 5;
 
-/// The scratch registers of the binary-translation extension: the thread pointer, then x16, x27 and x28.
+/// The scratch registers of the binary-translation extension: the thread pointer, then x25, x27 and x28.
 pub const THREAD_POINTER: u8 = 0;
 
-/// Where in the slots x5 to x7 are, and x25 and x26.
-const SLOT_OF_X5: i32 = 0;
-const SLOT_OF_X25: i32 = 24;
 /// Where in the slots the word is that the last exclusive load of a byte or a half has read.
-pub const SLOT_OF_EXCLUSIVE: i32 = 40;
+pub const SLOT_OF_EXCLUSIVE: i32 = 248;
 /// Where vectors are while their registers hold something else.
-pub const SLOT_OF_VECTORS: i32 = 64;
+pub const SLOT_OF_VECTORS: i32 = 256;
+/// Where a vector is while a loop needs its register.
+pub const SLOT_OF_LENT: i32 = 320;
 /// What is to be had of the slots.
-pub const SLOT_BYTES: u64 = 128;
+pub const SLOT_BYTES: u64 = 336;
 
 /// Where a general register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,23 +52,27 @@ pub enum Place {
     /// In a scratch register of the binary-translation extension.
     Scratch(u8),
     /// In memory, so far behind the start of the slots.
-    Slot(i32),
+    Slot(i16),
 }
 
-/// Where x`number` is, 0 to 30.
+/// Where x`number` is, 0 to 30, but in loops that have it elsewhere (`code/loops.rs`).
 pub const fn place(number: u8) -> Place {
     match number {
-        0..=4 | 8..=15 => Place::Register(4 + number),
-        5..=7 => Place::Slot(SLOT_OF_X5 + 8 * (number as i32 - 5)),
-        16 => Place::Scratch(1),
-        17 | 18 => Place::Register(number - 7),
-        19 => Place::Register(9),
+        0..=6 | 8..=14 => Place::Register(4 + number),
+        7 | 15..=18 => slot(number),
+        19 => Place::Register(11),
         20..=24 => Place::Register(number + 3),
-        25 | 26 => Place::Slot(SLOT_OF_X25 + 8 * (number as i32 - 25)),
+        25 => Place::Scratch(1),
+        26 => Place::Register(19),
         27 | 28 => Place::Scratch(number - 25),
         29 => Place::Register(22),
         _ => Place::Register(20),
     }
+}
+
+/// The slot that x`number` has, be it elsewhere or not.
+pub const fn slot(number: u8) -> Place {
+    Place::Slot(8 * number as i16)
 }
 
 /// The LoongArch register with the address that a function returns to.
@@ -77,7 +80,12 @@ pub const LINK: u8 = 20;
 
 /// x`number` of a thread.
 pub fn read(state: &State, number: u8, memory: &dyn Structures) -> u64 {
-    match place(number) {
+    read_at(state, place(number), memory)
+}
+
+/// What is at a place.
+pub(crate) fn read_at(state: &State, place: Place, memory: &dyn Structures) -> u64 {
+    match place {
         Place::Register(register) => state.r(register),
         Place::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)],
         Place::Slot(offset) => {

@@ -79,7 +79,7 @@ impl FrontEnd for Mips64 {
         state.set_r(SCRATCH, (-4 * i64::from(register)) as u64);
     }
 
-    fn settle(pending: Pending, state: &mut State) {
+    fn settle(pending: Pending, state: &mut State, _: &dyn Structures) {
         pending.settle(state);
     }
 

@@ -1,8 +1,9 @@
-//! x86-64 with SSE2 and more, as static Linux programs use it.
+//! x86-64 up to AVX2, as Linux programs use it.
 //! Not the engine, which knows no source architecture.
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (calls).
 
 mod code;
+pub mod features;
 pub mod registers;
 mod service;
 pub mod system;
@@ -80,7 +81,7 @@ impl FrontEnd for X86_64 {
         state.lbt.scratch[usize::from(SSE_CONTROL)] = 0;
     }
 
-    fn settle(known: Known, state: &mut State) {
+    fn settle(known: Known, state: &mut State, _: &dyn Structures) {
         known.settle(state);
     }
 

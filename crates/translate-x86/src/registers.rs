@@ -41,8 +41,14 @@ pub const X87_WORDS: u8 = 2;
 /// MXCSR but for rounding and exceptions, which FCSR has.
 pub const SSE_CONTROL: u8 = 3;
 
-/// Vector registers that hold nothing between two source instructions; x87's are in the low eight.
-pub const VECTOR_TEMPORARIES: [u8; 5] = [8, 9, 10, 11, 12];
+/// Vector registers that hold nothing between two source instructions.
+pub const VECTOR_TEMPORARIES: [u8; 4] = [8, 9, 10, 11];
+/// Where x87's eight registers are: exponents and signs in one, 16 bits each, mantissas in the next two.
+pub const X87_EXPONENTS: u8 = 12;
+/// See [`X87_EXPONENTS`].
+pub const X87_MANTISSAS: u8 = 13;
+/// The condition flag that is set if the upper half of some YMM register, in its place, may be other than zero.
+pub const UPPERS: u8 = 7;
 /// Zero, always.
 pub const ZERO_VECTOR: u8 = 15;
 
@@ -75,9 +81,32 @@ pub fn is_high(register: Register) -> bool {
     matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
 }
 
-/// The LoongArch register of an XMM register.
+/// The LoongArch register of an XMM or YMM register.
 pub fn vector(register: Register) -> u8 {
-    16 + register.number() as u8
+    16 + (register.number() & 15) as u8
+}
+
+/// Where the upper half of YMM register `n` is while nothing else is known of it: a register, and which half of that. Not above XMM `n`: what
+/// LSX leaves there is undefined, and what SSE leaves there is what was there.
+pub const fn upper_place(n: usize) -> (u8, u8) {
+    ((n >> 1) as u8, (n & 1) as u8)
+}
+
+/// The upper half of YMM register `n` of a thread.
+pub fn upper(state: &State, n: usize) -> [u64; 2] {
+    let (register, half) = upper_place(n);
+    let lanes = state.v[usize::from(register)].0;
+    if half == 0 { [lanes[0], lanes[1]] } else { [lanes[2], lanes[3]] }
+}
+
+/// Sets the upper half of YMM register `n` of a thread.
+pub fn set_upper(state: &mut State, n: usize, value: [u64; 2]) {
+    let (register, half) = upper_place(n);
+    let at = 2 * usize::from(half);
+    state.v[usize::from(register)].0[at..at + 2].copy_from_slice(&value);
+    if value != [0; 2] {
+        state.fcc[usize::from(UPPERS)] = 1;
+    }
 }
 
 const CF: u64 = 1;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use longma_loongarch::Op as La;
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 
@@ -164,8 +164,9 @@ impl<F: FrontEnd> Engine<F> {
                 self.heads.entry(page).or_default().extend(heads);
             }
         }
-        for (pc, _) in &unit.heads {
-            *self.copies.entry(*pc).or_default() += 1;
+        let heads: FxHashSet<u64> = unit.heads.iter().map(|(pc, _)| *pc).collect();
+        for pc in heads {
+            *self.copies.entry(pc).or_default() += 1;
         }
         unit.positions.sort_by_key(|position| position.offset);
         let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();

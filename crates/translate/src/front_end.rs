@@ -221,8 +221,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// address without code.
     fn begin(state: &mut State, pc: u64);
 
-    /// Writes what registers are yet to be.
-    fn settle(pending: Self::Pending, state: &mut State);
+    /// Writes what registers are yet to be, those in memory too.
+    fn settle(pending: Self::Pending, state: &mut State, memory: &dyn Structures);
 
     /// Executes an instruction; the program counter is the caller's.
     fn serve(service: Self::Service, state: &mut State, memory: &dyn Structures) -> Served;

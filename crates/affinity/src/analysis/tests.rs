@@ -77,6 +77,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
                 kernel,
                 hardware,
                 migrations: None,
+                refused: false,
             });
         }
     }

@@ -13,7 +13,8 @@ use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::places::{Pair, classify};
-use crate::vary::{Knob, Variant};
+use crate::setting::Setting;
+use crate::vary::{Knob, Variant, words};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -65,6 +66,8 @@ pub struct Outcome {
     pub known: usize,
     /// Runs that failed, of those made now.
     pub failed: usize,
+    /// Runs that were not made, because the interface does not take their combination of settings.
+    pub refused: usize,
     /// Whether it was stopped before its end.
     pub stopped: bool,
 }
@@ -151,21 +154,37 @@ pub fn run(
         let is_same = |sample: &Sample| {
             (sample.pair, sample.repeat, &sample.variant) == (run.pair, run.repeat, &run.variant)
         };
-        results.known.iter().any(|sample| is_same(sample) && sample.failure.is_none())
+        results.known.iter().any(|sample| is_same(sample) && (sample.failure.is_none() || sample.refused))
     };
     let order = plan.order();
     let todo: Vec<Run> = order.iter().filter(|run| !is_known(run)).cloned().collect();
     let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
     let mut in_a_row = 0;
     let mut applied = Variant::new();
+    let mut excluded: Option<(Variant, JournalError)> = None;
     for run in &todo {
         if setup.stop.load(Ordering::Relaxed) {
             outcome.stopped = true;
             break;
         }
         setup.header.steering.apply(journal, run.pair.flow)?;
-        vary(setup, journal, &applied, &run.variant)?;
-        applied = run.variant.clone();
+        if excluded.as_ref().is_none_or(|(variant, _)| *variant != run.variant) {
+            match vary(setup, journal, &applied, &run.variant) {
+                Ok(()) => (applied, excluded) = (run.variant.clone(), None),
+                // Of several settings one may exclude another; of a single one there is nothing else to measure.
+                Err(error @ JournalError::Refused { .. }) if run.variant.len() > 1 => {
+                    (applied, excluded) = (Variant::new(), Some((run.variant.clone(), error)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some((_, error)) = &excluded {
+            let Some(sample) = refused(setup, run, error) else { continue };
+            results.add(&sample)?;
+            outcome.refused += 1;
+            tell(&sample, outcome.known + outcome.ran + outcome.refused, order.len());
+            continue;
+        }
         let Some(sample) = measure(setup, run) else {
             outcome.stopped = true;
             break;
@@ -176,7 +195,7 @@ pub fn run(
         }
         results.add(&sample)?;
         outcome.ran += 1;
-        tell(&sample, outcome.known + outcome.ran, order.len());
+        tell(&sample, outcome.known + outcome.ran + outcome.refused, order.len());
         in_a_row = if sample.failure.is_some() { in_a_row + 1 } else { 0 };
         if let Some(why) = sample.failure {
             outcome.failed += 1;
@@ -186,7 +205,17 @@ pub fn run(
             (setup.after_failure)();
         }
     }
-    Ok(outcome)
+    match excluded {
+        // Nothing could be measured at all: what the last one said is what is wrong.
+        Some((_, error)) if outcome.ran == 0 && outcome.known == 0 => Err(error.into()),
+        _ => Ok(outcome),
+    }
+}
+
+/// A run whose settings the interface does not take.
+fn refused(setup: &Setup<'_>, run: &Run, error: &JournalError) -> Option<Sample> {
+    let why = format!("the interface does not take {}: {error}", words(&run.variant));
+    Some(Sample { failure: Some(why), refused: true, ..unmeasured(setup, run)? })
 }
 
 /// Makes the interface as `variant` has it, where it is not so already: a driver may take its link down for each change.
@@ -196,16 +225,27 @@ fn vary(
     applied: &Variant,
     variant: &Variant,
 ) -> Result<(), JournalError> {
-    let mut has_changed = false;
-    for (knob, value) in variant {
-        // Steering has just emptied the queues' flow tables.
-        if applied.get(knob) == Some(value) && *knob != Knob::Rfs {
-            continue;
+    // Steering has just emptied the queues' flow tables.
+    let changes =
+        variant.iter().filter(|(knob, value)| applied.get(knob) != Some(value) || **knob == Knob::Rfs);
+    let mut left: Vec<(Setting, String)> =
+        changes.flat_map(|(knob, value)| knob.settings(&setup.header.nic, *value)).collect();
+    let has_changed = !left.is_empty();
+    // One setting may be in the way of another until it is changed itself.
+    while !left.is_empty() {
+        let (count, mut last) = (left.len(), None);
+        for (setting, text) in std::mem::take(&mut left) {
+            match journal.set(&setting, &text) {
+                Err(error @ JournalError::Refused { .. }) => {
+                    left.push((setting, text));
+                    last = Some(error);
+                }
+                other => other?,
+            }
         }
-        for (setting, text) in knob.settings(&setup.header.nic, *value) {
-            journal.set(&setting, &text)?;
+        if let Some(error) = last.filter(|_| left.len() == count) {
+            return Err(error);
         }
-        has_changed = true;
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
@@ -218,6 +258,23 @@ fn vary(
     Ok(())
 }
 
+/// A run with nothing measured yet; none of a pair of CPUs that are not online, which is refused when the pairs are chosen.
+fn unmeasured(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
+    Some(Sample {
+        pair: run.pair,
+        class: classify(&setup.header.places, run.pair)?,
+        repeat: run.repeat,
+        variant: run.variant.clone(),
+        at: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        rate: None,
+        failure: None,
+        refused: false,
+        kernel: Default::default(),
+        hardware: BTreeMap::new(),
+        migrations: None,
+    })
+}
+
 /// One run; none if it was stopped.
 fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     let (header, pair) = (setup.header, run.pair);
@@ -228,21 +285,7 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
         namespace: setup.namespace,
         limit: length + GRACE,
     };
-    let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    // A pair of CPUs that are not online is refused when the pairs are chosen.
-    let class = classify(&header.places, pair)?;
-    let mut sample = Sample {
-        pair,
-        class,
-        repeat: run.repeat,
-        variant: run.variant.clone(),
-        at,
-        rate: None,
-        failure: None,
-        kernel: Default::default(),
-        hardware: BTreeMap::new(),
-        migrations: None,
-    };
+    let mut sample = unmeasured(setup, run)?;
     let mut outcome = counted(setup, &start, length, &mut sample);
     for _ in 0..BUSY_TRIES {
         if !matches!(&outcome, Err(Trouble::Load(error)) if error.is_busy())

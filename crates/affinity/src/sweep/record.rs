@@ -62,6 +62,9 @@ pub struct Sample {
     pub rate: Option<Rate>,
     /// Why it failed.
     pub failure: Option<String>,
+    /// Whether it was not made, because the interface does not take what was to be varied in this combination: `failure` says what.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// What the kernel counted in the middle of the run.
     pub kernel: KernelCounts,
     /// What the hardware counted there, by CPU; none where it counts nothing.
@@ -184,6 +187,12 @@ impl Results {
         let all: std::collections::BTreeSet<&Variant> =
             self.samples.iter().map(|sample| &sample.variant).collect();
         all.into_iter().cloned().collect()
+    }
+
+    /// The combinations that the interface did not take, each with its words.
+    pub fn refused(&self) -> std::collections::BTreeMap<&Variant, &str> {
+        let refused = self.samples.iter().filter(|sample| sample.refused);
+        refused.filter_map(|sample| Some((&sample.variant, sample.failure.as_deref()?))).collect()
     }
 
     /// The runs of one combination.

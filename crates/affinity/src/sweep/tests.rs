@@ -230,3 +230,50 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
         assert!(error.contains(why), "{error}");
     }
 }
+
+#[test]
+fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_refused() {
+    const MTU: &str = "sys/class/net/eth0/mtu";
+    const THREADED: &str = "sys/class/net/eth0/threaded";
+    let mut bench = Bench::new();
+    for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
+        bench.host.put(path, text);
+    }
+    // Threads only with small packets, whichever of the two comes first.
+    bench.host.excluded = vec![((MTU.into(), "9000".into()), (THREADED.into(), "1".into()))];
+    let variations: Vec<_> =
+        ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
+    bench.variants = crate::vary::variants(&variations);
+    let before = bench.host.all();
+    let mut told = 0;
+    let pairs = bench.plan(1).pairs.len();
+    for (repeats, ran, refused) in [(3, 9, 3), (3, 0, 0)] {
+        let outcome = bench
+            .run("echo 1", repeats, &mut |sample, _, _| {
+                if sample.refused {
+                    told += 1;
+                    return;
+                }
+                let now = [MTU, THREADED].map(|path| bench.host.read(path).unwrap());
+                let wanted = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
+                assert_eq!(now, wanted);
+            })
+            .unwrap();
+        assert_eq!((outcome.ran, outcome.refused, outcome.failed), (pairs * ran, pairs * refused, 0));
+        assert_eq!(bench.host.all(), before);
+    }
+    assert_eq!(told, pairs * 3);
+    let results = Results::read(&bench.file()).unwrap();
+    let refused = results.refused();
+    let (variant, why) = refused.iter().next().unwrap();
+    assert_eq!((refused.len(), words(variant)), (1, "mtu=9000 threaded=1".into()));
+    assert!(why.contains("does not take mtu=9000 threaded=1"), "{why}");
+    // Where nothing can be measured, the kernel's words end it.
+    let mut bench = Bench::new();
+    [(MTU, "1500"), (THREADED, "0")].iter().for_each(|(path, text)| bench.host.put(path, text));
+    bench.host.refused.insert(THREADED.into());
+    bench.variants =
+        crate::vary::variants(&["mtu=1500,9000".parse().unwrap(), "threaded=1".parse().unwrap()]);
+    let error = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap_err().to_string();
+    assert!(error.contains("threaded cannot be made `1`"), "{error}");
+}

@@ -199,6 +199,7 @@ pub fn measure(
     };
     let mut setup = Setup { host, header, namespace, after_failure: &mut after_failure, stop };
     let bar = std::io::stderr().is_terminal();
+    let mut said: Option<Variant> = None;
     let mut tell = |sample: &Sample, done: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
@@ -207,7 +208,10 @@ pub fn measure(
                 sample.pair.flow, sample.pair.application
             );
         }
-        if let Some(failure) = &sample.failure {
+        if let Some(failure) = &sample.failure
+            // A combination that is refused is said once, not for each of its runs.
+            && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
+        {
             eprintln!("{}longma: pair {}: {failure}", if bar { "\r\x1b[K" } else { "" }, sample.pair);
         }
     };

@@ -30,6 +30,7 @@ use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
     devices::has_devices,
 };
+use longma_node::x86_features::Features;
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
@@ -173,6 +174,10 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = parse_stack_offset)]
     stack_offset: u64,
 
+    /// What `cpuid` announces to a program for x86-64: `sse2`, or all there is, up to AVX2, as `avx2`.
+    #[arg(long, value_name = "FEATURES", value_parser = Features::named, default_value = Features::default().name())]
+    x86_features: Features,
+
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
     interpret: bool,
@@ -268,6 +273,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let is_constant = arguments.level != Level::Functional || arguments.fixed_names;
     descriptors::set_apart(arguments.open_files, is_constant)?;
     sandbox::check(&arguments)?;
+    longma_node::x86_features::announce(arguments.x86_features);
     let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
     if is_option {

@@ -12,6 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longma_node::x86_features::Features;
+
 use super::{Arguments, Format, absolute, failure::Failure};
 
 /// This command with the options that hold for the next program too.
@@ -35,6 +37,8 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         option("--wire", Some(wire.into()));
     }
     option("--seed", Some(arguments.seed.to_string().into()));
+    let features = Some(arguments.x86_features).filter(|features| *features != Features::default());
+    option("--x86-features", features.map(|features| features.name().into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
     let flags = [

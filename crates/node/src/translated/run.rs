@@ -87,10 +87,10 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// What stands at the program counter, and what it says of registers that are yet to be written is done.
-    fn settled(&self, state: &mut State) -> Option<Position<F::Pending>> {
+    fn settled(&self, cores: &Cores, state: &mut State) -> Option<Position<F::Pending>> {
         let position = self.engine().position_of_fault(state.pc)?;
         if let Some(pending) = position.pending {
-            F::settle(pending, state);
+            F::settle(pending, state, &self.view(cores));
         }
         Some(position)
     }
@@ -115,7 +115,7 @@ impl<F: FrontEnd> Translated<F> {
                 let position = engine.position(pc);
                 drop(engine);
                 if let Some(pending) = position.and_then(|position| position.pending) {
-                    F::settle(pending, state);
+                    F::settle(pending, state, &self.view(cores));
                 }
                 self.go_on(cores, state, thread, target)
             }
@@ -124,7 +124,7 @@ impl<F: FrontEnd> Translated<F> {
                 match F::serve(instruction, state, &self.view(cores)) {
                     Served::Trap(trap) => return self.raise(cores, state, thread, trap),
                     Served::TrapBehind(trap, behind) => {
-                        let _ = self.settled(state);
+                        let _ = self.settled(cores, state);
                         state.pc = behind;
                         return self.raise_at_source(cores, state, thread, trap);
                     }
@@ -181,7 +181,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Raises the signal of a trap in translated code.
     pub(super) fn raise(&self, cores: &Cores, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
-        if let Some(position) = self.settled(state) {
+        if let Some(position) = self.settled(cores, state) {
             state.pc = position.pc;
         }
         self.raise_at_source(cores, state, thread, trap)
@@ -281,7 +281,7 @@ impl<F: FrontEnd> Translated<F> {
                 let state = &mut core.cpu().state;
                 here = Some((pc, position.pending.map(|_| Box::new((state.x, state.v)))));
                 if let Some(pending) = position.pending {
-                    F::settle(pending, state);
+                    F::settle(pending, state, &self.view(cores));
                 }
                 state.pc = position.pc;
                 break;

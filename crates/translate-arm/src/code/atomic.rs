@@ -61,11 +61,17 @@ impl Lowering<'_> {
 
     fn load_exclusive(&mut self, i: Instruction) {
         let is_wide = i.bits(30, 1) != 0;
+        let acquires = i.bits(15, 1) != 0;
         let base = self.base(i);
         let to = self.target(i.rd());
-        self.assembler.immediate(if is_wide { La::LlD } else { La::LlW }, to, base, 0);
+        let op = match (is_wide, acquires) {
+            (true, true) => La::LlacqD,
+            (true, false) => La::LlD,
+            (false, true) => La::LlacqW,
+            (false, false) => La::LlW,
+        };
+        self.assembler.immediate(op, to, base, 0);
         self.put_sum(i.rd(), to, is_wide);
-        self.barrier_if(i, ACQUIRE);
     }
 
     /// The aligned word around a byte or a half, and how far to the right it is to be rotated for that: both in temporary registers.
@@ -82,35 +88,45 @@ impl Lowering<'_> {
         let width = 8 << i.bits(30, 2);
         let base = self.base(i);
         let (word, amount) = self.word_around(base);
-        self.assembler.immediate(La::LlW, word, word, 0);
+        let load = if i.bits(15, 1) != 0 { La::LlacqW } else { La::LlW };
+        self.assembler.immediate(load, word, word, 0);
         self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
         self.assembler.three(La::RotrW, word, word, amount);
-        self.assembler.field(La::BstrpickD, word, word, width - 1, 0);
-        self.put(i.rd(), word, true, Facts::of_width(width));
-        self.barrier_if(i, ACQUIRE);
+        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Place::Register(_));
+        let to = if is_own { self.target(i.rd()) } else { word };
+        self.assembler.field(La::BstrpickD, to, word, width - 1, 0);
+        self.put(i.rd(), to, true, Facts::of_width(width));
     }
 
     /// The store with `value`, a temporary register, at `address`; then 0 in Rs if it was done, 1 if not.
     fn store_if_reserved(&mut self, i: Instruction, op: La, value: u8, address: u8) {
         self.assembler.immediate(op, value, address, 0);
-        self.assembler.immediate(La::Xori, value, value, 1);
-        self.put(i.rm(), value, true, Facts::of_width(1));
+        // What goes to memory needs no register besides.
+        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Place::Register(_));
+        let to = if is_own { self.target(i.rm()) } else { value };
+        self.assembler.immediate(La::Xori, to, value, 1);
+        self.put(i.rm(), to, true, Facts::of_width(1));
     }
 
     fn store_exclusive(&mut self, i: Instruction) {
-        let is_wide = i.bits(30, 1) != 0;
-        self.barrier_if(i, RELEASE);
+        let (is_wide, releases) = (i.bits(30, 1) != 0, i.bits(15, 1) != 0);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
+        // What a fault is to find is not written before.
         let value = self.own_apart(from, base);
         self.assembler.copy(value, from);
-        self.store_if_reserved(i, if is_wide { La::ScD } else { La::ScW }, value, base);
+        let op = match (is_wide, releases) {
+            (true, true) => La::ScrelD,
+            (true, false) => La::ScD,
+            (false, true) => La::ScrelW,
+            (false, false) => La::ScW,
+        };
+        self.store_if_reserved(i, op, value, base);
     }
 
     /// The word that was loaded, with the part changed: the store fails if it is not there any more.
     fn store_exclusive_part(&mut self, i: Instruction) {
         let width = 8 << i.bits(30, 2);
-        self.barrier_if(i, RELEASE);
         let base = self.base(i);
         let (address, amount) = self.word_around(base);
         let value = self.temporary();
@@ -120,7 +136,8 @@ impl Lowering<'_> {
         self.assembler.field(La::BstrinsW, value, from, width - 1, 0);
         self.assembler.three(La::SubW, amount, 0, amount);
         self.assembler.three(La::RotrW, value, value, amount);
-        self.store_if_reserved(i, La::ScW, value, address);
+        let store = if i.bits(15, 1) != 0 { La::ScrelW } else { La::ScW };
+        self.store_if_reserved(i, store, value, address);
     }
 
     fn load_exclusive_pair(&mut self, i: Instruction) {
@@ -176,12 +193,12 @@ impl Lowering<'_> {
 
     /// No acquiring load behind goes before it.
     fn store_release(&mut self, i: Instruction) {
-        let op = [La::StB, La::StH, La::StW, La::StD][i.bits(30, 2) as usize];
+        let op = [La::AmswapDbB, La::AmswapDbH, La::AmswapDbW, La::AmswapDbD][i.bits(30, 2) as usize];
         let base = self.base(i);
         let from = self.source(i.rd(), i.bits(30, 2) == 3);
-        self.barrier(RELEASE);
-        self.assembler.immediate(op, from, base, 0);
-        self.barrier(FULL);
+        // An exchange with a barrier is one instruction; what was there is not asked for.
+        let old = self.temporary();
+        self.three(op, old, from, base);
     }
 
     fn three(&mut self, op: La, d: u8, value: u8, address: u8) {
@@ -226,8 +243,11 @@ impl Lowering<'_> {
     fn compare_and_swap_pair(&mut self, i: Instruction) {
         let is_wide = i.op == Op::CaspX;
         let (expected, values) = ([i.rm(), i.rm() + 1], [i.rd(), i.rd() + 1]);
-        if is_wide {
-            expected.into_iter().chain(values).for_each(|number| self.tighten(number));
+        for number in expected.into_iter().chain(values).filter(|number| *number != NONE) {
+            if is_wide {
+                self.tighten(number);
+            }
+            self.take_step(number);
         }
         let base = self.base(i);
         let [low, high, spare] = [(); 3].map(|()| self.temporary());
@@ -277,10 +297,10 @@ impl Lowering<'_> {
         if number == NONE {
             return 0;
         }
-        match place(number) {
+        match self.home(number) {
             Place::Register(own) => return own,
             Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
         }
         spare
     }

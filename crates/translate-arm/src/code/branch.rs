@@ -5,9 +5,10 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::flags::{Flags, Test, TestOp};
+use super::flags::{Comparison, Flags, Second, Test, TestOp, holds};
 use super::known::Facts;
 use super::lower::Lowering;
+use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET};
 
@@ -16,9 +17,11 @@ impl Lowering<'_> {
     pub fn jump(&mut self, i: Instruction) {
         let behind = self.pc.wrapping_add(4);
         match i.op {
+            // What it leads to follows.
+            Op::B if self.index + 1 < self.block.0.len() => {}
             Op::B => {
                 if let Some(target) = i.target(self.pc) {
-                    self.leave(target);
+                    self.leave(self.reach.lead(self.leader, target));
                 }
             }
             Op::Bl => {
@@ -38,6 +41,8 @@ impl Lowering<'_> {
     }
 
     fn link(&mut self, behind: u64) {
+        self.forget(30);
+        self.known.steps[30] = 0;
         self.assembler.constant(LINK, behind as i64);
         self.known.facts[30] = Facts::of(behind as i64);
         self.constants[30] = None;
@@ -84,15 +89,69 @@ impl Lowering<'_> {
 
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
+        let target = self.reach.lead(self.leader, target);
+        match self.decided(i) {
+            Some(true) => {
+                self.go_to(target);
+                return self.assembler.go(self.goal(target));
+            }
+            Some(false) => return,
+            None => {}
+        }
         // Registers are brought into their form before the test reads them.
-        let goal = self.way_to(target);
+        self.bring_tested(i);
+        self.prepare_way(target);
         let test = match i.op {
             Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
             Op::BCond => self.test(i.condition()),
             Op::Cbz | Op::Cbnz => self.test_of_zero(i),
             _ => self.test_of_bit(i),
         };
+        let goal = self.way_to(target);
         self.assembler.jump(test.branch(), goal);
+    }
+
+    /// Whether a branch is taken, where what it tests is known.
+    fn decided(&self, i: Instruction) -> Option<bool> {
+        if i.op == Op::BCond {
+            let Flags::Compared(comparison) = self.known.flags else { return None };
+            let (a, b) = comparison.operands?;
+            let b = match b {
+                Second::Register(b) => self.known_constant(b)?,
+                Second::Constant(b) => b,
+                Second::Held(..) => return None,
+            };
+            let a = if a == STACK { None } else { self.known_constant(a) }?;
+            return Some(holds(i.condition(), comparison.flags_of(a as u64, b as u64)));
+        }
+        let value = self.known_constant(i.rd())? as u64;
+        let value = if i.is_wide() || matches!(i.op, Op::Tbz | Op::Tbnz) { value } else { value & 0xffff_ffff };
+        let bit = i.bits(19, 5) | if i.is_wide() { 32 } else { 0 };
+        Some(match i.op {
+            Op::Cbz => value == 0,
+            Op::Cbnz => value != 0,
+            Op::Tbz => value >> bit & 1 == 0,
+            _ => value >> bit & 1 != 0,
+        })
+    }
+
+    /// What a branch tests is brought into the form that it is read in.
+    fn bring_tested(&mut self, i: Instruction) {
+        let (is_wide, numbers) = match (i.op, self.known.flags) {
+            (Op::BCond, Flags::Compared(Comparison { is_wide, operands, result, .. })) => {
+                let (first, second) = operands.unzip();
+                let second = if let Some(Second::Register(second)) = second { Some(second) } else { None };
+                (is_wide, [first, second, result])
+            }
+            (Op::BCond, _) => return,
+            _ => (i.is_wide(), [Some(i.rd()), None, None]),
+        };
+        for number in numbers.into_iter().flatten().filter(|number| *number < NONE) {
+            if is_wide {
+                self.tighten(number);
+            }
+            self.take_step(number);
+        }
     }
 
     fn test_of_zero(&mut self, i: Instruction) -> Test {

@@ -5,7 +5,7 @@
 use longma_loongarch::Op as La;
 
 use super::atomic::needs_truth;
-use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, flags_of, holds};
+use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, Test, TestOp, flags_of, holds};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
@@ -44,6 +44,8 @@ enum Way {
     Later(Comparison),
     /// One condition, found out at once.
     Truth(u8),
+    /// As [`Self::Later`] up to an instruction that writes an operand; from there on one condition is read, which is found out before.
+    LaterThenTruth(Comparison, usize, u8),
     Stored(u8),
 }
 
@@ -79,15 +81,14 @@ impl Lowering<'_> {
         readers
     }
 
-    /// Whether a register of the source is in one of LoongArch's and stays as it is up to the instruction at `last`.
+    /// Whether a register of the source stays as it is up to the instruction at `last`.
     fn stays(&self, number: u8, from: usize, last: usize) -> bool {
         match number {
             NONE => true,
             STACK => last <= self.index + 1,
             _ => {
                 let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
-                matches!(place(number), Place::Register(_))
-                    && !self.block.0[from.min(last)..last].iter().any(writes)
+                !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }
     }
@@ -110,8 +111,38 @@ impl Lowering<'_> {
         match readers.only() {
             _ if readers.stored == 0 && all(kept) => Way::Later(kept),
             Some(condition) if all(Comparison { result: None, ..comparison }) => Way::Truth(condition),
-            _ => Way::Stored(readers.flags()),
+            _ => self.later_then_truth(comparison, readers).unwrap_or(Way::Stored(readers.flags())),
         }
+    }
+
+    fn later_then_truth(&self, comparison: Comparison, readers: &Readers) -> Option<Way> {
+        let comparison = Comparison { result: None, ..comparison };
+        let (a, b) = comparison.operands.filter(|(_, b)| !matches!(b, Second::Held(..)))?;
+        if readers.stored != 0 || readers.is_disturbed {
+            return None;
+        }
+        let stay = |last| {
+            let second = if let Second::Register(b) = b { self.stays(b, self.index, last) } else { true };
+            second && self.stays(a, self.index, last)
+        };
+        // The last instruction before which both operands are there.
+        let last = (self.index + 1..self.block.0.len()).take_while(|last| stay(*last)).last()?;
+        // Those that add the carry need the register for the truth themselves.
+        let adds = self.block.0[last].1.is_none_or(|i| matches!(i.op, Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs));
+        let can_all = !adds && readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition));
+        let mut late = readers.conditions.iter().filter(|(index, _)| *index > last).map(|(_, condition)| *condition);
+        let condition = late.next().filter(|condition| *condition < 14)?;
+        let is_one = late.all(|other| other >> 1 == condition >> 1);
+        (can_all && is_one).then_some(Way::LaterThenTruth(comparison, last, condition))
+    }
+
+    /// Before the instruction that writes an operand of the comparison: finds out the condition that is read behind it.
+    pub fn truth_before(&mut self) -> Option<Flags> {
+        let (_, condition) = self.then_truth.take_if(|(index, _)| *index == self.index)?;
+        let test = self.test(condition);
+        let holds = self.store_truth(test);
+        self.taken = 0;
+        Some(Flags::Truth(if holds { condition } else { condition ^ 1 }))
     }
 
     /// An instruction that sets flags by the sum, difference or conjunction of `a` and `b`; `d` gets it.
@@ -120,7 +151,15 @@ impl Lowering<'_> {
         let result = Some(d).filter(|d| *d != NONE);
         let comparison = Comparison { kind, is_wide, operands: Some((a, b)), result };
         let readers = self.readers();
+        self.then_truth = None;
         match self.way(comparison, &readers) {
+            Way::LaterThenTruth(kept, last, condition) => {
+                if d != NONE {
+                    self.compute(comparison, d);
+                }
+                self.known.flags = Flags::Compared(kept);
+                self.then_truth = Some((last, condition));
+            }
             Way::Later(kept) => {
                 if d != NONE {
                     self.compute(comparison, d);
@@ -140,12 +179,29 @@ impl Lowering<'_> {
                 self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
             }
             Way::Stored(flags) => {
-                let (a, b) = self.compared(a, b, is_wide, true);
-                let value = self.store_flags(kind, (a, b), is_wide, flags);
+                let operands = self.compared(a, b, is_wide, true);
+                let value = self.store_flags(kind, operands, is_wide, flags);
+                self.known.flags = self.truth_besides(kind, operands, is_wide, &readers);
                 self.put_sum(d, value, is_wide);
-                self.known.flags = Flags::Stored;
             }
         }
+    }
+
+    /// Flags have been written for who reads them elsewhere: where one condition is read here, it is found out besides, which takes less.
+    fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &Readers) -> Flags {
+        let here = Readers { stored: 0, conditions: readers.conditions.clone(), ..*readers };
+        let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else { return Flags::Stored };
+        let test = match condition >> 1 {
+            0 => Test::of(TestOp::Equal, a, b),
+            1 => Test::of(TestOp::Below, a, b).not(),
+            4 => Test::of(TestOp::Below, b, a),
+            5 => Test::of(TestOp::Less, a, b).not(),
+            6 => Test::of(TestOp::Less, b, a),
+            _ => return Flags::Stored,
+        };
+        let test = if condition & 1 != 0 { test.not() } else { test };
+        let holds = self.store_truth(test);
+        Flags::StoredTruth(if holds { condition } else { condition ^ 1 })
     }
 
     /// The sum, difference or conjunction, into the register of the source.
@@ -202,7 +258,21 @@ impl Lowering<'_> {
             (Kind::And, _) => La::And,
         };
         self.assembler.three(op, value, a, b);
-        self.store_sign_and_zero(value, flags);
+        if kind == Kind::Sub && flags & 1 != 0 {
+            // A difference overflows where its sign is not that of the comparison.
+            let sign = self.temporary();
+            self.assembler.three(La::Slt, sign, value, 0);
+            if flags & 8 != 0 {
+                self.assembler.two(La::Movgr2cf, NEGATIVE, sign);
+            }
+            self.assembler.three(La::Slt, TRUTH, a, b);
+            self.assembler.three(La::Xor, sign, sign, TRUTH);
+            self.assembler.two(La::Movgr2cf, OVERFLOW, sign);
+            self.free(sign);
+            self.store_sign_and_zero(value, flags & 4);
+        } else {
+            self.store_sign_and_zero(value, flags);
+        }
         if kind == Kind::And {
             for (bit, flag) in [(2, CARRY), (1, OVERFLOW)] {
                 if flags & bit != 0 {
@@ -220,10 +290,10 @@ impl Lowering<'_> {
             }
             self.assembler.two(La::Movgr2cf, CARRY, TRUTH);
         }
-        if flags & 1 != 0 {
+        if flags & 1 != 0 && kind == Kind::Add {
             let both = self.temporary();
-            self.assembler.three(La::Xor, both, a, if kind == Kind::Sub { b } else { value });
-            self.assembler.three(La::Xor, TRUTH, if kind == Kind::Sub { a } else { b }, value);
+            self.assembler.three(La::Xor, both, a, value);
+            self.assembler.three(La::Xor, TRUTH, b, value);
             self.assembler.three(La::And, TRUTH, TRUTH, both);
             self.assembler.immediate(La::SrliD, TRUTH, TRUTH, 63);
             self.assembler.two(La::Movgr2cf, OVERFLOW, TRUTH);
@@ -371,6 +441,10 @@ impl Lowering<'_> {
                 self.tighten(b);
             }
         }
+        if let Some((a, b)) = comparison.operands {
+            let second = if let Second::Register(b) = b { b } else { a };
+            [a, second].into_iter().filter(|number| *number < NONE).for_each(|number| self.take_step(number));
+        }
         if condition < 14 {
             let test = self.test(condition);
             let done = self.assembler.label();
@@ -390,7 +464,7 @@ impl Lowering<'_> {
         self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
         self.assembler.place(over);
         // What has been loaded on one way only is not there on the other.
-        self.kept = [None; 3];
+        self.known.kept = [None; 3];
     }
 
     /// ADC and SBC: the second operand of SBC is inverted.
@@ -437,6 +511,7 @@ impl Lowering<'_> {
         match self.known.flags {
             _ if sets => self.known.flags = Flags::Stored,
             Flags::Truth(_) => self.known.flags = Flags::Truth(CARRY_SET),
+            Flags::StoredTruth(_) => self.known.flags = Flags::StoredTruth(CARRY_SET),
             _ => {}
         }
     }

@@ -101,6 +101,12 @@ impl Lowering<'_> {
             return self.put_scalar(d, i.is_double());
         }
         let from = self.whole(i.rn());
+        if i.is_double() {
+            // In both lanes, so that no other number rounds.
+            self.assembler.two(La::Vreplgr2vrD, d, from);
+            self.assembler.two(La::VffintDLu, d, d);
+            return self.put_scalar(d, true);
+        }
         let (convert, add) = if i.is_double() { (La::FfintDL, La::FaddD) } else { (La::FfintSL, La::FaddS) };
         let (large, done) = (self.assembler.label(), self.assembler.label());
         self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Blt) }, Goal::Label(large));

@@ -5,9 +5,11 @@
 use longma_loongarch::{Instruction as Code, Op as La, State};
 
 use super::known::Facts;
+use super::loops::Homes;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::registers::*;
+use longma_translate::front_end::Structures;
 
 /// N, Z, C and V, as the immediates of instructions have them.
 pub(super) const ALL: u8 = 15;
@@ -82,6 +84,8 @@ pub(super) enum Flags {
     Compared(Comparison),
     /// A register says whether this condition holds, and no other is read.
     Truth(u8),
+    /// In LoongArch's, and a register says whether this condition holds.
+    StoredTruth(u8),
     /// A condition flag does.
     FloatTruth(u8),
 }
@@ -132,12 +136,58 @@ impl Test {
     }
 }
 
+/// A comparison with 1 or -1 that is one with zero as well: that, and its condition.
+fn with_zero(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
+    const ZERO_SET: u8 = 0;
+    let value = if is_wide { value } else { (value as i32).into() };
+    let opposite = condition & 1;
+    match (value, condition >> 1) {
+        // Below 1 is 0; less than 1 is no more than 0.
+        (1, 1) => Some((0, ZERO_SET | (opposite ^ 1))),
+        (1, 5) => Some((0, 12 | opposite)),
+        // More than -1 is at least 0.
+        (-1, 6) => Some((0, 10 | opposite)),
+        // Above 0 is not 0.
+        (0, 4) => Some((0, ZERO_SET | (opposite ^ 1))),
+        _ => None,
+    }
+}
+
+/// The test for a condition of a difference.
+fn test_of_order(condition: u8, a: u8, b: u8) -> Test {
+    let opposite = condition & 1 != 0;
+    match condition >> 1 {
+        0 => Test::of(TestOp::Equal, a, b).not_if(opposite),
+        1 => Test::of(TestOp::Below, a, b).not_if(!opposite),
+        4 => Test::of(TestOp::Below, b, a).not_if(opposite),
+        5 => Test::of(TestOp::Less, a, b).not_if(!opposite),
+        _ => Test::of(TestOp::Less, b, a).not_if(opposite),
+    }
+}
+
+/// A comparison with a constant as one with its neighbour, where that takes an instruction less to have: the neighbour, and the condition.
+fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
+    let is_short = |value: i64| (-2048..2048).contains(&value) || value & 0xfff == 0 && value == i64::from(value as i32);
+    let opposite = condition & 1;
+    // CS is HI of one less, GE is GT; HI is CS of one more, GT is GE.
+    let (neighbour, condition) = match condition >> 1 {
+        1 => (value.wrapping_sub(1), 8),
+        5 => (value.wrapping_sub(1), 12),
+        4 => (value.wrapping_add(1), 2),
+        6 => (value.wrapping_add(1), 10),
+        _ => return None,
+    };
+    // At an end of the numbers there is none.
+    let is_end = matches!(value, 0 | -1 | i64::MIN | i64::MAX);
+    (is_wide && !is_end && !is_short(value) && is_short(neighbour)).then_some((neighbour, condition | opposite))
+}
+
 impl Lowering<'_> {
     /// The test that says whether a condition holds; AL and NV have none.
     pub fn test(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         match self.known.flags {
-            Flags::Truth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
+            Flags::Truth(of) | Flags::StoredTruth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
             Flags::FloatTruth(of) => Test::of(TestOp::Flag, FLOAT_TRUTH, 0).not_if(of != condition),
             Flags::Compared(comparison) => self.test_of(comparison, condition),
             Flags::Stored => match condition >> 1 {
@@ -253,6 +303,12 @@ impl Lowering<'_> {
             return self.test_of_result(comparison, condition);
         }
         let Some((a, b)) = comparison.operands else { unreachable!("the flags were to be written") };
+        if let (Kind::Sub, Second::Constant(value)) = (comparison.kind, b)
+            && let Some((value, condition)) = with_zero(value, is_wide, condition)
+        {
+            let operands = Some((a, Second::Constant(value)));
+            return self.test_of(Comparison { operands, ..comparison }, condition);
+        }
         if comparison.kind == Kind::Add {
             if condition >> 1 != 1 {
                 return self.test_of_result(comparison, condition);
@@ -271,17 +327,17 @@ impl Lowering<'_> {
         if condition >> 1 == 2 {
             return self.test_of_result(comparison, condition);
         }
+        if let Second::Constant(value) = b
+            && let Some((value, condition)) = cheaper(value, is_wide, condition)
+        {
+            let (a, b) = self.compared(a, Second::Constant(value), is_wide, signed);
+            return test_of_order(condition, a, b);
+        }
         if condition >> 1 == 0 && !is_wide && !self.are_alike(a, b) {
             return self.test_of_result(comparison, condition);
         }
         let (a, b) = self.compared(a, b, is_wide, signed);
-        match condition >> 1 {
-            0 => Test::of(TestOp::Equal, a, b).not_if(opposite),
-            1 => Test::of(TestOp::Below, a, b).not_if(!opposite),
-            4 => Test::of(TestOp::Below, b, a).not_if(opposite),
-            5 => Test::of(TestOp::Less, a, b).not_if(!opposite),
-            _ => Test::of(TestOp::Less, b, a).not_if(opposite),
-        }
+        test_of_order(condition, a, b)
     }
 
     /// Conditions that the result decides: whether it is zero or negative; of AND all, since C and V are clear.
@@ -332,7 +388,8 @@ impl Lowering<'_> {
                 self.free_apart(second, to);
             }
         }
-        if comparison.kind == Kind::And && !is_wide {
+        let is_positive = matches!(b, Second::Constant(value) if value as u32 >> 31 == 0 && value >> 32 == 0);
+        if comparison.kind == Kind::And && !is_wide && !is_positive {
             self.assembler.immediate(La::SlliW, to, to, 0);
         }
         to
@@ -406,46 +463,49 @@ impl Lowering<'_> {
 
 impl Flags {
     /// Writes the flags of a thread.
-    pub(super) fn settle(self, state: &mut State) {
+    pub(super) fn settle(self, state: &mut State, homes: &Homes, memory: &dyn Structures) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
-            Self::Stored => return,
+            Self::Stored | Self::StoredTruth(_) => return,
             Self::Truth(condition) => satisfying(condition ^ u8::from(state.r(TRUTH) == 0)),
             Self::FloatTruth(condition) => {
                 satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
             }
-            Self::Compared(comparison) => comparison.flags(state),
+            Self::Compared(comparison) => comparison.flags(state, homes, memory),
         };
         set_flags(state, u64::from(flags) << 28);
     }
 }
 
 impl Comparison {
-    fn flags(self, state: &State) -> u8 {
+    fn flags(self, state: &State, homes: &Homes, memory: &dyn Structures) -> u8 {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,
-            _ => match place(number) {
-                Place::Register(register) => state.r(register),
-                _ => 0,
-            },
+            _ => read_at(state, homes.general[usize::from(number)], memory),
         };
-        let bits = if self.is_wide { 64 } else { 32 };
-        let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
         if let Some((a, b)) = self.operands {
             let b = match b {
                 Second::Register(b) => value(b),
                 Second::Constant(constant) => constant as u64,
                 Second::Held(..) => 0,
             };
-            let (a, b) = (cut(value(a)), cut(b));
-            return match self.kind {
-                Kind::Sub => add_with_carry(a, cut(!b), true, bits).1,
-                Kind::Add => add_with_carry(a, b, false, bits).1,
-                Kind::And => of_result(a & b, bits),
-            };
+            return self.flags_of(value(a), b);
         }
-        of_result(cut(self.result.map_or(0, value)), bits)
+        let result = self.result.map_or(0, value);
+        of_result(if self.is_wide { result } else { result & 0xffff_ffff }, if self.is_wide { 64 } else { 32 })
+    }
+
+    /// The flags that it makes of two values.
+    pub(super) fn flags_of(self, a: u64, b: u64) -> u8 {
+        let bits = if self.is_wide { 64 } else { 32 };
+        let cut = |value: u64| if self.is_wide { value } else { value & 0xffff_ffff };
+        let (a, b) = (cut(a), cut(b));
+        match self.kind {
+            Kind::Sub => add_with_carry(a, cut(!b), true, bits).1,
+            Kind::Add => add_with_carry(a, b, false, bits).1,
+            Kind::And => of_result(a & b, bits),
+        }
     }
 }
 

@@ -4,10 +4,11 @@
 
 use longma_loongarch::Op as La;
 
+use super::flags::{Flags, Kind, Second, Test};
 use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::NONE;
-use crate::instruction::{Instruction, Op};
+use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::*;
 use longma_translate::front_end::{MARK_NUMBER, MARKS};
 
@@ -79,11 +80,19 @@ impl Lowering<'_> {
             self.constants[usize::from(d)] = Some(sum);
             return;
         }
-        let from = if n == NONE { STACK_POINTER } else { self.source(n, is_wide) };
+        if d == n && is_wide && self.add_later(d, value) {
+            return;
+        }
+        let (from, step) = if is_wide {
+            self.stepped(n)
+        } else {
+            (if n == NONE { STACK_POINTER } else { self.word(n) }, 0)
+        };
+        let value = value + step;
         let to = if d == NONE { STACK_POINTER } else { self.target(d) };
         if value == 0 && is_wide {
             self.assembler.copy(to, from);
-            let facts = if n == NONE { Facts::NONE } else { self.facts(n) };
+            let facts = if n == NONE || step != 0 { Facts::NONE } else { self.facts(n) };
             if d != NONE {
                 self.put(d, to, true, facts);
             }
@@ -241,10 +250,49 @@ impl Lowering<'_> {
             self.assembler.field(La::BstrpickD, to, from, 31, 0);
             return self.put(d, to, true, Facts::ZERO_EXTENDED);
         }
+        if is_wide
+            && m != NONE
+            && let (from, step @ (i64::MIN..=-1 | 1..)) = self.stepped(m)
+        {
+            let to = self.target(d);
+            self.assembler.immediate(La::AddiD, to, from, step as i32);
+            return self.put(d, to, true, Facts::NONE);
+        }
+        if is_wide
+            && m != NONE
+            && let Some(step) = self.step_ahead(d)
+        {
+            // A pointer that moves next: it is there already.
+            let (from, moved) = self.stepped(m);
+            let to = self.target(d);
+            self.assembler.immediate(La::AddiD, to, from, moved as i32 + i32::from(step));
+            self.put(d, to, true, Facts::NONE);
+            self.known.steps[usize::from(d)] = -step;
+            return;
+        }
         let from = self.source(m, is_wide);
         let facts = self.facts(m);
         self.put(d, from, is_wide, facts);
         self.constants[usize::from(d)] = constant.filter(|value| is_wide || *value as u64 >> 32 == 0);
+    }
+
+    /// How far the next instruction of the block that names x`number` moves it, if it is an access there that does.
+    fn step_ahead(&self, number: u8) -> Option<i16> {
+        if !matches!(self.home(number), Place::Register(_)) {
+            return None;
+        }
+        for (pc, i) in self.block.0.iter().skip(self.index + 1) {
+            let (i, uses) = ((*i)?, self.reach.used_by(*pc));
+            if (uses.read | uses.written) >> number & 1 != 0 {
+                let steps = matches!(i.row().operands.last(), Some(Operand::Address(b't' | b'p')));
+                let moves_it = steps && i.rn() == number && (i.bits(26, 1) != 0 || i.rd() != number);
+                return moves_it.then(|| i.signed(12, 9) as i16);
+            }
+            if i.is_conditional_branch() {
+                return None;
+            }
+        }
+        None
     }
 
     fn move_wide(&mut self, i: Instruction) {
@@ -254,6 +302,8 @@ impl Lowering<'_> {
             // A word for zero marks something, and the number of an event is in the first register, which is the one for it.
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
                 self.tighten(0);
+                self.take_step(0);
+                self.go_outside();
                 self.assembler.immediate(La::Andi, 0, 0, value as i32);
             }
             return;
@@ -279,7 +329,7 @@ impl Lowering<'_> {
         let goes_on = self
             .following()
             .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
-        if goes_on.is_some() && matches!(place(d), Place::Register(_)) {
+        if goes_on.is_some() && matches!(self.home(d), Place::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;
             return;
@@ -301,9 +351,15 @@ impl Lowering<'_> {
             self.tighten(n);
             self.tighten(m);
         }
+        if self.is_absolute(i) {
+            return self.absolute(i);
+        }
         let test = self.test(i.condition());
         if matches!(i.op, Op::Csinc | Op::Csinv) && (m == NONE && n == NONE || i.op == Op::Csinc && n == m) {
             return self.select_by_truth(i, test);
+        }
+        if i.op == Op::Csinv && m == NONE {
+            return self.all_ones_unless(i, test);
         }
         let (mask, is_opposite) = self.mask(test);
         let (first, second) = (self.source(n, is_wide), self.source(m, is_wide));
@@ -326,6 +382,44 @@ impl Lowering<'_> {
         self.assembler.three(keep, to, first, mask);
         self.assembler.three(La::Or, to, to, part);
         self.put(d, to, is_wide, facts);
+    }
+
+    /// CSINV with zero: the register, or all ones.
+    fn all_ones_unless(&mut self, i: Instruction, test: Test) {
+        let (d, n, is_wide) = (i.rd(), i.rn(), i.is_wide());
+        let ones = self.temporary();
+        let tested = [test.j, test.k];
+        self.truth(test.not(), ones);
+        tested.into_iter().for_each(|register| self.free_apart(register, ones));
+        self.assembler.three(La::SubD, ones, 0, ones);
+        let facts = self.facts(n).or(Facts::of(-1));
+        let from = self.source(n, is_wide);
+        let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { ones };
+        self.assembler.three(La::Or, to, from, ones);
+        self.put(d, to, is_wide, if is_wide { Facts::NONE } else { facts });
+    }
+
+    /// Whether CSNEG chooses between a register and its negative by its sign.
+    fn is_absolute(&self, i: Instruction) -> bool {
+        let Flags::Compared(comparison) = self.known.flags else { return false };
+        let is_of_sign = comparison.result == Some(i.rn())
+            || comparison.kind == Kind::Sub && comparison.operands == Some((i.rn(), Second::Constant(0)));
+        // Of a difference, GE is PL where nothing overflows: with zero nothing does.
+        let is_positive = i.condition() == 5 || i.condition() == 10 && comparison.result.is_none();
+        let is_whole = comparison.is_wide == i.is_wide() && i.rn() == i.rm() && i.rn() != NONE;
+        i.op == Op::Csneg && is_of_sign && is_positive && is_whole
+    }
+
+    fn absolute(&mut self, i: Instruction) {
+        let (d, is_wide) = (i.rd(), i.is_wide());
+        let from = self.source(i.rn(), is_wide);
+        let sign = self.temporary();
+        let (shift, sub) = if is_wide { (La::SraiD, La::SubD) } else { (La::SraiW, La::SubW) };
+        self.assembler.immediate(shift, sign, from, if is_wide { 63 } else { 31 });
+        let to = self.target(d);
+        self.assembler.three(La::Xor, to, from, sign);
+        self.assembler.three(sub, to, to, sign);
+        self.put_sum(d, to, is_wide);
     }
 
     /// What is chosen if the condition does not hold, whether that is in a temporary register, and what is known of either value.
@@ -371,11 +465,11 @@ impl Lowering<'_> {
             tested.into_iter().for_each(|register| self.free_apart(register, truth));
             let from = self.source(n, is_wide);
             // Where the result goes to memory, it needs no register besides.
-            let to = if matches!(place(d), Place::Register(_)) { self.target(d) } else { truth };
+            let to = if matches!(self.home(d), Place::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }
-        let to = self.target_apart(d, &[test.j, test.k]);
+        let to = self.target(d);
         self.truth(test.not(), to);
         if i.op == Op::Csinc {
             return self.put(d, to, true, Facts::of_width(1));

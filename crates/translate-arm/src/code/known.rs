@@ -6,7 +6,9 @@
 use longma_loongarch::State;
 
 use super::flags::Flags;
-use crate::registers::{Place, place};
+use super::loops::{Homes, OUTSIDE};
+use crate::registers::{self, Place, SLOT_OF_LENT, SLOTS};
+use longma_translate::front_end::Structures;
 
 /// What is known of the bits of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,31 @@ impl Facts {
     }
 }
 
+/// What a temporary register holds as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// A general register of the source.
+    Register(u8),
+    /// The low half of one, sign-extended.
+    Signed(u8),
+    /// One, shifted to the left.
+    Shifted(u8, u8),
+    /// The sum of one and of one that is shifted.
+    Sum(u8, u8, u8),
+    Constant(i64),
+}
+
+impl Kept {
+    /// Whether it is made of x`number`.
+    pub fn is_of(self, number: u8) -> bool {
+        match self {
+            Self::Register(of) | Self::Signed(of) | Self::Shifted(of, _) => of == number,
+            Self::Sum(base, index, _) => base == number || index == number,
+            Self::Constant(_) => false,
+        }
+    }
+}
+
 /// What is known between two instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -60,18 +87,37 @@ pub struct Known {
     pub(super) used: [u8; 32],
     /// Where the condition flags are.
     pub(super) flags: Flags,
+    /// Where the general registers are.
+    pub(super) homes: Homes,
+    /// What the temporary registers but the last hold.
+    pub(super) kept: [Option<Kept>; 3],
+    /// The general registers are so much more than what is where they are.
+    pub(super) steps: [i16; 31],
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { facts: [Facts::NONE; 31], loose: 0, valid: [16; 32], used: [16; 32], flags: Flags::Stored }
+        Self {
+            facts: [Facts::NONE; 31],
+            loose: 0,
+            valid: [16; 32],
+            used: [16; 32],
+            flags: Flags::Stored,
+            homes: OUTSIDE,
+            kept: [None; 3],
+            steps: [0; 31],
+        }
     }
 }
 
 impl Known {
     /// Whether every register is as it is to be.
     pub(super) fn is_settled(&self) -> bool {
-        self.loose == 0 && self.valid == [16; 32] && self.flags == Flags::Stored
+        self.loose == 0
+            && self.steps == [0; 31]
+            && self.valid == [16; 32]
+            && self.flags == Flags::Stored
+            && self.homes == OUTSIDE
     }
 
     /// Whether x`number` is to be zero above 32 bits and may be something else there.
@@ -84,12 +130,42 @@ impl Known {
         self.loose >> number & 1 != 0 || self.facts[number].width <= 32
     }
 
+    /// The same where registers are elsewhere: those in memory are as they are to be.
+    pub(super) fn at(self, homes: Homes) -> Self {
+        let mut known = Self { homes, ..self };
+        for (number, home) in homes.general.iter().enumerate() {
+            if matches!(home, Place::Register(_)) {
+                continue;
+            }
+            known.steps[number] = 0;
+            if known.loose >> number & 1 != 0 {
+                known.loose &= !(1 << number);
+                known.facts[number] = Facts::ZERO_EXTENDED;
+            }
+        }
+        if let Some(vector) = homes.lent {
+            (known.valid[usize::from(vector)], known.used[usize::from(vector)]) = (16, 16);
+        }
+        known
+    }
+
     /// What holds where all of these lead to, each with whether it leads back, if code there reads of upper halves only those of `wide`,
     /// and of vectors those with more than four or eight bytes in `upper`.
     pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
         let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
+        joined.homes = OUTSIDE;
+        let goes_back = ways.iter().any(|(back, _)| *back);
+        for (number, step) in joined.steps.iter_mut().enumerate() {
+            // What a round of a loop adds is added in each.
+            if goes_back || outs.iter().any(|known| known.steps[number] != *step) {
+                *step = 0;
+            }
+        }
+        for (n, kept) in joined.kept.iter_mut().enumerate() {
+            *kept = kept.filter(|kept| outs.iter().all(|known| known.kept[n] == Some(*kept)));
+        }
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
             let some_loose = outs.iter().any(|known| known.loose >> number & 1 != 0);
@@ -132,12 +208,29 @@ impl Known {
     }
 
     /// Brings every register into the form that the source has it in.
-    pub(crate) fn settle(&self, state: &mut State) {
-        self.flags.settle(state);
+    pub(crate) fn settle(&self, state: &mut State, memory: &dyn Structures) {
+        for (number, step) in self.steps.into_iter().enumerate() {
+            if let Place::Register(register) = self.homes.general[number] {
+                state.set_r(register, state.r(register).wrapping_add_signed(step.into()));
+            }
+        }
+        self.flags.settle(state, &self.homes, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Place::Register(register) = place(number) {
+            if let Place::Register(register) = self.homes.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
+        }
+        let moved = || (0..31u8).filter(|number| self.homes.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]);
+        let values: Vec<u64> =
+            moved().map(|number| registers::read_at(state, self.homes.general[usize::from(number)], memory)).collect();
+        for (number, value) in moved().zip(values) {
+            registers::write(state, number, value, memory);
+        }
+        if let Some(vector) = self.homes.lent {
+            let mut bytes = [0; 16];
+            memory.read(state.r(SLOTS).wrapping_add_signed(SLOT_OF_LENT.into()), &mut bytes);
+            let halves = u128::from_le_bytes(bytes);
+            state.v[usize::from(vector)].0[..2].copy_from_slice(&[halves as u64, (halves >> 64) as u64]);
         }
         for (number, valid) in self.valid.into_iter().enumerate().filter(|(_, valid)| *valid < 16) {
             let lanes = &mut state.v[number].0;

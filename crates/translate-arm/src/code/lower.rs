@@ -5,13 +5,14 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
+use super::copies::source;
 use super::flags::Flags;
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
 use super::unit::Plan;
 use super::uses::Live;
 use crate::instruction::{Instruction, Op};
-use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS, place};
+use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
@@ -34,6 +35,8 @@ pub(super) struct Lowering<'a> {
     pub constants: [Option<i64>; 31],
     /// What was known where a jump leads to a leader, and whether it leads back.
     pub outs: Vec<(u64, bool, Known)>,
+    /// What was known before registers were brought into the form that the branch being translated finds likely.
+    before_way: Option<Known>,
     /// Branches that are taken where not all is as it has to be there.
     ways: Vec<(Label, Known, u64)>,
     /// The block being translated, and what is read behind each of its instructions.
@@ -42,18 +45,24 @@ pub(super) struct Lowering<'a> {
     pub index: usize,
     /// Where the instruction being translated stands.
     pub pc: u64,
+    /// Where its block begins.
+    pub leader: u64,
     /// The block that comes behind this one.
     pub next: Option<u64>,
     /// Temporary registers given away for this instruction, as a set.
     pub taken: u8,
-    /// The register of the source whose value each of the temporary registers but the last holds as well, and since which instruction.
-    pub kept: [Option<(u8, usize)>; 3],
+    /// Behind which instruction of the block what the temporary registers hold was needed last.
+    pub ages: [usize; 3],
     /// Vectors whose registers hold something else during this instruction.
     borrowed: Vec<u8>,
+    /// This instruction uses the vector that the loop has lent.
+    uses_lent: bool,
     /// The same, whose low half is in a temporary register meanwhile, and that is all there is to it.
     lent: Option<(u8, u8)>,
     /// The first instruction that has found too few registers: its code is wrong.
     pub short_at: Option<u64>,
+    /// Before this instruction of the block, a condition is to be found out.
+    pub then_truth: Option<(usize, u8)>,
     /// The instruction has been translated together with the one before it.
     pub skip: bool,
 }
@@ -76,17 +85,21 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             constants: [None; 31],
             outs: Vec::new(),
+            before_way: None,
             ways: Vec::new(),
             block: Block::default(),
             live_behind: Vec::new(),
             index: 0,
             pc: 0,
+            leader: 0,
             next: None,
             taken: 0,
-            kept: [None; 3],
+            ages: [0; 3],
             borrowed: Vec::new(),
+            uses_lent: false,
             lent: None,
             short_at: None,
+            then_truth: None,
             skip: false,
         }
     }
@@ -108,11 +121,11 @@ impl<'a> Lowering<'a> {
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
         self.constants = [None; 31];
-        self.kept = [None; 3];
+        self.ages = [0; 3];
         match self.inner.get(&leader) {
             Some(&label) => {
                 self.assembler.place(label);
-                self.unit.heads.push((leader, offset as u32));
+                self.unit.heads.push((source(leader), offset as u32));
                 self.known = self.planned(leader);
             }
             None => {
@@ -125,19 +138,22 @@ impl<'a> Lowering<'a> {
 
     /// What holds at a leader that only the unit's own jumps lead to. The first time, what those before it say.
     fn planned(&self, leader: u64) -> Known {
+        let homes = self.reach.loops.homes(leader);
         if let Some(known) = self.plan.get(&leader) {
-            return *known;
+            return known.at(homes);
         }
         if !self.is_first {
-            return Known::default();
+            return Known::default().at(homes);
         }
         let outs = self.outs.iter().filter(|(to, ..)| *to == leader);
         let outs: Vec<(bool, Known)> = outs.map(|(_, back, known)| (*back, *known)).collect();
         let live = self.reach.live_at(leader);
-        Known::join(&outs, live.wide, live.upper)
+        Known::join(&outs, live.wide, live.upper).at(homes)
     }
 
     fn translate_block(&mut self, leader: u64) {
+        self.leader = leader;
+        self.then_truth = None;
         self.block = self.reach.block(leader);
         let mut live = self.reach.live_behind(&self.block);
         self.live_behind = vec![Live::default(); self.block.0.len()];
@@ -148,14 +164,18 @@ impl<'a> Lowering<'a> {
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
-            self.pc = pc;
+            self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished);
-            match i.filter(|_| !self.reach.refused.contains(&pc)) {
-                Some(i) => self.instruction(i),
+            match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
+                Some(i) => {
+                    let flags = self.truth_before();
+                    self.instruction(i);
+                    self.known.flags = flags.unwrap_or(self.known.flags);
+                }
                 None => {
                     self.settle();
-                    self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
+                    self.unit.exit(&mut self.assembler, self.pc, Exit::Illegal);
                     return;
                 }
             }
@@ -240,7 +260,9 @@ impl<'a> Lowering<'a> {
     pub fn settle(&mut self) {
         for number in 0..31 {
             self.tighten(number);
+            self.take_step(number);
         }
+        self.go_outside();
         for number in 0..32 {
             self.widen(number, 16);
         }
@@ -268,7 +290,7 @@ impl<'a> Lowering<'a> {
     /// What a jump to `to` finds there.
     fn wanted_at(&self, to: u64) -> Known {
         if self.inner.contains_key(&to) {
-            self.plan.get(&to).copied().unwrap_or_default()
+            self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.homes(to))
         } else {
             Known::default()
         }
@@ -284,12 +306,15 @@ impl<'a> Lowering<'a> {
 
     /// Notes what is known where a jump leads to `to`.
     fn note_way(&mut self, to: u64) {
-        self.outs.push((to, to <= self.pc, Known { flags: Flags::Stored, ..self.known }));
+        self.outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
     }
 
     /// Whether code at `to` finds registers as they are.
     fn conforms(&self, to: u64) -> bool {
         let wanted = self.wanted_at(to);
+        if self.known.homes != wanted.homes || self.known.steps != wanted.steps {
+            return false;
+        }
         let loose = (0..31u8).all(|number| {
             let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
             let there = wanted.facts[usize::from(number)];
@@ -301,6 +326,10 @@ impl<'a> Lowering<'a> {
     /// Brings registers into the form in which code at `to` finds them.
     fn conform(&mut self, to: u64) {
         let wanted = self.wanted_at(to);
+        self.go_home(&wanted.homes);
+        for number in 0..31u8 {
+            self.take_step_to(number, wanted.steps[usize::from(number)]);
+        }
         for number in 0..31u8 {
             let (own, there) = (self.facts(number), wanted.facts[usize::from(number)]);
             if self.known.is_loose(number) && !wanted.is_loose(number) {
@@ -308,7 +337,7 @@ impl<'a> Lowering<'a> {
             } else if wanted.is_loose(number)
                 && there.sign
                 && !own.sign
-                && let Place::Register(register) = place(number)
+                && let Place::Register(register) = self.home(number)
             {
                 self.assembler.immediate(La::SlliW, register, register, 0);
                 self.known.loose |= 1 << number;
@@ -320,15 +349,30 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Before the test of a conditional branch to `to`: brings registers into their form there if that is likely where it goes.
+    pub fn prepare_way(&mut self, to: u64) {
+        // What leaves the innermost loop is not likely, wherever it leads to.
+        let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
+        if !self.is_first && is_likely {
+            self.before_way = Some(self.known);
+            self.conform(to);
+        }
+    }
+
     /// Where a conditional branch to `to` goes: there, once registers are as code there finds them. Where it leads forward, they are
     /// brought into that form out of the straight path.
     pub fn way_to(&mut self, to: u64) -> Goal {
-        self.note_way(to);
-        if self.is_first || self.conforms(to) {
-            return self.goal(to);
+        match self.before_way.take() {
+            // Not what has been made of it for the place: that is so because it was expected there.
+            Some(before) => {
+                let now = self.known;
+                self.known = Known { kept: now.kept, ..before };
+                self.note_way(to);
+                self.known = now;
+            }
+            None => self.note_way(to),
         }
-        if to <= self.pc {
-            self.conform(to);
+        if self.is_first || self.conforms(to) {
             return self.goal(to);
         }
         let label = self.assembler.label();
@@ -345,7 +389,7 @@ impl<'a> Lowering<'a> {
             let (is_boundary, begins) = (true, true);
             self.unit.positions.push(Position {
                 offset,
-                pc: to,
+                pc: source(to),
                 is_boundary,
                 counted: None,
                 begins,
@@ -378,7 +422,13 @@ impl<'a> Lowering<'a> {
 
     /// A vector register for this instruction, none of those in `used`: what is in it comes back afterwards.
     pub fn borrow_vector(&mut self, used: &[u8]) -> u8 {
-        let is_free = |number: &u8| !used.contains(number) && !self.borrowed.contains(number);
+        if let Some(number) = self.known.homes.lent.filter(|_| !self.uses_lent) {
+            self.uses_lent = true;
+            return number;
+        }
+        let is_free = |number: &u8| {
+            !used.contains(number) && !self.borrowed.contains(number) && self.known.homes.lent != Some(*number)
+        };
         let number = (0..32).rev().find(is_free).unwrap_or_default();
         let at = SLOT_OF_VECTORS + 16 * self.borrowed.len() as i32;
         self.assembler.immediate(La::Vst, number, SLOTS, at);
@@ -388,6 +438,9 @@ impl<'a> Lowering<'a> {
 
     /// A vector register for a scalar: shorter where one holds no more than a scalar.
     pub fn borrow_scalar(&mut self, used: &[u8]) -> u8 {
+        if self.known.homes.lent.is_some() && !self.uses_lent {
+            return self.borrow_vector(used);
+        }
         let is_short = |number: &u8| !used.contains(number) && self.known.valid[usize::from(*number)] <= 8;
         let Some(number) = (0..32).rev().find(is_short) else { return self.borrow_vector(used) };
         let keeper = self.temporary();
@@ -397,6 +450,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn give_back_vectors(&mut self) {
+        self.uses_lent = false;
         if let Some((number, keeper)) = self.lent.take() {
             self.assembler.two(La::Movgr2frD, number, keeper);
         }

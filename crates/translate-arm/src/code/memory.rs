@@ -4,10 +4,11 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::Facts;
+use super::known::{Facts, Kept};
 use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op, Operand};
+use crate::registers::TEMPORARIES;
 
 /// What an access moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,14 +133,30 @@ impl Lowering<'_> {
 
     /// One register at the base and an offset; then the base moves.
     fn one(&mut self, i: Instruction, access: Access, offset: i64, step: Option<i64>) {
-        let base = self.whole_or_stack(i.rn());
-        self.access(access, i.rd(), Address::Near(base, offset));
+        let (base, stepped) = self.near_base(i, access, offset);
+        self.access(access, i.rd(), Address::Near(base, stepped));
         self.step_base(i.rn(), base, step);
+    }
+
+    /// The register with a base, and the offset from there: with what the base is yet to be more, if that makes no difference.
+    fn near_base(&mut self, i: Instruction, access: Access, offset: i64) -> (u8, i64) {
+        let number = i.rn();
+        let (base, step) = self.stepped(number);
+        let is_near = (-2048..2032).contains(&(offset + step));
+        // A base that is stored is brought into its form then.
+        let is_stored = !access.loads && !access.is_vector && [i.rd(), i.ra()].contains(&number);
+        if step == 0 || is_near && !is_stored {
+            return (base, offset + step);
+        }
+        (self.whole_or_stack(number), offset)
     }
 
     /// The base, in a register, moves by a step.
     pub fn step_base(&mut self, number: u8, base: u8, step: Option<i64>) {
         let Some(step) = step else { return };
+        if self.add_later(number, step) {
+            return;
+        }
         self.add_constant(base, base, step, true);
         self.put_or_stack(number, base, true);
     }
@@ -147,18 +164,76 @@ impl Lowering<'_> {
     fn indexed(&mut self, i: Instruction) {
         let access = Access::of_one(i);
         let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
+        let sum = self.kept_sum(i, shift as u8);
+        if let Some((_, Some(register))) = sum {
+            return self.access(access, i.rd(), Address::Near(register, 0));
+        }
         // The index first: it may be changed where it is.
-        let (index, _) = self.extended(i.rm(), i.bits(13, 3), 0);
+        let shifted = self.index_shifted(i, shift as u8);
+        let index = shifted.unwrap_or_else(|| self.extended(i.rm(), i.bits(13, 3), 0).0);
         let base = self.whole_or_stack(i.rn());
-        let address = if shift == 0 {
+        let address = if shift == 0 || shifted.is_some() {
             Address::Sum(base, index)
         } else {
-            let to = self.own(index);
+            let to = if sum.is_some() && !TEMPORARIES.contains(&index) { self.lasting() } else { self.own(index) };
             self.scaled_sum(to, index, base, shift as u8);
             self.free_apart(base, to);
+            if let Some((what, _)) = sum {
+                self.keep(what, to);
+            }
             Address::Near(to, 0)
         };
         self.access(access, i.rd(), address);
+    }
+
+    /// What an access goes to, if that is a sum that may be kept, and the register that holds it already.
+    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(Kept, Option<u8>)> {
+        let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
+        let what = Kept::Sum(i.rn(), i.rm(), shift);
+        (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (what, self.kept(what)))
+    }
+
+    /// The index, shifted, in a register for itself, where another access has the same.
+    fn index_shifted(&mut self, i: Instruction, shift: u8) -> Option<u8> {
+        let (number, is_wide) = (i.rm(), i.bits(13, 2) == 3);
+        if shift == 0 || number == NONE || !is_wide {
+            return None;
+        }
+        let what = Kept::Shifted(number, shift);
+        if let Some(register) = self.kept(what) {
+            return Some(register);
+        }
+        if !self.is_indexed_again(i, shift) || self.reach.frugal.contains(&self.pc) {
+            return None;
+        }
+        let from = self.whole(number);
+        let to = if TEMPORARIES.contains(&from) { self.own(from) } else { self.lasting() };
+        self.assembler.immediate(La::SlliD, to, from, shift.into());
+        self.keep(what, to);
+        Some(to)
+    }
+
+    /// Whether another access of the block has the same index before that changes.
+    fn is_indexed_again(&self, i: Instruction, shift: u8) -> bool {
+        let number = i.rm();
+        if self.reach.used_by(self.pc).written >> number & 1 != 0 {
+            return false;
+        }
+        let same = |other: Instruction| {
+            let is_indexed = matches!(other.row().operands.last(), Some(Operand::Address(b'r')));
+            let shifted = if other.bits(12, 1) != 0 { Access::of_one(other).bytes.trailing_zeros() } else { 0 };
+            is_indexed && other.rm() == number && other.bits(13, 2) == 3 && shifted == u32::from(shift)
+        };
+        let behind = self.block.0.iter().skip(self.index + 1);
+        for (pc, other) in behind {
+            if other.is_some_and(same) {
+                return true;
+            }
+            if self.reach.used_by(*pc).written >> number & 1 != 0 {
+                return false;
+            }
+        }
+        false
     }
 
     fn two(&mut self, i: Instruction, kind: u8) {
@@ -169,8 +244,9 @@ impl Lowering<'_> {
             b'j' => (distance, Some(distance)),
             _ => (distance, None),
         };
-        let (first, second, next) = (i.rd(), i.ra(), offset + i64::from(access.bytes));
-        let base = self.whole_or_stack(i.rn());
+        let (first, second) = (i.rd(), i.ra());
+        let (base, offset) = self.near_base(i, access, offset);
+        let next = offset + i64::from(access.bytes);
         // The base is read until the last: what is loaded into it comes then.
         if access.loads && !access.is_vector && first == i.rn() && first != NONE {
             self.access(access, second, Address::Near(base, next));

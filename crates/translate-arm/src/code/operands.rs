@@ -4,13 +4,15 @@
 
 use longma_loongarch::Op as La;
 
-use super::known::Facts;
+use super::known::{Facts, Kept};
 use super::lower::Lowering;
 use crate::instruction::Instruction;
-use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES, place};
+use crate::registers::{Place, SCRATCH, SLOTS, STACK_POINTER, TEMPORARIES};
 
 /// What 31 stands for.
 pub(crate) const NONE: u8 = 31;
+/// What is added later is no more than this.
+const LARGEST_STEP: i16 = 1000;
 /// The stack pointer, where another number stands for a register.
 pub(super) const STACK: u8 = 32;
 
@@ -21,46 +23,45 @@ impl Lowering<'_> {
     }
 
     /// The same, for a value that may be needed again.
-    fn lasting(&mut self) -> u8 {
+    pub fn lasting(&mut self) -> u8 {
         self.take([0, 1, 2, 3])
     }
 
     fn take(&mut self, order: [usize; 4]) -> u8 {
         let free = || order.into_iter().filter(|n| self.taken >> n & 1 == 0);
-        let oldest =
-            || free().min_by_key(|n| self.kept.get(*n).copied().flatten().map_or(0, |(_, index)| index));
-        let empty = free().find(|n| self.kept.get(*n).copied().flatten().is_none());
+        let oldest = || free().min_by_key(|n| self.ages.get(*n).copied().unwrap_or(0));
+        let empty = free().find(|n| self.known.kept.get(*n).copied().flatten().is_none());
         let Some(n) = empty.or_else(oldest) else {
             self.short_at.get_or_insert(self.pc);
             return SCRATCH;
         };
         self.taken |= 1 << n;
-        if let Some(kept) = self.kept.get_mut(n) {
+        if let Some(kept) = self.known.kept.get_mut(n) {
             *kept = None;
         }
         TEMPORARIES[n]
     }
 
-    /// Notes that `register` holds x`number` beyond this instruction, if it is a temporary one that lasts.
-    fn keep(&mut self, number: u8, register: u8) {
-        self.forget(number);
+    /// Notes what `register` holds beyond this instruction, if it is a temporary one that lasts.
+    pub fn keep(&mut self, what: Kept, register: u8) {
         let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
-        if let Some(kept) = n.and_then(|n| self.kept.get_mut(n)) {
-            *kept = Some((number, self.index));
+        if let Some(n) = n.filter(|n| *n < self.known.kept.len()) {
+            self.known.kept[n] = Some(what);
+            self.ages[n] = self.index + 1;
         }
     }
 
-    /// No temporary register holds x`number` any more.
+    /// No temporary register holds x`number` any more, nor what is made of it.
     pub fn forget(&mut self, number: u8) {
-        for kept in self.kept.iter_mut().filter(|kept| kept.is_some_and(|(other, _)| other == number)) {
+        for kept in self.known.kept.iter_mut().filter(|kept| kept.is_some_and(|kept| kept.is_of(number))) {
             *kept = None;
         }
     }
 
-    /// The temporary register that holds x`number`.
-    fn kept(&mut self, number: u8) -> Option<u8> {
-        let n = self.kept.iter().position(|kept| kept.is_some_and(|(other, _)| other == number))?;
-        self.kept[n] = Some((number, self.index));
+    /// The temporary register that holds something.
+    pub fn kept(&mut self, what: Kept) -> Option<u8> {
+        let n = self.known.kept.iter().position(|kept| *kept == Some(what))?;
+        self.ages[n] = self.index + 1;
         self.taken |= 1 << n;
         Some(TEMPORARIES[n])
     }
@@ -79,7 +80,7 @@ impl Lowering<'_> {
         };
         // What is kept in it is kept on where there is room for that.
         let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
-        let Some(kept) = self.kept.get_mut(n) else { return register };
+        let Some(kept) = self.known.kept.get_mut(n) else { return register };
         if kept.is_some() && is_roomy {
             return self.temporary();
         }
@@ -99,6 +100,11 @@ impl Lowering<'_> {
         }
     }
 
+    /// Where x`number` is.
+    pub fn home(&self, number: u8) -> Place {
+        self.known.homes.general[usize::from(number)]
+    }
+
     /// What is known of the value of x`number` where it is.
     pub fn facts(&self, number: u8) -> Facts {
         match number {
@@ -113,21 +119,67 @@ impl Lowering<'_> {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
-        let there = place(number);
+        let there = self.home(number);
         if let Place::Register(register) = there {
+            self.take_step(number);
             return register;
         }
-        if let Some(register) = self.kept(number) {
+        if let Some(register) = self.kept(Kept::Register(number)) {
             return register;
         }
         let register = self.lasting();
         match there {
             Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
-            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Place::Register(_) => {}
         }
-        self.keep(number, register);
+        self.keep(Kept::Register(number), register);
         register
+    }
+
+    /// Adds to x`number` what is yet to be added.
+    pub fn take_step(&mut self, number: u8) {
+        self.take_step_to(number, 0);
+    }
+
+    /// The same, but for so much.
+    pub fn take_step_to(&mut self, number: u8, left: i16) {
+        let step = std::mem::replace(&mut self.known.steps[usize::from(number)], left);
+        if let Place::Register(register) = self.home(number)
+            && step != left
+        {
+            self.assembler.immediate(La::AddiD, register, register, (step - left).into());
+        }
+    }
+
+    /// Has `value` added to x`number` later, if that can be.
+    pub fn add_later(&mut self, number: u8, value: i64) -> bool {
+        let is_own = number != NONE && matches!(self.home(number), Place::Register(_));
+        if !is_own || value.abs() > LARGEST_STEP.into() {
+            return false;
+        }
+        self.tighten(number);
+        let step = i64::from(self.known.steps[usize::from(number)]) + value;
+        if step.abs() > LARGEST_STEP.into() {
+            self.take_step(number);
+        }
+        self.known.steps[usize::from(number)] += value as i16;
+        self.known.facts[usize::from(number)] = Facts::NONE;
+        self.constants[usize::from(number)] = None;
+        self.forget(number);
+        true
+    }
+
+    /// The register with a base or, of 31, the stack pointer, and what is to be added to it.
+    pub fn stepped(&mut self, number: u8) -> (u8, i64) {
+        if number == NONE {
+            return (STACK_POINTER, 0);
+        }
+        self.tighten(number);
+        match self.home(number) {
+            Place::Register(register) => (register, self.known.steps[usize::from(number)].into()),
+            _ => (self.word(number), 0),
+        }
     }
 
     /// The LoongArch register with x`number`.
@@ -151,21 +203,34 @@ impl Lowering<'_> {
         if number >= NONE || !self.known.is_loose(number) {
             return;
         }
-        if let Place::Register(register) = place(number) {
-            self.assembler.field(La::BstrpickD, register, register, 31, 0);
+        if let Place::Register(register) = self.home(number) {
+            self.tighten_at(number, register);
         }
-        self.known.loose &= !(1 << number);
-        self.known.facts[usize::from(number)] = Facts::ZERO_EXTENDED;
+    }
+
+    /// The same, of one that is in `register`.
+    pub fn tighten_at(&mut self, number: u8, register: u8) {
+        if self.known.is_loose(number) {
+            self.assembler.field(La::BstrpickD, register, register, 31, 0);
+            self.known.loose &= !(1 << number);
+            self.known.facts[usize::from(number)] = Facts::ZERO_EXTENDED;
+        }
     }
 
     /// A register with the low half of x`number`, sign-extended; the same one if it is so already.
     pub fn signed_word(&mut self, number: u8) -> u8 {
+        if !self.facts(number).sign
+            && let Some(register) = self.kept(Kept::Signed(number))
+        {
+            return register;
+        }
         let register = self.word(number);
         if self.facts(number).sign {
             return register;
         }
-        let to = self.own(register);
+        let to = if TEMPORARIES.contains(&register) { self.own(register) } else { self.lasting() };
         self.assembler.immediate(La::SlliW, to, register, 0);
+        self.keep(Kept::Signed(number), to);
         to
     }
 
@@ -185,7 +250,7 @@ impl Lowering<'_> {
         if number == NONE {
             return self.temporary();
         }
-        match place(number) {
+        match self.home(number) {
             Place::Register(register) => register,
             _ => self.lasting(),
         }
@@ -193,7 +258,7 @@ impl Lowering<'_> {
 
     /// Where to compute what x`number` becomes if it must not be one of `sources`.
     pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
-        match (number != NONE).then(|| place(number)) {
+        match (number != NONE).then(|| self.home(number)) {
             Some(Place::Register(register)) if !sources.contains(&register) => register,
             Some(Place::Scratch(_) | Place::Slot(_)) => self.lasting(),
             _ => self.temporary(),
@@ -206,9 +271,11 @@ impl Lowering<'_> {
             return;
         }
         self.constants[usize::from(number)] = None;
+        self.known.steps[usize::from(number)] = 0;
         let is_exact = is_wide || facts.width <= 32;
-        match place(number) {
+        match self.home(number) {
             Place::Register(own) => {
+                self.forget(number);
                 self.assembler.copy(own, register);
                 let bit = 1 << number;
                 self.known.loose = if is_exact { self.known.loose & !bit } else { self.known.loose | bit };
@@ -222,11 +289,12 @@ impl Lowering<'_> {
                 }
                 match other {
                     Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
-                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset),
+                    Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
                     Place::Register(_) => {}
                 }
                 self.known.facts[usize::from(number)] = facts;
-                self.keep(number, register);
+                self.forget(number);
+                self.keep(Kept::Register(number), register);
             }
         }
     }
@@ -253,8 +321,12 @@ impl Lowering<'_> {
         if value == 0 {
             return 0;
         }
-        let register = self.temporary();
+        if let Some(register) = self.kept(Kept::Constant(value)) {
+            return register;
+        }
+        let register = self.lasting();
         self.assembler.constant(register, value);
+        self.keep(Kept::Constant(value), register);
         register
     }
 

@@ -7,12 +7,16 @@ use std::collections::{BTreeSet, VecDeque};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::flags::ALL;
+use super::copies::source;
+use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
 use crate::instruction::{Instruction, Op, Operand, decode};
 
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
+/// What a jump leads to stands behind it once more if it is no longer than this, and the block before it is no longer.
+const MOST_JOINED: usize = 12;
 /// What is watched for changes of the source's code, as the engine does.
 const PAGE: u64 = 4096;
 
@@ -32,6 +36,8 @@ pub(super) struct Reach {
     pub refused: FxHashSet<u64>,
     /// Instructions that had too few registers when they kept what was in some.
     pub frugal: FxHashSet<u64>,
+    /// The loops among its leaders.
+    pub loops: Loops,
     /// It has no more source instructions than this.
     most: usize,
 }
@@ -67,6 +73,7 @@ impl Reach {
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
             frugal: FxHashSet::default(),
+            loops: Loops::default(),
             most,
         };
         let mut visited = FxHashSet::default();
@@ -86,8 +93,12 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
+        found.split_loops();
         found.look_ahead(fetch);
         found.find_live();
+        let loops = Loops::of(&found);
+        found.copy_loops(&loops);
+        found.loops = loops;
         found
     }
 
@@ -122,16 +133,32 @@ impl Reach {
         }
     }
 
+    /// What stands behind a jump that closes a loop is not the loop's.
+    fn split_loops(&mut self) {
+        let closing = self.instructions.iter().filter(|(pc, i)| {
+            let target = i.filter(|i| i.is_conditional_branch()).and_then(|i| i.target(**pc));
+            target.is_some_and(|target| target <= **pc && self.leaders.contains(&target))
+        });
+        let behind: Vec<u64> = closing.map(|(pc, _)| pc.wrapping_add(4)).collect();
+        self.leaders.extend(behind.into_iter().filter(|pc| self.instructions.contains_key(pc)));
+    }
+
     /// The instructions from a leader to the block's end.
     pub fn block(&self, leader: u64) -> Block {
         let mut block = Vec::new();
         let mut pc = leader;
+        let mut entered = 0..1;
         loop {
-            if pc != leader && self.leaders.contains(&pc) {
+            if pc != leader && !entered.contains(&block.len()) && self.leaders.contains(&pc) {
                 return (block, Some(pc));
             }
-            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            // A copy of a loop ends where the loop does.
+            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(source(pc))) };
             block.push((pc, *instruction));
+            if let Some((to, length)) = self.goes_on_at(leader, &block) {
+                (entered, pc) = (block.len()..block.len() + length, to);
+                continue;
+            }
             if instruction.is_none_or(Instruction::ends_block) {
                 return (block, None);
             }
@@ -139,14 +166,50 @@ impl Reach {
         }
     }
 
+    /// Where a block goes on that has come to a jump, if what is there is so short that it stands behind the jump once more, and how much of
+    /// it does: up to where it goes elsewhere.
+    fn goes_on_at(&self, leader: u64, block: &[(u64, Option<Instruction>)]) -> Option<(u64, usize)> {
+        let (pc, i) = *block.last()?;
+        let to = i.filter(|i| i.op == Op::B)?.target(source(pc))?;
+        let to = self.lead(leader, to);
+        let is_new = block.len() < MOST_JOINED && block.iter().all(|(pc, _)| *pc != to);
+        if !is_new || !self.leaders.contains(&to) {
+            return None;
+        }
+        let at = |length: usize| to.wrapping_add(4 * length as u64);
+        for length in 0..MOST_JOINED {
+            let i = (*self.instructions.get(&at(length))?)?;
+            if matches!(i.op, Op::Ret | Op::Br | Op::B) {
+                return Some((to, length + 1));
+            }
+            if i.ends_block() {
+                return None;
+            }
+            if i.is_conditional_branch() && self.leaders.contains(&at(length + 1)) {
+                return Some((to, length + 1));
+            }
+        }
+        None
+    }
+
+    /// Where the unit's own jumps lead from a block, and where it falls through.
+    pub fn ways_of(&self, leader: u64) -> Vec<u64> {
+        let (block, next) = self.block(leader);
+        let jumps = block.iter().filter_map(|(pc, i)| {
+            let i = i.filter(|i| i.is_conditional_branch() || i.op == Op::B)?;
+            i.target(*pc)
+        });
+        jumps.chain(next).collect()
+    }
+
     /// What code at an address reads; everything where nothing is known.
     pub fn live_at(&self, pc: u64) -> Live {
-        self.live.get(&pc).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
+        self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
     }
 
     /// What an instruction does to registers.
     pub fn used_by(&self, pc: u64) -> Uses {
-        self.used.get(&pc).copied().unwrap_or_default()
+        self.used.get(&source(pc)).copied().unwrap_or_default()
     }
 
     /// What is read behind the last instruction of a block.
@@ -242,7 +305,7 @@ impl Reach {
 
     /// Where the source's code has been read: first addresses and bytes.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut addresses: Vec<u64> = self.instructions.keys().copied().collect();
+        let mut addresses: Vec<u64> = self.instructions.keys().copied().filter(|pc| source(*pc) == *pc).collect();
         addresses.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for pc in addresses {

@@ -10,7 +10,7 @@ use crate::Unit;
 use longma_translate::front_end::Exit;
 
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
-const MOST_ROUNDS: usize = 5;
+const MOST_ROUNDS: usize = 12;
 
 /// A unit has no more source instructions than this.
 const MOST_INSTRUCTIONS: usize = 1500;

@@ -42,6 +42,8 @@ pub(super) struct Uses {
     pub written: u32,
     /// Vectors that are written.
     pub vectors_written: u32,
+    /// Vectors that are read or written.
+    pub vectors: u32,
     /// Whether all condition flags are written.
     pub sets_flags: bool,
 }
@@ -90,6 +92,7 @@ impl Uses {
     }
 
     fn vector(&mut self, number: u8, bytes: u8, role: Role) {
+        self.vectors |= 1 << number;
         if role != Role::Written {
             self.reads.upper[0] |= u32::from(bytes > 4) << number;
             self.reads.upper[1] |= u32::from(bytes > 8) << number;
@@ -120,7 +123,10 @@ pub(super) fn uses(i: Instruction) -> Uses {
                     b'F' => uses.vector(number, if i.is_double() { 8 } else { 4 }, role),
                     b'D' => uses.vector(number, 8, role),
                     b'B' | b'H' | b'S' => uses.vector(number, 4, role),
-                    b'E' => uses.vector(lane_of(i).0, 16, role),
+                    b'E' => {
+                        let (number, lane) = lane_of(i);
+                        uses.vector(number, (lane as u8 + 1) << i.size(), role);
+                    }
                     b'V' => uses.vector(number, if i.bits(30, 1) != 0 { 16 } else { 8 }, role),
                     _ => uses.vector(number, 16, role),
                 }

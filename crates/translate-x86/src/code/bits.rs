@@ -45,7 +45,9 @@ impl Lowering<'_> {
             Rol | Ror => self.rotate(),
             Shld | Shrd => return self.double_shift(),
             Bt | Bts | Btr | Btc => return self.single_bit(),
-            Bsf | Bsr | Tzcnt | Lzcnt => return self.scan(),
+            Bsf | Bsr => return self.scan(),
+            Tzcnt | Lzcnt => self.count_zeros(),
+            Movbe => self.move_swapped(),
             Popcnt => self.population(),
             Bswap => self.swap_bytes(),
             _ => return false,
@@ -464,8 +466,7 @@ impl Lowering<'_> {
     fn scan(&mut self) -> bool {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        // Without BMI1 and LZCNT in CPUID, TZCNT and LZCNT are BSF and BSR with a prefix.
-        let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+        let forward = i.mnemonic() == Mnemonic::Bsf;
         if bytes == 2 {
             return false;
         }
@@ -489,6 +490,44 @@ impl Lowering<'_> {
         let d = self.define(n);
         self.assembler.three(La::Or, d, t, SCRATCH);
         true
+    }
+
+    /// TZCNT and LZCNT.
+    fn count_zeros(&mut self) {
+        let i = self.instruction;
+        let bytes = self.bytes_of(0);
+        let trailing = i.mnemonic() == Mnemonic::Tzcnt;
+        let a = self.read(1, if bytes == 2 { Extension::Zero } else { Extension::Any });
+        let t = self.temporary();
+        match (bytes, trailing) {
+            (8, true) => self.assembler.two(La::CtzD, t, a),
+            (8, false) => self.assembler.two(La::ClzD, t, a),
+            (4, true) => self.assembler.two(La::CtzW, t, a),
+            (4, false) => self.assembler.two(La::ClzW, t, a),
+            (_, true) => {
+                self.assembler.immediate(La::Lu12iW, t, 0, 0x10);
+                self.assembler.three(La::Or, t, t, a);
+                self.assembler.two(La::CtzW, t, t);
+            }
+            (_, false) => {
+                self.assembler.two(La::ClzW, t, a);
+                self.assembler.immediate(La::AddiD, t, t, -16);
+            }
+        }
+        if self.live & RflagsBits::CF != 0 {
+            // Of nothing but zeros the number is that of all bits.
+            self.assembler.immediate(La::SrliD, CARRY, t, bytes.trailing_zeros() as i32 + 3);
+        }
+        if self.live & RflagsBits::ZF != 0 {
+            self.assembler.copy(NOT_ZERO, t);
+        }
+        if bytes == 2 {
+            return self.write_register(i.op0_register(), t);
+        }
+        let n = number(i.op0_register());
+        let d = self.define(n);
+        self.assembler.copy(d, t);
+        self.defined_wide(n, Facts::of_width(7));
     }
 
     /// BSWAP.

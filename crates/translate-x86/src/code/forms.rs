@@ -4,8 +4,9 @@
 use iced_x86::Register;
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Known, RSP, owner};
+use super::known::{Facts, Known, RSP, Upper, owner};
 use super::lower::Lowering;
+use super::upper::join_upper;
 use super::uses::Live;
 use crate::Position;
 use crate::registers::*;
@@ -274,6 +275,7 @@ impl Lowering<'_> {
     pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
         (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()
             + usize::from(self.known.stack != wanted.stack)
+            + self.misfit_uppers(wanted, live)
     }
 
     /// Whether nothing has to be done to go on where `wanted` holds and `live` is read.
@@ -281,6 +283,7 @@ impl Lowering<'_> {
         self.known.stack == wanted.stack
             && (0..16).all(|n| self.need(n, wanted, live) == Need::Nothing)
             && (0..16).all(|v| live.vectors >> v & 1 == 0 || self.known.valid[v] >= wanted.valid[v])
+            && self.misfit_uppers(wanted, live) == 0
     }
 
     /// Does what is to be done to go on where `wanted` holds and `live` is read. `is_boundary` if the program can be interrupted on the
@@ -299,10 +302,11 @@ impl Lowering<'_> {
             }
         }
         for v in (0..16).filter(|v| live.vectors >> v & 1 != 0) {
-            if self.known.valid[v] < wanted.valid[v] {
+            if self.known.valid[v] < wanted.valid[v] && wanted.upper(v) != Upper::Above {
                 self.complete(v);
             }
         }
+        self.fit_uppers(wanted, live);
         self.step_stack(wanted.stack, is_boundary);
     }
 
@@ -342,6 +346,10 @@ pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
         }
     }
     joined.stack = first.stack;
+    joined.is_clean = outs.iter().all(|(_, known)| known.is_clean);
+    for v in (0..16).filter(|v| live.uppers >> *v & 1 != 0) {
+        joined.set_upper(v, join_upper(outs, v));
+    }
     for v in (0..16).filter(|v| live.vectors >> *v & 1 != 0) {
         let used = outs.iter().map(|(_, known)| known.used[v]).max().unwrap_or(16);
         let valid = outs.iter().map(|(_, known)| known.valid[v]).min().unwrap_or(16);

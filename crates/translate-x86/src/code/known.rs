@@ -5,7 +5,7 @@
 
 use longma_loongarch::State;
 
-use crate::registers::{GENERAL, STACK_POINTER};
+use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 
 /// RSP's number: it is always where it is, but for [`Known::stack`].
 pub(super) const RSP: usize = 4;
@@ -38,6 +38,17 @@ impl Facts {
     }
 }
 
+/// Where the upper half of a YMM register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upper {
+    /// In its place (see [`crate::registers::upper_place`]).
+    Place,
+    /// Above the XMM register.
+    Above,
+    /// Nowhere: it is to be zero.
+    Zero,
+}
+
 /// Where the sixteen general registers and vectors are, and in which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
@@ -53,11 +64,27 @@ pub struct Known {
     pub(super) valid: [u8; 16],
     /// The bytes of each vector above which it is to be zero; 16 if that is not known.
     pub(super) used: [u8; 16],
+    /// YMM registers whose upper half is above their XMM register, not in its own place.
+    pub(super) above: u16,
+    /// YMM registers whose upper half is to be zero, whatever is in its place.
+    pub(super) cleared: u16,
+    /// All upper halves' places are zero.
+    pub(super) is_clean: bool,
 }
 
 impl Default for Known {
     fn default() -> Self {
-        Self { at: GENERAL, facts: [Facts::NONE; 16], narrow: 0, stack: 0, valid: [16; 16], used: [16; 16] }
+        Self {
+            at: GENERAL,
+            facts: [Facts::NONE; 16],
+            narrow: 0,
+            stack: 0,
+            valid: [16; 16],
+            used: [16; 16],
+            above: 0,
+            cleared: 0,
+            is_clean: false,
+        }
     }
 }
 
@@ -72,6 +99,7 @@ impl Known {
         self.at == GENERAL
             && self.stack == 0
             && self.valid == [16; 16]
+            && self.above | self.cleared == 0
             && (0..16).all(|n| self.narrow >> n & 1 == 0 || self.facts[n].width <= 32)
     }
 
@@ -100,6 +128,27 @@ impl Known {
         (0..16).filter(move |n| at[*n] == register)
     }
 
+    /// Where the upper half of YMM register `v` is.
+    pub(super) fn upper(&self, v: usize) -> Upper {
+        match (self.above >> v & 1 != 0, self.cleared >> v & 1 != 0) {
+            (true, _) => Upper::Above,
+            (_, true) => Upper::Zero,
+            _ => Upper::Place,
+        }
+    }
+
+    /// Says where the upper half of YMM register `v` is.
+    pub(super) fn set_upper(&mut self, v: usize, upper: Upper) {
+        let bit = 1 << v;
+        self.above &= !bit;
+        self.cleared &= !bit;
+        match upper {
+            Upper::Place => {}
+            Upper::Above => self.above |= bit,
+            Upper::Zero => self.cleared |= bit,
+        }
+    }
+
     /// Puts every register into its place.
     pub(crate) fn settle(&self, state: &mut State) {
         let values: [u64; 16] = std::array::from_fn(|n| {
@@ -110,6 +159,14 @@ impl Known {
             state.set_r(GENERAL[n], value);
         }
         state.set_r(STACK_POINTER, state.r(STACK_POINTER).wrapping_add(self.stack as i64 as u64));
+        for n in 0..16 {
+            let lanes = state.v[16 + n].0;
+            match self.upper(n) {
+                Upper::Place => {}
+                Upper::Above => set_upper(state, n, [lanes[2], lanes[3]]),
+                Upper::Zero => set_upper(state, n, [0; 2]),
+            }
+        }
         for (n, valid) in self.valid.into_iter().enumerate().filter(|(_, valid)| *valid < 16) {
             let lanes = &mut state.v[16 + n].0;
             lanes[1] = 0;

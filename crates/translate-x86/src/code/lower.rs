@@ -7,10 +7,12 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::forms::{join, number};
-use super::known::{Facts, Known, RSP};
+use super::known::{Facts, Known, RSP, Upper};
 use super::operands::Extension;
 use super::unit::{Plan, Reach, is_call};
+use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
+use super::vex::is_vex;
 use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
@@ -59,6 +61,10 @@ pub(super) struct Lowering<'a> {
     /// The first instruction that has found too few of them: its code is wrong.
     pub short_at: Option<u64>,
     vectors_taken: usize,
+    /// Clearings of upper halves out of the straight path.
+    pub clearings: Vec<Clearing>,
+    /// The instruction works on 256 bits.
+    pub is_wide: bool,
     /// A temporary register that holds the sum of a base and a scaled index.
     pub scaled: Option<Scaled>,
     /// Registers whose form this instruction's code relies on where they are.
@@ -113,6 +119,8 @@ impl<'a> Lowering<'a> {
             taken: 0,
             short_at: None,
             vectors_taken: 0,
+            clearings: Vec::new(),
+            is_wide: false,
             scaled: None,
             pinned: 0,
         }
@@ -144,10 +152,14 @@ impl<'a> Lowering<'a> {
         Some(found.at)
     }
 
-    /// A vector register for this instruction.
+    /// A vector register for this instruction. If none is left, what is being made must not be executed.
     pub fn vector_temporary(&mut self) -> u8 {
+        let Some(found) = VECTOR_TEMPORARIES.get(self.vectors_taken) else {
+            self.short_at.get_or_insert(self.instruction.ip());
+            return VECTOR_TEMPORARIES[0];
+        };
         self.vectors_taken += 1;
-        VECTOR_TEMPORARIES[(self.vectors_taken - 1) % VECTOR_TEMPORARIES.len()]
+        *found
     }
 
     /// Translates all blocks, in the order of their addresses.
@@ -268,7 +280,7 @@ impl<'a> Lowering<'a> {
         while self.index < self.block.len() {
             self.instruction = self.block[self.index];
             self.live = self.live_behind[self.index];
-            (self.taken, self.vectors_taken, self.pinned) = (0, 0, 0);
+            (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
             if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
@@ -398,6 +410,12 @@ impl<'a> Lowering<'a> {
                 return;
             }
         }
+        if is_vex(&i) {
+            return self.extended(&used);
+        }
+        for v in (0..16).filter(|v| used.vectors_written >> v & 1 != 0) {
+            self.keep_upper(v);
+        }
         if self.scalar_in_place() {
             return;
         }
@@ -410,6 +428,40 @@ impl<'a> Lowering<'a> {
             (self.known.valid[v], self.known.used[v]) = (16, 16);
         }
         if !done {
+            self.serve();
+        }
+    }
+
+    /// An instruction with the encoding of AVX.
+    fn extended(&mut self, used: &Uses) {
+        if self.general_extended() || self.clears_uppers() {
+            return;
+        }
+        let i = self.instruction;
+        if self.is_engines() {
+            return self.serve();
+        }
+        let is_wide = |operand| is_register(&i, operand).is_some_and(Register::is_ymm);
+        self.is_wide = (0..i.op_count()).any(is_wide) || i.memory_size().size() == 32;
+        let d = is_register(&i, 0).filter(|d| used.vectors_written >> (d.number() & 15) & 1 != 0);
+        let d = d.filter(|d| d.is_vector_register());
+        let upper = if is_wide(0) && !self.is_zeroing_vector() { Upper::Above } else { Upper::Zero };
+        let wide = self.wide_operands();
+        if self.scalar_in_place() {
+            if let Some(d) = d {
+                self.known.set_upper(d.number(), upper);
+            }
+            return;
+        }
+        for v in (0..16).filter(|v| used.reads.vectors >> v & 1 != 0) {
+            if wide >> v & 1 != 0 { self.complete_wide(v) } else { self.complete(v) }
+        }
+        if self.avx() || self.vector() || self.scalar() {
+            if let Some(d) = d {
+                (self.known.valid[d.number()], self.known.used[d.number()]) = (16, 16);
+                self.known.set_upper(d.number(), upper);
+            }
+        } else {
             self.serve();
         }
     }
@@ -451,6 +503,20 @@ impl<'a> Lowering<'a> {
         label
     }
 
+    /// The code from here on is reached from the middle of an instruction.
+    pub fn aside(&mut self) {
+        let offset = self.assembler.words.len() as u32;
+        let pc = self.place_of_code;
+        self.unit.positions.push(Position {
+            offset,
+            pc,
+            is_boundary: false,
+            counted: None,
+            begins: true,
+            pending: None,
+        });
+    }
+
     /// Writes what is out of the straight path.
     fn out_of_line(&mut self) {
         for (label, instruction, back) in std::mem::take(&mut self.stubs) {
@@ -476,6 +542,7 @@ impl<'a> Lowering<'a> {
             self.fit(&wanted, live, true);
             self.assembler.go(goal);
         }
+        self.clear_out_of_line();
     }
 
     /// How a jump gets to an address: where, what must hold there, and what is read there.

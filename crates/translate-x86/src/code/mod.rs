@@ -3,8 +3,11 @@
 //! Source: Intel SDM, volumes 1 and 2; LoongArch Reference Manual, volume 1.
 
 mod atomic;
+mod avx;
 mod bits;
+mod extended;
 mod flags;
+mod fma;
 mod forms;
 mod integer;
 mod known;
@@ -17,7 +20,10 @@ mod scalar;
 mod strings;
 mod table;
 pub mod unit;
+mod upper;
 mod uses;
 mod vector;
+mod vex;
 
 pub use known::Known;
+pub(crate) use vex::{first, is_vex, last, old};

@@ -9,6 +9,7 @@ use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
 use super::operands::Extension;
+use super::vex::{first, is_vex, last};
 use crate::registers::*;
 
 /// Arithmetic of two scalars or one.
@@ -67,14 +68,17 @@ impl Lowering<'_> {
         vector(register)
     }
 
-    /// Whether what stands in a vector above its low part need not be kept: it is to be zero, or nobody reads it.
+    /// Whether what is to stand in a vector above its low part, as it stands in the first source, need not be kept: it is to be zero, or nobody
+    /// reads it.
     fn is_low_only(&self, v: usize, is_double: bool) -> bool {
         let live = self.read_behind();
-        self.known.used[v] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
+        let i = &self.instruction;
+        let from = is_register(i, first(i)).map_or(v, Register::number);
+        self.known.used[from] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
     }
 
     /// Where the low part of a vector is to be computed, and whether it is to be merged into the vector then.
-    fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
+    pub fn result(&mut self, register: Register, is_double: bool) -> (u8, bool) {
         let v = register.number();
         if self.is_low_only(v, is_double) {
             (vector(register), false)
@@ -84,11 +88,24 @@ impl Lowering<'_> {
     }
 
     /// The low part of a vector has been computed where [`Self::result`] has said.
-    fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
+    pub fn finish(&mut self, register: Register, (at, merges): (u8, bool), is_double: bool) {
         if merges {
+            self.take_first();
             self.merge(vector(register), at, is_double);
         } else {
             self.has_low(register, is_double);
+        }
+    }
+
+    /// The destination becomes the first source, of which a part is about to be changed.
+    fn take_first(&mut self) {
+        let i = self.instruction;
+        let (d, from) = (i.op0_register(), i.op_register(first(&i)));
+        if d != from {
+            self.complete(from.number());
+            self.copy_vector(vector(d), vector(from));
+            self.known.valid[d.number()] = 16;
+            self.known.used[d.number()] = self.known.used[from.number()];
         }
     }
 
@@ -118,10 +135,11 @@ impl Lowering<'_> {
         if has_mmx(&i) {
             return false;
         }
-        if let Some((op, is_double, two)) = arithmetic(i.mnemonic()) {
+        let last = last(&i);
+        if let Some((op, is_double, two)) = arithmetic(self.mnemonic()) {
             let d = i.op0_register();
-            let s = self.float(1, is_double);
-            let first = if two { self.low(d, is_double) } else { 0 };
+            let s = self.float(last, is_double);
+            let first = if two { self.low(i.op_register(first(&i)), is_double) } else { 0 };
             let result = self.result(d, is_double);
             if two {
                 self.assembler.three(op, result.0, first, s);
@@ -131,11 +149,11 @@ impl Lowering<'_> {
             self.finish(d, result, is_double);
             return true;
         }
-        match i.mnemonic() {
+        match self.mnemonic() {
             Movsd | Movss if !i.is_string_instruction() => self.move_scalar(),
             Movq | Movd => self.move_bits(),
             Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu => self.move_whole(),
-            Xorps | Xorpd | Pxor if is_register(&i, 0) == is_register(&i, 1) => {
+            Xorps | Xorpd | Pxor if self.is_zeroing_vector() => {
                 let d = i.op0_register();
                 self.assembler.three(La::VxorV, vector(d), vector(d), vector(d));
                 self.known.valid[d.number()] = 16;
@@ -143,7 +161,7 @@ impl Lowering<'_> {
             }
             Minsd | Maxsd | Minss | Maxss => self.least_or_most(),
             Ucomisd | Comisd | Ucomiss | Comiss => {
-                let is_double = matches!(i.mnemonic(), Ucomisd | Comisd);
+                let is_double = matches!(self.mnemonic(), Ucomisd | Comisd);
                 let (a, b) = self.float_operands(is_double);
                 self.float_flags(a, b, is_double);
             }
@@ -151,9 +169,16 @@ impl Lowering<'_> {
             Cvttsd2si | Cvtsd2si | Cvttss2si | Cvtss2si => self.float_to_integer(),
             Cvtss2sd => self.unary(La::FcvtDS, false, true),
             Cvtsd2ss => self.unary(La::FcvtSD, true, false),
-            _ => return false,
+            _ => return self.fused_scalars(),
         }
         true
+    }
+
+    /// Whether an instruction makes a vector zero.
+    pub fn is_zeroing_vector(&self) -> bool {
+        use Mnemonic::*;
+        let i = &self.instruction;
+        matches!(self.mnemonic(), Xorps | Xorpd | Pxor) && is_register(i, first(i)) == is_register(i, last(i))
     }
 
     /// Translates another instruction on scalars, whose vectors are as they are to be, or says that it is none of this file's.
@@ -163,12 +188,12 @@ impl Lowering<'_> {
         if has_mmx(&i) {
             return false;
         }
-        match i.mnemonic() {
+        match self.mnemonic() {
             Roundsd | Roundss => return self.round_scalar(),
             Cmpsd | Cmpss => return self.compare_scalar(),
-            Movmskpd => self.mask(La::VmskltzD),
-            Movmskps => self.mask(La::VmskltzW),
-            Pmovmskb => self.mask(La::VmskltzB),
+            Movmskpd => self.mask(La::VmskltzD, 2),
+            Movmskps => self.mask(La::VmskltzW, 4),
+            Pmovmskb => self.mask(La::VmskltzB, 16),
             _ => return false,
         }
         true
@@ -176,7 +201,7 @@ impl Lowering<'_> {
 
     fn unary(&mut self, op: La, from_double: bool, to_double: bool) {
         let d = self.instruction.op0_register();
-        let s = self.float(1, from_double);
+        let s = self.float(last(&self.instruction), from_double);
         let result = self.result(d, to_double);
         self.assembler.two(op, result.0, s);
         self.finish(d, result, to_double);
@@ -187,10 +212,13 @@ impl Lowering<'_> {
         let i = self.instruction;
         match (is_register(&i, 0), is_register(&i, 1)) {
             (Some(d), Some(s)) => {
+                if self.is_wide {
+                    self.complete_wide(s.number());
+                }
                 let valid = self.known.valid[s.number()];
                 if d != s {
                     if valid == 16 {
-                        self.assembler.three(La::VorV, vector(d), vector(s), vector(s));
+                        self.vectors(La::VorV, vector(d), vector(s), vector(s));
                     } else {
                         self.assembler.two(La::FmovD, vector(d), vector(s));
                     }
@@ -201,41 +229,59 @@ impl Lowering<'_> {
             (Some(d), None) => {
                 let t = self.temporary();
                 let place = self.place(t);
-                self.access(La::Vld, La::Vldx, vector(d), place);
+                self.access_vector(La::Vld, La::Vldx, vector(d), place);
                 self.known.valid[d.number()] = 16;
                 self.known.used[d.number()] = 16;
             }
             (None, _) => {
                 let s = i.op1_register();
-                self.complete(s.number());
+                if self.is_wide {
+                    self.complete_wide(s.number());
+                } else {
+                    self.complete(s.number());
+                }
                 let t = self.temporary();
                 let place = self.place(t);
-                self.access(La::Vst, La::Vstx, vector(s), place);
+                self.access_vector(La::Vst, La::Vstx, vector(s), place);
             }
         }
     }
 
-    fn mask(&mut self, op: La) {
+    /// The highest bits of elements, of which each half of a vector has `each`.
+    fn mask(&mut self, op: La, each: u8) {
         let i = self.instruction;
         let v = self.vector_temporary();
-        self.assembler.two(op, v, vector(i.op1_register()));
+        self.vectors_two(op, v, vector(i.op1_register()));
         let n = number(i.op0_register());
         let d = self.define(n);
-        self.assembler.immediate(La::Vpickve2grWu, d, v, 0);
-        self.defined(n, Facts::of_width(16));
+        if self.is_wide {
+            self.assembler.immediate(La::Xvpickve2grWu, d, v, 0);
+            self.assembler.immediate(La::Xvpickve2grWu, SCRATCH, v, 4);
+            self.assembler.field(La::BstrinsD, d, SCRATCH, 2 * each - 1, each);
+            self.defined(n, if each == 16 { Facts::ZERO_EXTENDED } else { Facts::of_width(2 * each) });
+        } else {
+            self.assembler.immediate(La::Vpickve2grWu, d, v, 0);
+            self.defined(n, Facts::of_width(16));
+        }
     }
 
     fn move_scalar(&mut self) {
         let i = self.instruction;
-        let is_double = i.mnemonic() == Mnemonic::Movsd;
-        match (is_register(&i, 0), is_register(&i, 1)) {
+        let is_double = self.mnemonic() == Mnemonic::Movsd;
+        match (is_register(&i, 0), is_register(&i, last(&i))) {
             (Some(d), Some(s)) => {
                 let from = self.low(s, is_double);
-                if d == s {
+                if d == s && first(&i) == 0 {
+                } else if d == s && !self.is_low_only(d.number(), is_double) {
+                    let v = self.vector_temporary();
+                    self.assembler.two(if is_double { La::FmovD } else { La::FmovS }, v, from);
+                    self.take_first();
+                    self.merge(vector(d), v, is_double);
                 } else if self.is_low_only(d.number(), is_double) {
                     self.assembler.two(if is_double { La::FmovD } else { La::FmovS }, vector(d), from);
                     self.has_low(d, is_double);
                 } else {
+                    self.take_first();
                     self.merge(vector(d), from, is_double);
                 }
             }
@@ -268,7 +314,7 @@ impl Lowering<'_> {
     fn move_bits(&mut self) {
         let i = self.instruction;
         let (to, from) = (is_register(&i, 0), is_register(&i, 1));
-        let wide = i.mnemonic() == Mnemonic::Movq
+        let wide = self.mnemonic() == Mnemonic::Movq
             || to.is_some_and(Register::is_gpr64)
             || from.is_some_and(Register::is_gpr64);
         if let Some(d) = to.filter(|_| is_vector(to)) {
@@ -323,11 +369,11 @@ impl Lowering<'_> {
     fn least_or_most(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
-        let is_double = matches!(i.mnemonic(), Minsd | Maxsd);
+        let is_double = matches!(self.mnemonic(), Minsd | Maxsd);
         let register = i.op0_register();
-        let s = self.float(1, is_double);
-        let d = self.low(register, is_double);
-        let (j, k) = if matches!(i.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
+        let s = self.float(last(&i), is_double);
+        let d = self.low(i.op_register(first(&i)), is_double);
+        let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
         self.assembler.three(if is_double { La::FcmpCltD } else { La::FcmpCltS }, 0, j, k);
         let result = self.result(register, is_double);
         self.assembler.push(Code { d: result.0, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
@@ -336,10 +382,10 @@ impl Lowering<'_> {
 
     fn integer_to_float(&mut self) {
         let i = self.instruction;
-        let is_double = i.mnemonic() == Mnemonic::Cvtsi2sd;
-        let wide = self.bytes_of(1) == 8;
+        let is_double = self.mnemonic() == Mnemonic::Cvtsi2sd;
+        let wide = self.bytes_of(last(&i)) == 8;
         let d = i.op0_register();
-        let s = self.read(1, Extension::Any);
+        let s = self.read(last(&i), Extension::Any);
         let result = self.result(d, is_double);
         let v = result.0;
         let op = match (is_double, wide) {
@@ -357,8 +403,8 @@ impl Lowering<'_> {
     fn float_to_integer(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
-        let is_double = matches!(i.mnemonic(), Cvttsd2si | Cvtsd2si);
-        let truncates = matches!(i.mnemonic(), Cvttsd2si | Cvttss2si);
+        let is_double = matches!(self.mnemonic(), Cvttsd2si | Cvtsd2si);
+        let truncates = matches!(self.mnemonic(), Cvttsd2si | Cvttss2si);
         let wide = self.bytes_of(0) == 8;
         let s = self.float(1, is_double);
         let v = self.vector_temporary();
@@ -393,9 +439,9 @@ impl Lowering<'_> {
 
     fn round_scalar(&mut self) -> bool {
         let i = self.instruction;
-        let is_double = i.mnemonic() == Mnemonic::Roundsd;
+        let is_double = self.mnemonic() == Mnemonic::Roundsd;
         let d = vector(i.op0_register());
-        let s = self.float(1, is_double);
+        let s = self.float(last(&i), is_double);
         let v = self.vector_temporary();
         let op = match (i.immediate8() & 7, is_double) {
             (0, true) => La::VfrintrneD,
@@ -410,6 +456,7 @@ impl Lowering<'_> {
             (_, false) => La::FrintS,
         };
         self.assembler.two(op, v, s);
+        self.take_first();
         self.merge(d, v, is_double);
         true
     }
@@ -419,18 +466,21 @@ impl Lowering<'_> {
         if i.is_string_instruction() || i.op0_kind() != OpKind::Register {
             return false;
         }
-        let is_double = i.mnemonic() == Mnemonic::Cmpsd;
+        let is_double = self.mnemonic() == Mnemonic::Cmpsd;
         let d = vector(i.op0_register());
-        let s = self.float(1, is_double);
+        let s = self.float(last(&i), is_double);
         let v = self.vector_temporary();
-        self.compare_vectors(v, d, s, i.immediate8(), is_double);
+        let a = self.first_source();
+        self.compare_vectors(v, a, s, i.immediate8(), is_double);
+        self.take_first();
         self.merge(d, v, is_double);
         true
     }
 
-    /// A comparison of vectors by the number of its predicate.
+    /// A comparison of vectors by the number of its predicate; those from 16 on differ from the first ones by the exceptions that they raise.
     pub fn compare_vectors(&mut self, v: u8, d: u8, s: u8, predicate: u8, is_double: bool) {
-        let (single, double, j, k) = match predicate & 7 {
+        let predicate = predicate & if is_vex(&self.instruction) { 15 } else { 7 };
+        let (single, double, j, k) = match predicate {
             0 => (La::VfcmpCeqS, La::VfcmpCeqD, d, s),
             1 => (La::VfcmpCltS, La::VfcmpCltD, d, s),
             2 => (La::VfcmpCleS, La::VfcmpCleD, d, s),
@@ -438,8 +488,16 @@ impl Lowering<'_> {
             4 => (La::VfcmpCuneS, La::VfcmpCuneD, d, s),
             5 => (La::VfcmpCuleS, La::VfcmpCuleD, s, d),
             6 => (La::VfcmpCultS, La::VfcmpCultD, s, d),
-            _ => (La::VfcmpCorS, La::VfcmpCorD, d, s),
+            7 => (La::VfcmpCorS, La::VfcmpCorD, d, s),
+            8 => (La::VfcmpCueqS, La::VfcmpCueqD, d, s),
+            9 => (La::VfcmpCultS, La::VfcmpCultD, d, s),
+            10 => (La::VfcmpCuleS, La::VfcmpCuleD, d, s),
+            11 => (La::VfcmpCafS, La::VfcmpCafD, d, s),
+            12 => (La::VfcmpCneS, La::VfcmpCneD, d, s),
+            13 => (La::VfcmpCleS, La::VfcmpCleD, s, d),
+            14 => (La::VfcmpCltS, La::VfcmpCltD, s, d),
+            _ => return self.vectors(La::VseqB, v, ZERO_VECTOR, ZERO_VECTOR),
         };
-        self.assembler.three(if is_double { double } else { single }, v, j, k);
+        self.vectors(if is_double { double } else { single }, v, j, k);
     }
 }

@@ -3,7 +3,7 @@
 //! Source: Intel SDM, volume 2; the manual's LSX volume.
 
 use iced_x86::{Mnemonic, OpKind, Register, RflagsBits};
-use longma_loongarch::{Instruction as Code, Op as La};
+use longma_loongarch::Op as La;
 
 use super::forms::number;
 use super::known::Facts;
@@ -11,6 +11,7 @@ use super::lower::{Lowering, is_register};
 use super::operands::Extension;
 use super::scalar::has_mmx;
 use super::table::{self, Order};
+use super::vex::{first, last};
 use crate::registers::*;
 
 /// Instructions that combine neighbours: what picks the even elements, the odd ones, and what is done with both.
@@ -48,6 +49,21 @@ fn rounding(how: u8, double: bool) -> La {
 }
 
 impl Lowering<'_> {
+    /// The vector that is the first source.
+    pub fn first_source(&self) -> u8 {
+        vector(self.instruction.op_register(first(&self.instruction)))
+    }
+
+    /// The vector that is the first source, if it is one.
+    fn first_source_if_vector(&self) -> u8 {
+        is_register(&self.instruction, first(&self.instruction)).map_or(0, vector)
+    }
+
+    /// The vector that is the last source, of SSE's instructions and AVX's forms of them.
+    pub fn source(&mut self) -> u8 {
+        self.whole(last(&self.instruction))
+    }
+
     /// A whole vector operand.
     pub fn whole(&mut self, operand: u32) -> u8 {
         let i = self.instruction;
@@ -59,46 +75,43 @@ impl Lowering<'_> {
         let v = self.vector_temporary();
         match i.memory_size().size() {
             16 => self.access(La::Vld, La::Vldx, v, place),
+            32 => self.access(La::Xvld, La::Xvldx, v, place),
             8 => self.access(La::FldD, La::FldxD, v, place),
             4 => self.access(La::FldS, La::FldxS, v, place),
             _ => {
                 self.load_to(t, place, 2, Extension::Zero);
-                self.assembler.two(La::Movgr2frD, v, t);
+                self.vectors_two(La::Movgr2frD, v, t);
             }
         }
         v
     }
 
-    fn field_move(&mut self, op: La, d: u8, from: u8, which: i32) {
-        self.assembler.immediate(op, d, from, which);
-    }
-
     /// A copy of a vector.
-    fn copy_vector(&mut self, d: u8, from: u8) {
+    pub fn copy_vector(&mut self, d: u8, from: u8) {
         if d != from {
-            self.assembler.three(La::VorV, d, from, from);
+            self.vectors(La::VorV, d, from, from);
         }
     }
 
     /// Translates an instruction on vectors, or says that it is none of this file's.
     pub fn vector(&mut self) -> bool {
         let i = self.instruction;
-        if has_mmx(&i) || !(0..i.op_count()).any(|n| is_register(&i, n).is_some_and(Register::is_xmm)) {
+        if has_mmx(&i) || !(0..i.op_count()).any(|n| is_register(&i, n).is_some_and(|r| r.is_xmm() || r.is_ymm())) {
             return false;
         }
-        if let Some((op, order)) = table::binary(i.mnemonic()) {
+        if let Some((op, order)) = table::binary(self.mnemonic()) {
             let d = vector(i.op0_register());
-            let s = self.whole(1);
+            let (a, s) = (self.first_source(), self.source());
             match order {
-                Order::Straight => self.assembler.three(op, d, d, s),
-                Order::Swapped => self.assembler.three(op, d, s, d),
+                Order::Straight => self.vectors(op, d, a, s),
+                Order::Swapped => self.vectors(op, d, s, a),
             }
             return true;
         }
-        if let Some(op) = table::unary(i.mnemonic()) {
+        if let Some(op) = table::unary(self.mnemonic()) {
             let d = vector(i.op0_register());
-            let s = self.whole(1);
-            self.assembler.two(op, d, s);
+            let s = self.source();
+            self.vectors_two(op, d, s);
             return true;
         }
         self.moves() || self.shuffles() || self.packs() || self.shifts() || self.floats() || self.newer()
@@ -107,36 +120,39 @@ impl Lowering<'_> {
     fn moves(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        match i.mnemonic() {
+        match self.mnemonic() {
             Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu | Lddqu | Movntps | Movntpd | Movntdq
             | Movntdqa => self.move_vector(),
             Movlps | Movlpd => match is_register(&i, 0) {
                 Some(d) => {
-                    let s = self.float(1, true);
-                    self.field_move(La::VextrinsD, vector(d), s, 0);
+                    let s = self.float(last(&i), true);
+                    let a = self.first_source();
+                    self.copy_vector(vector(d), a);
+                    self.vectors_by(La::VextrinsD, vector(d), s, 0);
                 }
                 None => self.store_low(vector(i.op1_register()), true),
             },
             Movhps | Movhpd => match is_register(&i, 0) {
                 Some(d) => {
-                    let s = self.float(1, true);
-                    self.assembler.three(La::VpackevD, vector(d), s, vector(d));
+                    let s = self.float(last(&i), true);
+                    let a = self.first_source();
+                    self.vectors(La::VpackevD, vector(d), s, a);
                 }
                 None => {
                     let t = self.temporary();
                     let place = self.place(t);
                     let value = self.temporary();
-                    self.field_move(La::Vpickve2grD, value, vector(i.op1_register()), 1);
+                    self.vectors_by(La::Vpickve2grD, value, vector(i.op1_register()), 1);
                     self.store_from(value, place, 8);
                 }
             },
             Movhlps => {
-                let (d, s) = (vector(i.op0_register()), vector(i.op1_register()));
-                self.assembler.three(La::VilvhD, d, d, s);
+                let (d, a, s) = (vector(i.op0_register()), self.first_source(), self.source());
+                self.vectors(La::VilvhD, d, a, s);
             }
             Movlhps => {
-                let (d, s) = (vector(i.op0_register()), vector(i.op1_register()));
-                self.assembler.three(La::VilvlD, d, s, d);
+                let (d, a, s) = (vector(i.op0_register()), self.first_source(), self.source());
+                self.vectors(La::VilvlD, d, s, a);
             }
             Pinsrb | Pinsrw | Pinsrd | Pinsrq => self.insert_element(),
             Pextrb | Pextrw | Pextrd | Pextrq | Extractps => self.extract_element(),
@@ -153,28 +169,30 @@ impl Lowering<'_> {
         let t = self.temporary();
         let place = self.place(t);
         match is_register(&i, 0) {
-            Some(d) => self.access(La::Vld, La::Vldx, vector(d), place),
-            None => self.access(La::Vst, La::Vstx, vector(i.op1_register()), place),
+            Some(d) => self.access_vector(La::Vld, La::Vldx, vector(d), place),
+            None => self.access_vector(La::Vst, La::Vstx, vector(i.op1_register()), place),
         }
     }
 
     fn insert_element(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
-        let s = self.read(1, Extension::Any);
-        let (op, mask) = match i.mnemonic() {
+        let s = self.read(last(&i), Extension::Any);
+        let (op, mask) = match self.mnemonic() {
             Mnemonic::Pinsrb => (La::Vinsgr2vrB, 15),
             Mnemonic::Pinsrw => (La::Vinsgr2vrH, 7),
             Mnemonic::Pinsrd => (La::Vinsgr2vrW, 3),
             _ => (La::Vinsgr2vrD, 1),
         };
-        self.field_move(op, d, s, i32::from(i.immediate8()) & mask);
+        let a = self.first_source();
+        self.copy_vector(d, a);
+        self.vectors_by(op, d, s, i32::from(i.immediate8()) & mask);
     }
 
     fn extract_element(&mut self) {
         let i = self.instruction;
         let s = vector(i.op1_register());
-        let (op, mask) = match i.mnemonic() {
+        let (op, mask) = match self.mnemonic() {
             Mnemonic::Pextrb => (La::Vpickve2grBu, 15),
             Mnemonic::Pextrw => (La::Vpickve2grHu, 7),
             Mnemonic::Pextrd | Mnemonic::Extractps => (La::Vpickve2grWu, 3),
@@ -183,14 +201,14 @@ impl Lowering<'_> {
         let which = i32::from(i.immediate8()) & mask;
         match is_register(&i, 0) {
             Some(d) => {
-                let (n, wide) = (number(d), i.mnemonic() == Mnemonic::Pextrq);
+                let (n, wide) = (number(d), self.mnemonic() == Mnemonic::Pextrq);
                 let d = self.define(n);
-                self.field_move(op, d, s, which);
+                self.vectors_by(op, d, s, which);
                 self.defined_wide(n, if wide { Facts::NONE } else { Facts::ZERO_EXTENDED });
             }
             None => {
                 let t = self.temporary();
-                self.field_move(op, t, s, which);
+                self.vectors_by(op, t, s, which);
                 self.write(t);
             }
         }
@@ -201,44 +219,46 @@ impl Lowering<'_> {
         let i = self.instruction;
         let d = vector(i.op0_register());
         let order = i32::from(i.immediate8());
-        match i.mnemonic() {
+        match self.mnemonic() {
             Pshufd => {
-                let s = self.whole(1);
-                self.field_move(La::Vshuf4iW, d, s, order);
+                let s = self.source();
+                self.vectors_by(La::Vshuf4iW, d, s, order);
             }
             Pshuflw | Pshufhw => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                self.field_move(La::Vshuf4iH, v, s, order);
+                self.vectors_by(La::Vshuf4iH, v, s, order);
                 self.copy_vector(d, s);
-                let half = if i.mnemonic() == Pshuflw { 0 } else { 0x11 };
-                self.field_move(La::VextrinsD, d, v, half);
+                let half = if self.mnemonic() == Pshuflw { 0 } else { 0x11 };
+                self.vectors_by(La::VextrinsD, d, v, half);
             }
             Shufps => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
+                let a = self.first_source();
                 self.copy_vector(v, s);
-                self.field_move(La::VpermiW, v, d, order);
+                self.vectors_by(La::VpermiW, v, a, order);
                 self.copy_vector(d, v);
             }
             Shufpd => self.shuffle_doubles(order),
             Movddup => {
-                let s = self.whole(1);
-                self.field_move(La::VreplveiD, d, s, 0);
+                let s = self.source();
+                self.vectors_by(La::VreplveiD, d, s, 0);
             }
             Movshdup | Movsldup => {
-                let s = self.whole(1);
-                let op = if i.mnemonic() == Movshdup { La::VpackodW } else { La::VpackevW };
-                self.assembler.three(op, d, s, s);
+                let s = self.source();
+                let op = if self.mnemonic() == Movshdup { La::VpackodW } else { La::VpackevW };
+                self.vectors(op, d, s, s);
             }
             Palignr => self.align(order),
             Pshufb => {
-                let s = self.whole(1);
+                let s = self.source();
                 let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                self.field_move(La::VandiB, v, s, 15);
-                self.field_move(La::VsltiB, w, s, 0);
-                self.assembler.push(Code { d: v, j: d, k: d, a: v, ..Code::new(La::VshufB) });
-                self.assembler.three(La::VandnV, d, w, v);
+                let a = self.first_source();
+                self.vectors_by(La::VandiB, v, s, 15);
+                self.vectors_by(La::VsltiB, w, s, 0);
+                self.vectors_four(La::VshufB, v, [a, a, v]);
+                self.vectors(La::VandnV, d, w, v);
             }
             _ => return false,
         }
@@ -248,34 +268,36 @@ impl Lowering<'_> {
     /// SHUFPD.
     fn shuffle_doubles(&mut self, order: i32) {
         let d = vector(self.instruction.op0_register());
-        let s = self.whole(1);
+        let (a, s) = (self.first_source(), self.source());
         match order & 3 {
-            0 => self.assembler.three(La::VilvlD, d, s, d),
-            3 => self.assembler.three(La::VilvhD, d, s, d),
-            2 => self.field_move(La::VextrinsD, d, s, 0x11),
+            0 => self.vectors(La::VilvlD, d, s, a),
+            3 => self.vectors(La::VilvhD, d, s, a),
+            2 if d == s && d != a => self.vectors_by(La::VextrinsD, d, a, 0),
+            2 => {
+                self.copy_vector(d, a);
+                self.vectors_by(La::VextrinsD, d, s, 0x11);
+            }
             _ => {
                 let v = self.vector_temporary();
-                self.field_move(La::VbsrlV, v, d, 8);
-                self.assembler.three(La::VilvlD, d, s, v);
+                self.vectors_by(La::VbsrlV, v, a, 8);
+                self.vectors(La::VilvlD, d, s, v);
             }
         }
     }
 
-    /// PALIGNR: 16 bytes from `first` on, of the second operand and the first above it.
-    fn align(&mut self, first: i32) {
+    /// PALIGNR: 16 bytes from byte `by` on, of the second source and the first above it.
+    fn align(&mut self, by: i32) {
         let d = vector(self.instruction.op0_register());
-        let s = self.whole(1);
+        let (a, s) = (self.first_source(), self.source());
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        match first {
-            0..16 => {
-                self.field_move(La::VbsrlV, v, s, first);
-                if first == 0 {
-                    return self.copy_vector(d, v);
-                }
-                self.field_move(La::VbsllV, w, d, 16 - first);
-                self.assembler.three(La::VorV, d, v, w);
+        match by {
+            0 => self.copy_vector(d, s),
+            1..16 => {
+                self.vectors_by(La::VbsrlV, v, s, by);
+                self.vectors_by(La::VbsllV, w, a, 16 - by);
+                self.vectors(La::VorV, d, v, w);
             }
-            16..32 => self.field_move(La::VbsrlV, d, d, first - 16),
+            16..32 => self.vectors_by(La::VbsrlV, d, a, by - 16),
             _ => self.copy_vector(d, ZERO_VECTOR),
         }
     }
@@ -283,7 +305,7 @@ impl Lowering<'_> {
     fn packs(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        let op = match i.mnemonic() {
+        let op = match self.mnemonic() {
             Packsswb => La::VssraniBH,
             Packuswb => La::VssraniBuH,
             Packssdw => La::VssraniHW,
@@ -291,10 +313,11 @@ impl Lowering<'_> {
             _ => return self.pairs() || self.sums(),
         };
         let d = vector(i.op0_register());
-        let s = self.whole(1);
+        let s = self.source();
         let v = self.vector_temporary();
+        let a = self.first_source();
         self.copy_vector(v, s);
-        self.field_move(op, v, d, 0);
+        self.vectors_by(op, v, a, 0);
         self.copy_vector(d, v);
         true
     }
@@ -302,13 +325,14 @@ impl Lowering<'_> {
     /// Sums and differences of neighbours.
     fn pairs(&mut self) -> bool {
         let i = self.instruction;
-        let Some((even, odd, op)) = neighbours(i.mnemonic()) else { return false };
+        let Some((even, odd, op)) = neighbours(self.mnemonic()) else { return false };
         let d = vector(i.op0_register());
-        let s = self.whole(1);
+        let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        self.assembler.three(even, v, s, d);
-        self.assembler.three(odd, w, s, d);
-        self.assembler.three(op, d, v, w);
+        let a = self.first_source();
+        self.vectors(even, v, s, a);
+        self.vectors(odd, w, s, a);
+        self.vectors(op, d, v, w);
         true
     }
 
@@ -316,58 +340,58 @@ impl Lowering<'_> {
     fn sums(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        let d = vector(i.op0_register());
-        match i.mnemonic() {
+        let (d, a) = (vector(i.op0_register()), self.first_source_if_vector());
+        match self.mnemonic() {
             Pmaddwd => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                self.assembler.three(La::VmulwevWH, v, d, s);
-                self.assembler.three(La::VmaddwodWH, v, d, s);
+                self.vectors(La::VmulwevWH, v, a, s);
+                self.vectors(La::VmaddwodWH, v, a, s);
                 self.copy_vector(d, v);
             }
             Pmaddubsw => {
-                let s = self.whole(1);
+                let s = self.source();
                 let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                self.assembler.three(La::VmulwevHBuB, v, d, s);
-                self.assembler.three(La::VmulwodHBuB, w, d, s);
-                self.assembler.three(La::VsaddH, d, v, w);
+                self.vectors(La::VmulwevHBuB, v, a, s);
+                self.vectors(La::VmulwodHBuB, w, a, s);
+                self.vectors(La::VsaddH, d, v, w);
             }
             Pmulhrsw => {
-                let s = self.whole(1);
+                let s = self.source();
                 let (v, w) = (self.vector_temporary(), self.vector_temporary());
-                self.assembler.three(La::VmulwevWH, v, d, s);
-                self.assembler.three(La::VmulwodWH, w, d, s);
-                self.field_move(La::VsrariW, v, v, 15);
-                self.field_move(La::VsrariW, w, w, 15);
-                self.assembler.three(La::VpackevH, d, w, v);
+                self.vectors(La::VmulwevWH, v, a, s);
+                self.vectors(La::VmulwodWH, w, a, s);
+                self.vectors_by(La::VsrariW, v, v, 15);
+                self.vectors_by(La::VsrariW, w, w, 15);
+                self.vectors(La::VpackevH, d, w, v);
             }
             Psadbw => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                self.assembler.three(La::VabsdBu, v, d, s);
-                self.assembler.three(La::VhaddwHuBu, v, v, v);
-                self.assembler.three(La::VhaddwWuHu, v, v, v);
-                self.assembler.three(La::VhaddwDuWu, d, v, v);
+                self.vectors(La::VabsdBu, v, a, s);
+                self.vectors(La::VhaddwHuBu, v, v, v);
+                self.vectors(La::VhaddwWuHu, v, v, v);
+                self.vectors(La::VhaddwDuWu, d, v, v);
             }
             Pabsb | Pabsw | Pabsd => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                let (subtract, greater) = match i.mnemonic() {
+                let (subtract, greater) = match self.mnemonic() {
                     Pabsb => (La::VsubB, La::VmaxB),
                     Pabsw => (La::VsubH, La::VmaxH),
                     _ => (La::VsubW, La::VmaxW),
                 };
-                self.assembler.three(subtract, v, ZERO_VECTOR, s);
-                self.assembler.three(greater, d, s, v);
+                self.vectors(subtract, v, ZERO_VECTOR, s);
+                self.vectors(greater, d, s, v);
             }
             Psignb | Psignw | Psignd => {
-                let s = self.whole(1);
-                let op = match i.mnemonic() {
+                let s = self.source();
+                let op = match self.mnemonic() {
                     Psignb => La::VsigncovB,
                     Psignw => La::VsigncovH,
                     _ => La::VsigncovW,
                 };
-                self.assembler.three(op, d, s, d);
+                self.vectors(op, d, s, a);
             }
             Addsubps | Addsubpd => self.subtract_and_add(),
             _ => return false,
@@ -379,17 +403,17 @@ impl Lowering<'_> {
     fn subtract_and_add(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
-        let s = self.whole(1);
+        let (a, s) = (self.first_source(), self.source());
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        let double = i.mnemonic() == Mnemonic::Addsubpd;
+        let double = self.mnemonic() == Mnemonic::Addsubpd;
         let (add, subtract) = if double { (La::VfaddD, La::VfsubD) } else { (La::VfaddS, La::VfsubS) };
-        self.assembler.three(subtract, v, d, s);
-        self.assembler.three(add, w, d, s);
+        self.vectors(subtract, v, a, s);
+        self.vectors(add, w, a, s);
         if double {
-            self.field_move(La::VextrinsD, v, w, 0x11);
+            self.vectors_by(La::VextrinsD, v, w, 0x11);
         } else {
-            self.field_move(La::VextrinsW, v, w, 0x11);
-            self.field_move(La::VextrinsW, v, w, 0x33);
+            self.vectors_by(La::VextrinsW, v, w, 0x11);
+            self.vectors_by(La::VextrinsW, v, w, 0x33);
         }
         self.copy_vector(d, v);
     }
@@ -398,17 +422,18 @@ impl Lowering<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         let d = vector(i.op0_register());
-        if matches!(i.mnemonic(), Pslldq | Psrldq) {
+        let a = self.first_source_if_vector();
+        if matches!(self.mnemonic(), Pslldq | Psrldq) {
             let count = i32::from(i.immediate8());
-            let op = if i.mnemonic() == Pslldq { La::VbsllV } else { La::VbsrlV };
+            let op = if self.mnemonic() == Pslldq { La::VbsllV } else { La::VbsrlV };
             if count > 15 {
                 self.copy_vector(d, ZERO_VECTOR);
             } else {
-                self.field_move(op, d, d, count);
+                self.vectors_by(op, d, a, count);
             }
             return true;
         }
-        let (known, by_register, bits, arithmetic) = match i.mnemonic() {
+        let (known, by_register, bits, arithmetic) = match self.mnemonic() {
             Psllw => (La::VslliH, La::VsllH, 16, false),
             Pslld => (La::VslliW, La::VsllW, 32, false),
             Psllq => (La::VslliD, La::VsllD, 64, false),
@@ -419,19 +444,19 @@ impl Lowering<'_> {
             Psrad => (La::VsraiW, La::VsraW, 32, true),
             _ => return false,
         };
-        if i.op1_kind() == OpKind::Immediate8 {
+        if i.op_kind(last(&i)) == OpKind::Immediate8 {
             let count = i32::from(i.immediate8());
             match count {
-                _ if count < bits => self.field_move(known, d, d, count),
-                _ if arithmetic => self.field_move(known, d, d, bits - 1),
+                _ if count < bits => self.vectors_by(known, d, a, count),
+                _ if arithmetic => self.vectors_by(known, d, a, bits - 1),
                 _ => self.copy_vector(d, ZERO_VECTOR),
             }
             return true;
         }
-        let s = self.whole(1);
+        let s = self.source();
         let (t, u) = (self.temporary(), self.temporary());
         let v = self.vector_temporary();
-        self.field_move(La::Vpickve2grD, t, s, 0);
+        self.vectors_by(La::Vpickve2grD, t, s, 0);
         self.assembler.immediate(La::Sltui, u, t, bits);
         let fill = match bits {
             16 => La::Vreplgr2vrH,
@@ -440,17 +465,17 @@ impl Lowering<'_> {
         };
         if arithmetic {
             self.assembler.constant(SCRATCH, i64::from(bits - 1));
-            self.assembler.three(La::Maskeqz, t, t, u);
-            self.assembler.three(La::Masknez, SCRATCH, SCRATCH, u);
-            self.assembler.three(La::Or, t, t, SCRATCH);
-            self.assembler.two(fill, v, t);
-            self.assembler.three(by_register, d, d, v);
+            self.vectors(La::Maskeqz, t, t, u);
+            self.vectors(La::Masknez, SCRATCH, SCRATCH, u);
+            self.vectors(La::Or, t, t, SCRATCH);
+            self.vectors_two(fill, v, t);
+            self.vectors(by_register, d, a, v);
         } else {
-            self.assembler.two(fill, v, t);
-            self.assembler.three(by_register, d, d, v);
-            self.assembler.three(La::SubD, u, 0, u);
-            self.assembler.two(La::Vreplgr2vrD, v, u);
-            self.assembler.three(La::VandV, d, d, v);
+            self.vectors_two(fill, v, t);
+            self.vectors(by_register, d, a, v);
+            self.vectors(La::SubD, u, 0, u);
+            self.vectors_two(La::Vreplgr2vrD, v, u);
+            self.vectors(La::VandV, d, d, v);
         }
         true
     }
@@ -459,37 +484,39 @@ impl Lowering<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         let d = vector(i.op0_register());
-        match i.mnemonic() {
+        match self.mnemonic() {
             Minps | Maxps | Minpd | Maxpd => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                let op = if matches!(i.mnemonic(), Minps | Maxps) { La::VfcmpCltS } else { La::VfcmpCltD };
-                let (j, k) = if matches!(i.mnemonic(), Minps | Minpd) { (d, s) } else { (s, d) };
-                self.assembler.three(op, v, j, k);
-                self.assembler.push(Code { d, j: s, k: d, a: v, ..Code::new(La::VbitselV) });
+                let op = if matches!(self.mnemonic(), Minps | Maxps) { La::VfcmpCltS } else { La::VfcmpCltD };
+                let a = self.first_source();
+                let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
+                self.vectors(op, v, j, k);
+                self.vectors_four(La::VbitselV, d, [s, a, v]);
             }
             Cmpps | Cmppd => {
-                let s = self.whole(1);
-                self.compare_vectors(d, d, s, i.immediate8(), i.mnemonic() == Cmppd);
+                let s = self.source();
+                let a = self.first_source();
+                self.compare_vectors(d, a, s, i.immediate8(), self.mnemonic() == Cmppd);
             }
             Cvtps2pd => {
-                let s = self.whole(1);
-                self.assembler.two(La::VfcvtlDS, d, s);
+                let s = self.source();
+                self.vectors_two(La::VfcvtlDS, d, s);
             }
             Cvtpd2ps => {
-                let s = self.whole(1);
-                self.assembler.three(La::VfcvtSD, d, ZERO_VECTOR, s);
+                let s = self.source();
+                self.vectors(La::VfcvtSD, d, ZERO_VECTOR, s);
             }
             Cvtdq2pd => {
-                let s = self.whole(1);
-                self.assembler.two(La::VffintlDW, d, s);
+                let s = self.source();
+                self.vectors_two(La::VffintlDW, d, s);
             }
             Cvttps2dq | Cvtps2dq => self.integers_of_singles(),
             Cvttpd2dq | Cvtpd2dq => self.integers_of_doubles(),
             Roundps | Roundpd => {
-                let s = self.whole(1);
-                let op = rounding(i.immediate8(), i.mnemonic() == Roundpd);
-                self.assembler.two(op, d, s);
+                let s = self.source();
+                let op = rounding(i.immediate8(), self.mnemonic() == Roundpd);
+                self.vectors_two(op, d, s);
             }
             _ => return false,
         }
@@ -499,55 +526,74 @@ impl Lowering<'_> {
     /// CVTPS2DQ and CVTTPS2DQ.
     fn integers_of_singles(&mut self) {
         let i = self.instruction;
-        let s = self.whole(1);
+        let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
         // What is not below 2^31 becomes the smallest number; what is too small LoongArch makes that by itself.
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
-        self.assembler.two(La::Vreplgr2vrW, w, SCRATCH);
-        self.assembler.three(La::VfcmpCuleS, w, w, s);
-        let op = if i.mnemonic() == Mnemonic::Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
-        self.assembler.two(op, v, s);
+        self.vectors_two(La::Vreplgr2vrW, w, SCRATCH);
+        self.vectors(La::VfcmpCuleS, w, w, s);
+        let op = if self.mnemonic() == Mnemonic::Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
+        self.vectors_two(op, v, s);
         self.smallest(vector(i.op0_register()), v, w);
     }
 
-    /// CVTPD2DQ and CVTTPD2DQ.
-    fn integers_of_doubles(&mut self) {
-        let i = self.instruction;
-        let s = self.whole(1);
+    /// CVTPD2DQ and CVTTPD2DQ, of each half in its lower one.
+    pub fn integers_of_doubles(&mut self) {
+        let s = self.source();
         let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        let op = if i.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
-        self.assembler.three(op, v, ZERO_VECTOR, s);
+        let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
+        self.vectors(op, v, ZERO_VECTOR, s);
         // The largest number stands for what is too large as well: it is told by comparing.
         let t = self.temporary();
         self.assembler.constant(t, 0x41df_ffff_ffe0_0000);
-        self.assembler.two(La::Vreplgr2vrD, w, t);
-        self.assembler.three(La::VfcmpCuleD, w, w, s);
-        self.assembler.three(La::VpickevW, w, ZERO_VECTOR, w);
-        self.smallest(vector(i.op0_register()), v, w);
+        self.vectors_two(La::Vreplgr2vrD, w, t);
+        self.vectors(La::VfcmpCuleD, w, w, s);
+        self.vectors(La::VpickevW, w, ZERO_VECTOR, w);
+        self.smallest(vector(self.instruction.op0_register()), v, w);
     }
 
     /// `d` becomes `v`, but the smallest word where `w` is all ones.
     fn smallest(&mut self, d: u8, v: u8, w: u8) {
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, -0x80000);
         let x = self.vector_temporary();
-        self.assembler.two(La::Vreplgr2vrW, x, SCRATCH);
-        self.assembler.push(Code { d, j: v, k: x, a: w, ..Code::new(La::VbitselV) });
+        self.vectors_two(La::Vreplgr2vrW, x, SCRATCH);
+        self.vectors_four(La::VbitselV, d, [v, x, w]);
+    }
+
+    /// Of the elements of `a` those of `s` where `order` has a bit. Where most are of `s`, the others are put into that.
+    pub fn blend(&mut self, op: La, count: i32, [d, a, s]: [u8; 3], order: u32) {
+        let all = (1u32 << count) - 1;
+        let order = order & all;
+        let turned = d != a && (d == s || order.count_ones() > (order ^ all).count_ones());
+        let (base, other, order) = if turned { (s, a, order ^ all) } else { (a, s, order) };
+        self.copy_vector(d, base);
+        for lane in (0..count).filter(|lane| order >> lane & 1 != 0) {
+            self.vectors_by(op, d, other, lane << 4 | lane);
+        }
     }
 
     /// PTEST: only flags come of it.
     fn test_bits(&mut self) {
-        let d = vector(self.instruction.op0_register());
-        let s = self.whole(1);
+        let i = self.instruction;
+        let d = vector(i.op0_register());
+        let s = self.source();
         let v = self.vector_temporary();
         let live = self.live;
         for (flag, op, register) in
             [(RflagsBits::ZF, La::VandV, NOT_ZERO), (RflagsBits::CF, La::VandnV, CARRY)]
         {
             if live & flag != 0 {
-                self.assembler.three(op, v, d, s);
-                self.field_move(La::Vpickve2grD, register, v, 0);
-                self.field_move(La::Vpickve2grD, SCRATCH, v, 1);
-                self.assembler.three(La::Or, register, register, SCRATCH);
+                self.vectors(op, v, d, s);
+                match i.mnemonic() {
+                    Mnemonic::Vtestps => self.vectors_two(La::VmskltzW, v, v),
+                    Mnemonic::Vtestpd => self.vectors_two(La::VmskltzD, v, v),
+                    _ => {}
+                }
+                self.vectors_by(La::Vpickve2grD, register, v, 0);
+                for lane in 1..if self.is_wide { 4 } else { 2 } {
+                    self.vectors_by(La::Vpickve2grD, SCRATCH, v, lane);
+                    self.vectors(La::Or, register, register, SCRATCH);
+                }
             }
         }
         if live & RflagsBits::CF != 0 {
@@ -569,44 +615,49 @@ impl Lowering<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         let d = vector(i.op0_register());
-        match i.mnemonic() {
-            Ptest => self.test_bits(),
+        match self.mnemonic() {
+            Ptest | Vtestps | Vtestpd => self.test_bits(),
             Pblendvb | Blendvps | Blendvpd => {
-                let s = self.whole(1);
+                let s = self.source();
                 let v = self.vector_temporary();
-                let op = match i.mnemonic() {
+                let op = match self.mnemonic() {
                     Pblendvb => La::VsltiB,
                     Blendvps => La::VsltiW,
                     _ => La::VsltiD,
                 };
-                self.field_move(op, v, vector(Register::XMM0), 0);
-                self.assembler.push(Code { d, j: d, k: s, a: v, ..Code::new(La::VbitselV) });
+                let mask = if i.op_count() == 4 { i.op3_register() } else { Register::XMM0 };
+                let a = self.first_source();
+                self.vectors_by(op, v, vector(mask), 0);
+                self.vectors_four(La::VbitselV, d, [a, s, v]);
             }
             Blendps | Blendpd | Pblendw => {
-                let s = self.whole(1);
-                let (op, count) = match i.mnemonic() {
+                let s = self.source();
+                let (op, count) = match self.mnemonic() {
                     Blendps => (La::VextrinsW, 4),
                     Blendpd => (La::VextrinsD, 2),
                     _ => (La::VextrinsH, 8),
                 };
-                for lane in (0..count).filter(|lane| i.immediate8() >> lane & 1 != 0) {
-                    self.field_move(op, d, s, lane << 4 | lane);
-                }
+                let (order, a) = (u32::from(i.immediate8()), self.first_source());
+                self.blend(op, count, [d, a, s], order);
             }
             Insertps => {
                 let order = i32::from(i.immediate8());
-                let from = if is_register(&i, 1).is_some() { order >> 6 & 3 } else { 0 };
-                let s = self.whole(1);
-                self.field_move(La::VextrinsW, d, s, (order >> 4 & 3) << 4 | from);
+                let from = if is_register(&i, last(&i)).is_some() { order >> 6 & 3 } else { 0 };
+                let s = self.source();
+                let (a, v) = (self.first_source(), self.vector_temporary());
+                let to = if d == a { d } else { v };
+                self.copy_vector(to, a);
+                self.vectors_by(La::VextrinsW, to, s, (order >> 4 & 3) << 4 | from);
+                self.copy_vector(d, to);
                 for lane in (0..4).filter(|lane| order >> lane & 1 != 0) {
-                    self.field_move(La::Vinsgr2vrW, d, 0, lane);
+                    self.vectors_by(La::Vinsgr2vrW, d, 0, lane);
                 }
             }
             _ => {
-                let Some(steps) = table::widening(i.mnemonic()) else { return false };
-                let mut s = self.whole(1);
+                let Some(steps) = table::widening(self.mnemonic()) else { return false };
+                let mut s = self.source();
                 for op in steps {
-                    self.field_move(*op, d, s, 0);
+                    self.vectors_by(*op, d, s, 0);
                     s = d;
                 }
             }

@@ -5,8 +5,10 @@
 
 use longma_loongarch::State;
 
+use super::area::{self, AREA_BYTES};
 use super::x87;
 use super::{control, set_control};
+use crate::features::has_avx;
 use crate::registers::*;
 use longma_translate::front_end::Structures;
 use longma_translate::process_frame::{ProcessFrame, put_word, word};
@@ -30,6 +32,13 @@ const BYTES: usize = LINK + 8;
 
 /// What FXSAVE writes.
 pub(super) const FLOAT_BYTES: usize = 512;
+/// What the kernel says of the area, in bytes that FXSAVE leaves alone: FP_XSTATE_MAGIC1, sizes, components; behind the area, FP_XSTATE_MAGIC2.
+const SOFTWARE: usize = 464;
+const MARK: u32 = 0x4650_5853;
+const END_MARK: u32 = 0x4650_5845;
+const END_BYTES: usize = 4;
+/// Of `uc_flags`: there is more than what FXSAVE writes.
+const UC_FP_XSTATE: u64 = 1;
 
 /// The general registers by their order in the frame: R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX, RCX, RSP.
 const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4];
@@ -57,11 +66,13 @@ fn trap_number(signal: u64, code: u32) -> u64 {
 /// is the code that handlers return to. False if the stack cannot take it.
 pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
-    let floats_at = process.address().wrapping_sub(FLOAT_BYTES as u64) & !63;
+    let floats = saved(state);
+    let floats_at = process.address().wrapping_sub(floats.len() as u64) & !63;
     let address = (floats_at.wrapping_sub(BYTES as u64 + 8) & !15).wrapping_sub(8);
     let signal = state.r(4);
     let mut frame = [0; BYTES];
     put_word(&mut frame, 0, back);
+    put_word(&mut frame, CONTEXT, if has_avx() { UC_FP_XSTATE } else { 0 });
     for (number, value) in process.stack().into_iter().enumerate() {
         put_word(&mut frame, CONTEXT_STACK + 8 * number, value);
     }
@@ -82,7 +93,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn Structures) -> bool {
     put_word(&mut frame, MASK, process.mask());
     frame[INFO..INFO + 128].copy_from_slice(&process.info());
     put_word(&mut frame, LINK, process.address());
-    if !memory.write(address, &frame) || !memory.write(floats_at, &save_floats(state)) {
+    if !memory.write(address, &frame) || !memory.write(floats_at, &floats) {
         return false;
     }
     let handler = state.pc;
@@ -128,9 +139,42 @@ pub fn after(state: &mut State, at: u64, memory: &dyn Structures) {
         return;
     }
     state.lbt.scratch[usize::from(DIRECTION)] = word(&frame, RFLAGS) >> 10 & 1;
+    let at = word(&frame, FLOATS);
+    if at != 0 {
+        restore_saved(state, at, memory);
+    }
+}
+
+/// What a frame has of the floating-point state: what FXSAVE writes or, where XSAVE is announced, its area between two marks.
+fn saved(state: &State) -> Vec<u8> {
+    if !has_avx() {
+        return save_floats(state).to_vec();
+    }
+    let mut out = area::save(state).to_vec();
+    put_word(&mut out, SOFTWARE, u64::from(MARK) | ((AREA_BYTES + END_BYTES) as u64) << 32);
+    put_word(&mut out, SOFTWARE + 8, area::COMPONENTS);
+    put_word(&mut out, SOFTWARE + 16, AREA_BYTES as u64);
+    out.extend(END_MARK.to_le_bytes());
+    out
+}
+
+/// Takes it back as a handler has left it: all of it where both marks are there, else what FXRSTOR reads, as Linux does.
+fn restore_saved(state: &mut State, at: u64, memory: &dyn Structures) {
+    let mut all = [0; AREA_BYTES + END_BYTES];
+    let is_whole = has_avx() && memory.read(at, &mut all) && {
+        let end = u32::from_le_bytes(std::array::from_fn(|byte| all[AREA_BYTES + byte]));
+        word(&all, SOFTWARE) as u32 == MARK && end == END_MARK
+    };
+    if is_whole {
+        let area = all.first_chunk().expect("the area is the first part of what was read");
+        return area::restore(state, area, area::COMPONENTS);
+    }
     let mut floats = [0; FLOAT_BYTES];
-    if word(&frame, FLOATS) != 0 && memory.read(word(&frame, FLOATS), &mut floats) {
+    if memory.read(at, &mut floats) {
         restore_floats(state, &floats);
+        if has_avx() {
+            (0..16).for_each(|n| set_upper(state, n, [0; 2]));
+        }
     }
 }
 
@@ -159,13 +203,23 @@ pub(super) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
 
 /// Takes over what FXRSTOR reads.
 pub(super) fn restore_floats(state: &mut State, from: &[u8; FLOAT_BYTES]) {
+    restore_x87(state, from);
+    set_control(state, word(from, 24) as u32);
+    restore_vectors(state, from);
+}
+
+/// Takes over x87's part of it.
+pub(super) fn restore_x87(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     let half = |at: usize| u16::from_le_bytes([from[at], from[at + 1]]);
     x87::set_words(state, x87::Words { control: half(0), status: half(2), empty: !from[4] });
-    set_control(state, word(from, 24) as u32);
     for number in 0..8u8 {
         let at = 32 + 16 * usize::from(number);
         x87::set_bits(state, number, (word(from, at), half(at + 8)));
     }
+}
+
+/// Takes over the XMM registers.
+pub(super) fn restore_vectors(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     for number in 0..16usize {
         let vector = &mut state.v[16 + number].0;
         vector[0] = word(from, 160 + 16 * number);

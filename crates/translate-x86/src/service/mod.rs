@@ -6,8 +6,12 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, State, Trap};
 
 use crate::registers::*;
+mod area;
 mod exceptions;
 pub mod frame;
+mod identity;
+mod texts;
+mod vectors;
 mod x87;
 
 use longma_translate::front_end::{Served, Structures};
@@ -103,7 +107,7 @@ impl Machine<'_> {
             }
             Rcl | Rcr => self.rotate_through_carry(),
             Shld | Shrd => self.double_shift(),
-            Bsf | Bsr | Tzcnt | Lzcnt => self.scan(),
+            Bsf | Bsr => self.scan(),
             Cmpxchg if i.op0_kind() == OpKind::Register => self.compare_exchange(),
             Xlatb => {
                 let address = self.address();
@@ -116,12 +120,17 @@ impl Machine<'_> {
             Movsb | Movsw | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Scasb
             | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsq => self.string(),
             Movsd | Cmpsd if i.is_string_instruction() => self.string(),
-            Ldmxcsr | Stmxcsr | Fxsave | Fxsave64 | Fxrstor | Fxrstor64 => self.move_control(),
-            Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
+            Ldmxcsr | Stmxcsr | Vldmxcsr | Vstmxcsr | Fxsave | Fxsave64 | Fxrstor | Fxrstor64 => {
+                self.move_control()
+            }
+            Xsave | Xsave64 | Xsaveopt | Xsaveopt64 | Xsavec | Xsavec64 | Xrstor | Xrstor64 | Xgetbv => {
+                self.extended_state()
+            }
+            Bextr | Pdep | Pext => self.pick_bits(),
             Crc32 => self.checksum(),
             _ if x87::is_known(&i) => x87::execute(self),
             _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
-            _ => Err(Trap::IllegalInstruction),
+            _ => self.vectors().unwrap_or(Err(Trap::IllegalInstruction)),
         }
     }
 
@@ -188,12 +197,12 @@ impl Machine<'_> {
     fn move_control(&mut self) -> Done {
         use Mnemonic::*;
         match self.instruction.mnemonic() {
-            Ldmxcsr => {
+            Ldmxcsr | Vldmxcsr => {
                 let value = self.read(0)?;
                 set_control(self.state, value as u32 & 0xffff);
                 Ok(())
             }
-            Stmxcsr => {
+            Stmxcsr | Vstmxcsr => {
                 let value = control(self.state);
                 self.write(0, value.into())
             }
@@ -472,12 +481,35 @@ impl Machine<'_> {
         self.set_flag(PF, (value as u8).count_ones().is_multiple_of(2));
     }
 
+    /// BEXTR, PDEP and PEXT.
+    fn pick_bits(&mut self) -> Done {
+        let i = self.instruction;
+        let (bytes, a, b) = (self.bytes_of(0), self.read(1)?, self.read(2)?);
+        let chosen = (0..64).filter(|bit| b >> bit & 1 != 0).zip(0..);
+        let result = match i.mnemonic() {
+            Mnemonic::Bextr => {
+                let (start, length) = (b as u8, (b >> 8) as u8);
+                let shifted = a.checked_shr(start.into()).unwrap_or(0);
+                if length < 64 { shifted & ((1 << length) - 1) } else { shifted }
+            }
+            Mnemonic::Pdep => chosen.fold(0, |sum, (bit, from)| sum | (a >> from & 1) << bit),
+            _ => chosen.fold(0, |sum, (bit, to)| sum | (a >> bit & 1) << to),
+        };
+        self.write(0, result)?;
+        if i.mnemonic() == Mnemonic::Bextr {
+            self.set_result_flags(result, bytes);
+            self.set_flag(CF, false);
+            self.set_flag(OF, false);
+        }
+        Ok(())
+    }
+
     /// BSF and BSR of 16 bits.
     fn scan(&mut self) -> Done {
         let i = self.instruction;
         let value = self.read(1)?;
         if value != 0 {
-            let forward = matches!(i.mnemonic(), Mnemonic::Bsf | Mnemonic::Tzcnt);
+            let forward = i.mnemonic() == Mnemonic::Bsf;
             let at = if forward { value.trailing_zeros() } else { 63 - value.leading_zeros() };
             self.write(0, at.into())?;
         }
@@ -565,31 +597,6 @@ impl Machine<'_> {
         self.set_result_flags(result, bytes);
     }
 
-    /// What there is: SSE2 and what came before it; of MMX only that it is said to be there.
-    fn identify(&mut self) {
-        let leaf = self.state.r(RAX) as u32;
-        let text = |text: &[u8]| u32::from_le_bytes(std::array::from_fn(|at| text[at]));
-        let name = b"LoongArch, which executes x86-64 code\0\0\0\0\0\0\0\0\0\0\0";
-        let [a, b, c, d] = match leaf {
-            0 => [1, text(b"Genu"), text(b"ntel"), text(b"ineI")],
-            1 => [0x0006_0f01, 1 << 16 | 8 << 8, FEATURES_C, FEATURES_D],
-            0x8000_0000 => [0x8000_0008, 0, 0, 0],
-            // LAHF in long mode; SYSCALL, NX, RDTSCP, long mode.
-            0x8000_0001 => [0, 0, 1, 1 << 11 | 1 << 20 | 1 << 27 | 1 << 29],
-            0x8000_0002..=0x8000_0004 => {
-                let at = 16 * (leaf - 0x8000_0002) as usize;
-                std::array::from_fn(|word| text(&name[at + 4 * word..]))
-            }
-            // Invariant counter.
-            0x8000_0007 => [0, 0, 0, 1 << 8],
-            0x8000_0008 => [48 << 8 | 48, 0, 0, 0],
-            _ => [0; 4],
-        };
-        for (register, value) in [(RAX, a), (RBX, b), (RCX, c), (RDX, d)] {
-            self.state.set_r(register, value.into());
-        }
-    }
-
     /// As fast as the processor that `cpuid` names: nanoseconds.
     fn read_clock(&mut self) {
         let nanoseconds = self.memory.clock_ns();
@@ -598,32 +605,6 @@ impl Machine<'_> {
         if self.instruction.mnemonic() == Mnemonic::Rdtscp {
             self.state.set_r(RCX, 0);
         }
-    }
-
-    /// Reciprocals, which processors give with 12 bits and which are exact here.
-    fn estimate(&mut self) -> Done {
-        use Mnemonic::*;
-        let i = self.instruction;
-        let scalar = matches!(i.mnemonic(), Rcpss | Rsqrtss);
-        let mut source = [0; 16];
-        if i.op1_kind() == OpKind::Register {
-            let vector = self.state.v[usize::from(vector(i.op1_register()))].0;
-            source[..8].copy_from_slice(&vector[0].to_le_bytes());
-            source[8..].copy_from_slice(&vector[1].to_le_bytes());
-        } else {
-            let bytes = if scalar { 4 } else { 16 };
-            self.load_bytes(self.address(), &mut source[..bytes])?;
-        }
-        let d = &mut self.state.v[usize::from(vector(i.op0_register()))].0;
-        for lane in 0..if scalar { 1 } else { 4 } {
-            let value = f32::from_le_bytes(std::array::from_fn(|byte| source[4 * lane + byte]));
-            let root = matches!(i.mnemonic(), Rsqrtps | Rsqrtss);
-            let result = if root { 1.0 / value.sqrt() } else { 1.0 / value };
-            let shift = 32 * (lane % 2);
-            let word = &mut d[lane / 2];
-            *word = *word & !(mask(4) << shift) | u64::from(result.to_bits()) << shift;
-        }
-        Ok(())
     }
 
     fn checksum(&mut self) -> Done {
@@ -638,9 +619,3 @@ impl Machine<'_> {
         self.write(0, sum.into())
     }
 }
-
-/// CPUID.1:ECX: SSE3, SSSE3, CMPXCHG16B, SSE4.1, POPCNT.
-const FEATURES_C: u32 = 0;
-/// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2. MMX is not there; but every x86-64 has it (System V ABI, AMD64 supplement,
-/// "micro-architecture levels"), and the dynamic linker of glibc refuses to work without.
-const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;

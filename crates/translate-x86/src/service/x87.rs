@@ -8,7 +8,7 @@ use rustc_apfloat::ieee::{Double, Single, X87DoubleExtended as Extended};
 use rustc_apfloat::{Category, Float, FloatConvert, Round};
 
 use super::{AF, CF, Done, Machine, OF, PF, SF, ZF};
-use crate::registers::{X87_WORDS, flags_of, set_flags_of};
+use crate::registers::{X87_EXPONENTS, X87_MANTISSAS, X87_WORDS, flags_of, set_flags_of};
 
 /// Where a register file of eight starts, and what is said of it.
 #[derive(Clone, Copy, Debug)]
@@ -66,14 +66,18 @@ fn physical(state: &State, number: u8) -> usize {
 
 /// Mantissa, and sign and exponent, of a register counted from the top.
 pub(super) fn bits(state: &State, number: u8) -> (u64, u16) {
-    let vector = state.v[physical(state, number)].0;
-    (vector[0], vector[1] as u16)
+    let at = physical(state, number);
+    let mantissa = state.v[usize::from(X87_MANTISSAS) + at / 4].0[at % 4];
+    (mantissa, (state.v[usize::from(X87_EXPONENTS)].0[at / 4] >> (16 * (at % 4))) as u16)
 }
 
 /// Sets a register counted from the top, and nothing else.
 pub(super) fn set_bits(state: &mut State, number: u8, (mantissa, exponent): (u64, u16)) {
     let at = physical(state, number);
-    state.v[at].0 = [mantissa, exponent.into(), 0, 0];
+    state.v[usize::from(X87_MANTISSAS) + at / 4].0[at % 4] = mantissa;
+    let word = &mut state.v[usize::from(X87_EXPONENTS)].0[at / 4];
+    let shift = 16 * (at % 4);
+    *word = *word & !(0xffff << shift) | u64::from(exponent) << shift;
 }
 
 /// Whether it is an instruction of x87.

@@ -167,7 +167,7 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
             places += 1;
             if places.is_multiple_of(often) {
                 if let Some(pending) = position.pending {
-                    Aarch64::settle(pending, &mut state);
+                    Aarch64::settle(pending, &mut state, &memory);
                 }
                 state.set_r(1, 0);
                 state.pc = engine.code_of(position.pc, &memory).expect("there is code");

@@ -101,6 +101,124 @@ fn select(random: &mut Random) -> u32 {
     }
 }
 
+/// Whether one of the places where words name registers has this one.
+fn names(word: u32, register: u32) -> bool {
+    [0, 5, 10, 16].iter().any(|at| word >> at & 31 == register)
+}
+
+/// What moves a pointer, or is near one that has moved.
+fn stepping(random: &mut Random) -> u32 {
+    let register = random.below(27) as u32;
+    let near = (random.below(5) as i32 - 2) as u32 & 0x1ff;
+    match random.below(7) {
+        // ldr x, [x29], #near; str x, [x29, #near]!; ldr x, [x29, #16]; str x29, [x29, #8]; stp x29, x, [x29]
+        0 => 0xf840_0400 | near << 12 | 29 << 5 | register,
+        1 => 0xf800_0c00 | near << 12 | 29 << 5 | register,
+        2 => 0xf940_0000 | 2 << 10 | 29 << 5 | register,
+        3 => 0xf900_0000 | 1 << 10 | 29 << 5 | 29,
+        4 => 0xa900_0000 | register << 10 | 29 << 5 | 29,
+        // add x, x29, #5; add x, x, #near
+        5 => 0x9100_0000 | 5 << 10 | 29 << 5 | register,
+        _ => 0x9100_0000 | (random.below(2) as u32) << 30 | (near & 31) << 10 | register << 5 | register,
+    }
+}
+
+/// A loop of a few rounds, in it accesses and branches over some of its instructions; maybe a loop within.
+fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> {
+    let counter = if depth == 0 { 27 } else { random.below(27) as u32 };
+    let mut body: Vec<u32> = Vec::new();
+    let length = 1 + random.below(12) as usize;
+    while body.len() < length {
+        let word = match random.below(12) {
+            0 => compare(random),
+            1 => select(random),
+            4 | 5 => stepping(random),
+            2 if depth > 0 => {
+                let inner = rounds(patterns, random, depth - 1);
+                if !inner.iter().any(|word| names(*word, counter)) {
+                    body.extend(inner);
+                }
+                continue;
+            }
+            3 => {
+                let over = compare(random);
+                if !names(over, counter) && !names(over, 27) {
+                    // b.cond
+                    body.extend([0x5400_0000 | 2 << 5 | random.below(14) as u32, over]);
+                }
+                continue;
+            }
+            _ => {
+                let (matched, mask) = patterns[random.below(patterns.len() as u64) as usize];
+                let Some((i, index)) = instruction(matched, mask, random) else { continue };
+                // CASP writes registers that it does not name.
+                let is_plain = !matches!(i.op, Op::Adr | Op::Adrp | Op::CaspW | Op::CaspX) && i.word >> 27 & 7 != 3;
+                let is_near = is_memory(i) && index.is_none() && i.word >> 5 & 31 == 29;
+                if !is_plain || is_memory(i) && !is_near || !is_near && names(i.word, 29) || i.word & 31 == 29 {
+                    continue;
+                }
+                if is_near {
+                    // The base as it was, before and behind: movz, movk.
+                    let [low, high] = [MIDDLE as u32 & 0xffff, MIDDLE as u32 >> 16].map(|half| half << 5 | 29);
+                    let base = [0xd280_0000 | low, 0xf2a0_0000 | high];
+                    if !names(i.word, counter) && !names(i.word, 27) {
+                        body.extend([base, [i.word, base[0]], [base[1], base[1]]].concat());
+                    }
+                    continue;
+                }
+                i.word
+            }
+        };
+        if !names(word, counter) && !names(word, 27) {
+            body.push(word);
+        }
+    }
+    let mut words = vec![0xd280_0000 | (1 + random.below(6) as u32) << 5 | counter];
+    words.extend(&body);
+    let back = |words: usize| (body.len() as i32 + words as i32).wrapping_neg() as u32 & 0x7ffff;
+    if random.below(2) == 0 {
+        // subs xN, xN, #1; b.ne
+        words.extend([0xf100_0400 | counter << 5 | counter, 0x5400_0001 | back(1) << 5]);
+    } else {
+        // sub xN, xN, #1; cbnz xN
+        words.extend([0xd100_0400 | counter << 5 | counter, 0xb500_0000 | back(1) << 5 | counter]);
+    }
+    words
+}
+
+fn loops(count: usize, seed: u64) -> Vec<Case> {
+    let mut random = Random(seed);
+    let patterns: Vec<(u32, u32)> = patterns().collect();
+    let mut case = || {
+        let state = state(&mut random);
+        // The base of accesses: movz, movk.
+        let mut words = vec![
+            0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
+            0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
+        ];
+        words.extend(rounds(&patterns, &mut random, 1));
+        words.push(FORGET);
+        Case { words, state }
+    };
+    (0..count).map(|_| case()).collect()
+}
+
+#[test]
+fn loops_do_what_qemu_does() {
+    if can_compare() {
+        let wrong = differences(&loops(count() / 2, seed() + 2), None, &text);
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    }
+}
+
+#[test]
+fn loops_that_are_interrupted_do_the_same() {
+    if can_compare() {
+        let wrong = differences(&loops(count() / 4, seed() + 3), Some(7), &text);
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    }
+}
+
 fn text(case: &Case) -> String {
     let lines = case.words.iter().map(|word| decode(*word).map_or("none".into(), |i| i.text(0).to_string()));
     format!(

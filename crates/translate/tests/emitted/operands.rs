@@ -48,6 +48,11 @@ fn instruction(code: Code, form: Form) -> Option<Instruction> {
             i.set_memory_base(Register::RDI);
             i.set_memory_displ_size(1);
             i.set_memory_displacement64(0x18);
+        } else if let Some(index) = index(kind) {
+            i.set_op_kind(operand, OpKind::Memory);
+            i.set_memory_base(Register::RDI);
+            i.set_memory_index(index);
+            i.set_memory_index_scale(4);
         } else if let Some(register) = register(kind, operand) {
             i.set_op_kind(operand, OpKind::Register);
             i.set_op_register(operand, register);
@@ -60,7 +65,17 @@ fn instruction(code: Code, form: Form) -> Option<Instruction> {
 
 fn is_either(kind: OpCodeOperandKind) -> bool {
     use OpCodeOperandKind::*;
-    matches!(kind, r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem)
+    matches!(kind, r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem)
+}
+
+/// The index of a gather.
+fn index(kind: OpCodeOperandKind) -> Option<Register> {
+    use OpCodeOperandKind::*;
+    match kind {
+        mem_vsib32x | mem_vsib64x => Some(Register::XMM5),
+        mem_vsib32y | mem_vsib64y => Some(Register::YMM5),
+        _ => Option::None,
+    }
 }
 
 /// The register that an operand is: rbx, rsi, r8, by its place among them.
@@ -70,9 +85,12 @@ fn register(kind: OpCodeOperandKind, operand: u32) -> Option<Register> {
     Some(match kind {
         r8_reg | r8_opcode | r8_or_mem => nth([Register::BL, Register::SIL, Register::R8L]),
         r16_reg | r16_opcode | r16_rm | r16_or_mem => nth([Register::BX, Register::SI, Register::R8W]),
-        r32_reg | r32_opcode | r32_rm | r32_or_mem => nth([Register::EBX, Register::ESI, Register::R8D]),
-        r64_reg | r64_opcode | r64_rm | r64_or_mem => nth([Register::RBX, Register::RSI, Register::R8]),
-        xmm_reg | xmm_rm | xmm_or_mem => nth([Register::XMM1, Register::XMM2, Register::XMM3]),
+        r32_reg | r32_opcode | r32_rm | r32_or_mem | r32_vvvv => nth([Register::EBX, Register::ESI, Register::R8D]),
+        r64_reg | r64_opcode | r64_rm | r64_or_mem | r64_vvvv => nth([Register::RBX, Register::RSI, Register::R8]),
+        xmm_reg | xmm_rm | xmm_or_mem | xmm_vvvv => nth([Register::XMM1, Register::XMM2, Register::XMM3]),
+        ymm_reg | ymm_rm | ymm_or_mem | ymm_vvvv => nth([Register::YMM1, Register::YMM2, Register::YMM3]),
+        xmm_is4 => Register::XMM4,
+        ymm_is4 => Register::YMM4,
         al => Register::AL,
         cl => Register::CL,
         ax => Register::AX,

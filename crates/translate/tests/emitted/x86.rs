@@ -67,6 +67,10 @@ fn group(code: Code) -> Option<&'static str> {
         SSE => Some("sse"),
         SSE2 => Some("sse2"),
         SSE3 | SSSE3 | SSE4_1 | SSE4_2 => Some("sse3_and_4"),
+        AVX | F16C => Some("avx"),
+        AVX2 => Some("avx2"),
+        FMA => Some("fma"),
+        BMI1 | BMI2 | LZCNT | MOVBE => Some("bmi"),
         _ => None,
     });
     let first = groups.next()??;

@@ -6,8 +6,21 @@
 pub struct Registers {
     pub general: [u64; 16],
     pub flags: u64,
-    pub unused: u64,
+    /// Other than zero if there are upper halves of the vectors.
+    pub wide: u64,
     pub vectors: [u128; 16],
+    pub uppers: [u128; 16],
+}
+
+/// Whether this host has AVX2 and what comes with it.
+pub fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("f16c")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("movbe")
 }
 
 std::arch::global_asm!(
@@ -19,6 +32,12 @@ std::arch::global_asm!(
     "movdqu xmm4, [rdi+208]; movdqu xmm5, [rdi+224]; movdqu xmm6, [rdi+240]; movdqu xmm7, [rdi+256]",
     "movdqu xmm8, [rdi+272]; movdqu xmm9, [rdi+288]; movdqu xmm10, [rdi+304]; movdqu xmm11, [rdi+320]",
     "movdqu xmm12, [rdi+336]; movdqu xmm13, [rdi+352]; movdqu xmm14, [rdi+368]; movdqu xmm15, [rdi+384]",
+    "cmp qword ptr [rdi+136], 0; je 2f",
+    "vinsertf128 ymm0, ymm0, xmmword ptr [rdi+400], 1; vinsertf128 ymm1, ymm1, xmmword ptr [rdi+416], 1; vinsertf128 ymm2, ymm2, xmmword ptr [rdi+432], 1; vinsertf128 ymm3, ymm3, xmmword ptr [rdi+448], 1",
+    "vinsertf128 ymm4, ymm4, xmmword ptr [rdi+464], 1; vinsertf128 ymm5, ymm5, xmmword ptr [rdi+480], 1; vinsertf128 ymm6, ymm6, xmmword ptr [rdi+496], 1; vinsertf128 ymm7, ymm7, xmmword ptr [rdi+512], 1",
+    "vinsertf128 ymm8, ymm8, xmmword ptr [rdi+528], 1; vinsertf128 ymm9, ymm9, xmmword ptr [rdi+544], 1; vinsertf128 ymm10, ymm10, xmmword ptr [rdi+560], 1; vinsertf128 ymm11, ymm11, xmmword ptr [rdi+576], 1",
+    "vinsertf128 ymm12, ymm12, xmmword ptr [rdi+592], 1; vinsertf128 ymm13, ymm13, xmmword ptr [rdi+608], 1; vinsertf128 ymm14, ymm14, xmmword ptr [rdi+624], 1; vinsertf128 ymm15, ymm15, xmmword ptr [rdi+640], 1",
+    "2:",
     "push qword ptr [rdi+128]; popfq",
     "mov rax, [rdi]; mov rcx, [rdi+8]; mov rdx, [rdi+16]; mov rbx, [rdi+24]; mov rbp, [rdi+40]",
     "mov rsi, [rdi+48]; mov r8, [rdi+64]; mov r9, [rdi+72]; mov r10, [rdi+80]; mov r11, [rdi+88]",
@@ -34,6 +53,13 @@ std::arch::global_asm!(
     "movdqu [rdi+208], xmm4; movdqu [rdi+224], xmm5; movdqu [rdi+240], xmm6; movdqu [rdi+256], xmm7",
     "movdqu [rdi+272], xmm8; movdqu [rdi+288], xmm9; movdqu [rdi+304], xmm10; movdqu [rdi+320], xmm11",
     "movdqu [rdi+336], xmm12; movdqu [rdi+352], xmm13; movdqu [rdi+368], xmm14; movdqu [rdi+384], xmm15",
+    "cmp qword ptr [rdi+136], 0; je 3f",
+    "vextractf128 xmmword ptr [rdi+400], ymm0, 1; vextractf128 xmmword ptr [rdi+416], ymm1, 1; vextractf128 xmmword ptr [rdi+432], ymm2, 1; vextractf128 xmmword ptr [rdi+448], ymm3, 1",
+    "vextractf128 xmmword ptr [rdi+464], ymm4, 1; vextractf128 xmmword ptr [rdi+480], ymm5, 1; vextractf128 xmmword ptr [rdi+496], ymm6, 1; vextractf128 xmmword ptr [rdi+512], ymm7, 1",
+    "vextractf128 xmmword ptr [rdi+528], ymm8, 1; vextractf128 xmmword ptr [rdi+544], ymm9, 1; vextractf128 xmmword ptr [rdi+560], ymm10, 1; vextractf128 xmmword ptr [rdi+576], ymm11, 1",
+    "vextractf128 xmmword ptr [rdi+592], ymm12, 1; vextractf128 xmmword ptr [rdi+608], ymm13, 1; vextractf128 xmmword ptr [rdi+624], ymm14, 1; vextractf128 xmmword ptr [rdi+640], ymm15, 1",
+    "vzeroupper",
+    "3:",
     "pop rsi; pop rdi",
     "cld",
     "pop r15; pop r14; pop r13; pop r12; pop rbp; pop rbx",

@@ -5,7 +5,7 @@ use iced_x86::{
     RflagsBits,
 };
 
-use crate::host::{Buffer, Registers};
+use crate::host::{Buffer, Registers, has_avx2};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, translated};
 use crate::random::Random;
 
@@ -26,7 +26,25 @@ pub const FEATURES: &[CpuidFeature] = &[
     CpuidFeature::POPCNT,
     CpuidFeature::CMPXCHG16B,
     CpuidFeature::CX8,
+    CpuidFeature::AVX,
+    CpuidFeature::AVX2,
+    CpuidFeature::FMA,
+    CpuidFeature::F16C,
+    CpuidFeature::BMI1,
+    CpuidFeature::BMI2,
+    CpuidFeature::LZCNT,
+    CpuidFeature::MOVBE,
 ];
+
+/// Whether an instruction of this code can be compared on this host.
+pub fn is_compared(code: Code) -> bool {
+    use CpuidFeature::*;
+    let newer = |feature: &&CpuidFeature| matches!(feature, AVX | AVX2 | FMA | F16C | BMI1 | BMI2 | LZCNT | MOVBE);
+    let features = code.cpuid_features();
+    code.op_code().mode64()
+        && features.iter().all(|feature| FEATURES.contains(feature))
+        && (has_avx2() || !features.iter().any(|feature| newer(&feature)))
+}
 
 /// Those that cannot be compared so: what they give differs by design, or they take the stack or the kernel.
 pub fn is_apart(i: &Instruction) -> bool {
@@ -38,13 +56,18 @@ pub fn is_apart(i: &Instruction) -> bool {
             | Xlatb
             | Leave
             | Enter
-            | Maskmovdqu
             | Rcpps
             | Rcpss
             | Rsqrtps
             | Rsqrtss
             | Ldmxcsr
             | Stmxcsr
+            | Vldmxcsr
+            | Vstmxcsr
+            | Vrcpps
+            | Vrcpss
+            | Vrsqrtps
+            | Vrsqrtss
             | Int3
             | Ud0
             | Ud1
@@ -72,28 +95,10 @@ pub fn is_apart(i: &Instruction) -> bool {
             | Mwait
             | Reservednop
             | Cmpxchg8b
-    ) || is_missing(i)
-        || i.is_privileged()
+    ) || i.is_privileged()
         || i.is_stack_instruction()
         || i.flow_control() != FlowControl::Next
         || i.has_xacquire_prefix()
-}
-
-/// Those that are not there yet, and not announced by `cpuid`.
-fn is_missing(i: &Instruction) -> bool {
-    use Mnemonic::*;
-    matches!(
-        i.mnemonic(),
-        Dppd | Dpps
-            | Mpsadbw
-            | Phminposuw
-            | Pcmpestri
-            | Pcmpestri64
-            | Pcmpestrm
-            | Pcmpestrm64
-            | Pcmpistri
-            | Pcmpistrm
-    )
 }
 
 /// An instruction of this code with random operands; memory is `at` RDI.
@@ -112,14 +117,16 @@ pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instructi
         let (base, vector) = match kind {
             r8_reg | r8_opcode => (Some(Register::AL), false),
             r16_reg | r16_opcode | r16_rm => (Some(Register::AX), false),
-            r32_reg | r32_opcode | r32_rm => (Some(Register::EAX), false),
-            r64_reg | r64_opcode | r64_rm => (Some(Register::RAX), false),
-            xmm_reg | xmm_rm => (Some(Register::XMM0), true),
+            r32_reg | r32_opcode | r32_rm | r32_vvvv => (Some(Register::EAX), false),
+            r64_reg | r64_opcode | r64_rm | r64_vvvv => (Some(Register::RAX), false),
+            xmm_reg | xmm_rm | xmm_vvvv | xmm_is4 => (Some(Register::XMM0), true),
+            ymm_reg | ymm_rm | ymm_vvvv | ymm_is4 => (Some(Register::YMM0), true),
             r8_or_mem if !memory => (Some(Register::AL), false),
             r16_or_mem if !memory => (Some(Register::AX), false),
             r32_or_mem if !memory => (Some(Register::EAX), false),
             r64_or_mem if !memory => (Some(Register::RAX), false),
             xmm_or_mem if !memory => (Some(Register::XMM0), true),
+            ymm_or_mem if !memory => (Some(Register::YMM0), true),
             _ => (Option::None, false),
         };
         if let Some(base) = base {
@@ -135,9 +142,20 @@ pub fn instruction(code: Code, random: &mut Random, at: u64) -> Option<Instructi
             continue;
         }
         match kind {
-            mem | r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem => {
+            mem | r8_or_mem | r16_or_mem | r32_or_mem | r64_or_mem | xmm_or_mem | ymm_or_mem => {
                 i.set_op_kind(operand, OpKind::Memory);
                 i.set_memory_base(Register::RDI);
+                i.set_memory_displ_size(8);
+                i.set_memory_displacement64(at);
+            }
+            seg_rDI => i.set_op_kind(operand, OpKind::MemorySegRDI),
+            mem_vsib32x | mem_vsib32y | mem_vsib64x | mem_vsib64y => {
+                let is_wide = matches!(kind, mem_vsib32y | mem_vsib64y);
+                let base = if is_wide { Register::YMM0 } else { Register::XMM0 };
+                i.set_op_kind(operand, OpKind::Memory);
+                i.set_memory_base(Register::RDI);
+                i.set_memory_index(base + random.below(16) as u32);
+                i.set_memory_index_scale(1 << random.below(4));
                 i.set_memory_displ_size(8);
                 i.set_memory_displacement64(at);
             }
@@ -272,6 +290,27 @@ fn make_divisible(registers: &mut Registers, data: &mut [u8], at: usize) {
     data[at] |= 3;
 }
 
+/// Indices of a gather that lead nowhere else than to the data.
+fn make_gatherable(i: &Instruction, registers: &mut Registers) {
+    let n = i.memory_index().number();
+    let name = format!("{:?}", i.mnemonic());
+    let bits = if name.contains("gatherd") { 32 } else { 64 };
+    let shorten = |value: u128| {
+        (0..128 / bits).fold(0, |sum, at| {
+            let lane = (value >> (bits * at)) as i8 as i128 >> 5;
+            sum | (lane as u128 & (u128::MAX >> (128 - bits))) << (bits * at)
+        })
+    };
+    registers.vectors[n] = shorten(registers.vectors[n]);
+    registers.uppers[n] = shorten(registers.uppers[n]);
+}
+
+/// Whether a gather's registers are not all different, which is no instruction.
+fn is_no_gather(i: &Instruction) -> bool {
+    let registers = [i.op0_register(), i.op2_register(), i.memory_index()].map(Register::number);
+    registers[0] == registers[1] || registers[1] == registers[2] || registers[0] == registers[2]
+}
+
 #[test]
 fn every_instruction_does_what_the_processor_does() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
@@ -279,18 +318,16 @@ fn every_instruction_does_what_the_processor_does() {
     let buffer = Buffer::new();
     let mut wrong: Vec<String> = Vec::new();
     let (mut codes, mut cases, mut counted) = (0, 0, 0);
-    let mut data = vec![0u8; DATA_BYTES + 16];
-    let skip = data.as_ptr().align_offset(16);
+    let mut data = vec![0u8; DATA_BYTES + 32];
+    let skip = data.as_ptr().align_offset(32);
     let cases_each = std::env::var("LONGMA_X86_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     for code in Code::values() {
-        let op_code = code.op_code();
-        let features = code.cpuid_features();
-        if !op_code.mode64() || !features.iter().all(|feature| FEATURES.contains(feature)) {
+        if !is_compared(code) {
             continue;
         }
         let mut seen = false;
         for _ in 0..cases_each {
-            let at = 16 * random.below(2);
+            let at = 32 * random.below(2);
             let Some(mut i) = instruction(code, &mut random, at) else { break };
             let mut encoder = Encoder::new(64);
             if encoder.encode(&i, SOURCE).is_err() {
@@ -309,6 +346,8 @@ fn every_instruction_does_what_the_processor_does() {
             let middle = skip + (MIDDLE + at) as usize;
             if random.below(2) == 0 {
                 data[middle..middle + 16].copy_from_slice(&floats);
+                let floats = random.vector(doubles).to_le_bytes();
+                data[middle + 16..middle + 32].copy_from_slice(&floats);
             }
             let data_at = data[skip..].as_ptr() as u64;
             before.general[4] = 0;
@@ -322,6 +361,12 @@ fn every_instruction_does_what_the_processor_does() {
                 for number in [5, 6, 8, 9, 10, 11, 12, 13, 14, 15] {
                     before.general[number] = before.general[number] as i8 as i64 as u64;
                 }
+            }
+            if i.is_vsib() {
+                if is_no_gather(&i) {
+                    continue;
+                }
+                make_gatherable(&i, &mut before);
             }
             // Compared with what is there every other time.
             if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg16b) && random.below(2) == 0 {
@@ -371,6 +416,12 @@ fn every_instruction_does_what_the_processor_does() {
                         wrong.push(format!(
                             "{i}: xmm{n} {:x}, not {:x} ({:x?})",
                             ours.vectors[n], native.vectors[n], before.vectors
+                        ));
+                    }
+                    if let Some(n) = (0..16).find(|n| !same(native.uppers[*n], ours.uppers[*n])) {
+                        wrong.push(format!(
+                            "{i}: ymm{n} above {:x}, not {:x} ({:x?})",
+                            ours.uppers[n], native.uppers[n], before.uppers
                         ));
                     }
                     if our_data != data[skip..skip + DATA_BYTES] {

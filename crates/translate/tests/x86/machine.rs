@@ -5,7 +5,7 @@ use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantic
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, FrontEnd, Served};
 use longma_translate_x86::X86_64;
-use longma_translate_x86::registers::{GENERAL, TABLE, flags_of, set_flags_of};
+use longma_translate_x86::registers::{GENERAL, TABLE, UPPERS, flags_of, set_flags_of, set_upper, upper};
 
 use crate::host::Registers;
 use crate::parts::Parts;
@@ -54,7 +54,11 @@ pub fn translated(
     }
     set_flags_of(&mut state, registers.flags);
     for (number, value) in registers.vectors.iter().enumerate() {
-        state.v[16 + number].0 = [*value as u64, (value >> 64) as u64, 0, 0];
+        // What is above them is anything.
+        state.v[16 + number].0 = [*value as u64, (value >> 64) as u64, 0x5a5a, !0];
+    }
+    for (number, value) in registers.uppers.iter().enumerate() {
+        set_upper(&mut state, number, [*value as u64, (value >> 64) as u64]);
     }
     state.pc = engine.code_of(SOURCE, &memory).map_err(|refusal| format!("{refusal:?}"))?;
     let mut executed = 0;
@@ -63,7 +67,7 @@ pub fn translated(
             && let Some(position) = engine.position(state.pc).filter(|position| position.is_boundary)
         {
             if let Some(pending) = position.pending {
-                X86_64::settle(pending, &mut state);
+                X86_64::settle(pending, &mut state, &memory);
             }
             state.set_r(1, 0);
             state.pc = engine.code_of(position.pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
@@ -93,6 +97,13 @@ pub fn translated(
     registers.flags = flags_of(&state);
     for (number, value) in registers.vectors.iter_mut().enumerate() {
         *value = u128::from(state.v[16 + number].0[0]) | u128::from(state.v[16 + number].0[1]) << 64;
+    }
+    for (number, value) in registers.uppers.iter_mut().enumerate() {
+        let [low, high] = upper(&state, number);
+        *value = u128::from(low) | u128::from(high) << 64;
+    }
+    if registers.uppers.iter().any(|value| *value != 0) && state.fcc[usize::from(UPPERS)] == 0 {
+        return Err("upper halves that nobody knows of".into());
     }
     data.clone_from(&memory.bytes(3));
     Ok(executed - 1)

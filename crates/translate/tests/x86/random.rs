@@ -1,6 +1,6 @@
 //! Random states.
 
-use crate::host::Registers;
+use crate::host::{Registers, has_avx2};
 
 /// A generator of numbers that is the same everywhere.
 pub struct Random(pub u64);
@@ -46,8 +46,9 @@ impl Random {
         Registers {
             general: std::array::from_fn(|_| self.number()),
             flags: 0x202 | self.next() & 0x8d5,
-            unused: 0,
+            wide: u64::from(has_avx2()),
             vectors: std::array::from_fn(|_| self.vector(doubles)),
+            uppers: if has_avx2() { std::array::from_fn(|_| self.vector(doubles)) } else { [0; 16] },
         }
     }
 

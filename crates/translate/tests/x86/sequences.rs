@@ -3,18 +3,13 @@
 use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 
 use crate::host::{Buffer, Registers};
-use crate::instructions::{FEATURES, instruction, is_apart, is_floating, same_but_for_nans, undefined};
+use crate::instructions::{instruction, is_apart, is_compared, is_floating, same_but_for_nans, undefined};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated};
 use crate::random::Random;
 
 /// The codes of instructions that sequences are made of.
 fn sequence_codes() -> Vec<Code> {
-    let is_used = |code: &Code| {
-        let op_code = code.op_code();
-        let features = code.cpuid_features();
-        op_code.mode64() && features.iter().all(|feature| FEATURES.contains(feature))
-    };
-    Code::values().filter(is_used).collect()
+    Code::values().filter(|code| is_compared(*code)).collect()
 }
 
 /// Those that compilers write most: they make half of a sequence.
@@ -63,6 +58,26 @@ fn is_common(code: Code) -> bool {
             | Cvtsi2sd
             | Cvtss2sd
             | Ucomisd
+            | Vmovaps
+            | Vmovdqu
+            | Vmovsd
+            | Vmovss
+            | Vmovq
+            | Vpaddd
+            | Vpxor
+            | Vpcmpeqb
+            | Vextracti128
+            | Vinserti128
+            | Vpbroadcastb
+            | Vpmovmskb
+            | Vptest
+            | Vpermq
+            | Vzeroupper
+            | Vzeroall
+            | Shlx
+            | Bzhi
+            | Andn
+            | Tzcnt
     )
 }
 
@@ -74,7 +89,7 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     let last = i.op_count().saturating_sub(1);
     let by_register = i.op_count() > 1 && i.op_kind(last) == OpKind::Register;
     let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
-    if is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
+    if i.is_vsib() || is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
         return false;
     }
     // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
@@ -110,7 +125,7 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
     let mut open: u64 = if loops { 0x8d5 } else { 0 };
     let mut depth = 0;
     let target = 2 + random.below(12) as usize;
-    let before = Registers { general: [0; 16], flags: 0, unused: 0, vectors: [0; 16] };
+    let before = Registers { general: [0; 16], flags: 0, wide: 0, vectors: [0; 16], uppers: [0; 16] };
     // Behind a branch forwards, what is open if it is taken.
     let mut joins: Vec<(usize, u64)> = Vec::new();
     while made.len() < target || joins.iter().any(|(at, _)| *at > made.len()) {
@@ -172,7 +187,7 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
         }
         let from = if random.below(3) > 0 { common } else { codes };
         let code = from[random.below(from.len() as u64) as usize];
-        let at = 16 * random.below(2);
+        let at = 32 * random.below(2);
         let Some(mut i) = instruction(code, random, at) else {
             continue;
         };
@@ -260,8 +275,8 @@ fn sequences_do_what_the_processor_does_also_when_they_are_interrupted() {
     let buffer = Buffer::new();
     let codes = sequence_codes();
     let common: Vec<Code> = codes.iter().copied().filter(|code| is_common(*code)).collect();
-    let mut data = vec![0u8; DATA_BYTES + 16];
-    let skip = data.as_ptr().align_offset(16);
+    let mut data = vec![0u8; DATA_BYTES + 32];
+    let skip = data.as_ptr().align_offset(32);
     let mut wrong = Vec::new();
     let (mut instructions, mut counted) = (0, 0);
     for case in 0..cases {
@@ -305,6 +320,9 @@ fn sequences_do_what_the_processor_does_also_when_they_are_interrupted() {
         for n in (0..16).filter(|n| !same(native.vectors[*n], ours.vectors[*n])) {
             different.push(format!("xmm{n} {:x}, not {:x}", ours.vectors[n], native.vectors[n]));
         }
+        for n in (0..16).filter(|n| !same(native.uppers[*n], ours.uppers[*n])) {
+            different.push(format!("ymm{n} above {:x}, not {:x}", ours.uppers[n], native.uppers[n]));
+        }
         if our_data != data[skip..skip + DATA_BYTES] {
             different.push("memory".into());
         }
@@ -342,7 +360,7 @@ fn an_upper_half_is_kept_for_who_does_not_branch_back() {
         data[at + 8] = taken & 1;
         data[at + 12] = taken >> 1;
         let data_at = data.as_ptr() as u64;
-        let mut before = Registers { general: [0; 16], flags: 0x202, unused: 0, vectors: [0; 16] };
+        let mut before = Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
         before.general[4] = STACK_TOP;
         before.general[7] = data_at + MIDDLE;
         let (mut native, mut ours) = (before, before);

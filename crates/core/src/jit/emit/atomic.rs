@@ -17,14 +17,14 @@ use crate::{
 impl Emitter<'_> {
     /// Emits an atomic operation, or says that it is none of this file's.
     pub(super) fn atomic(&mut self, i: &Instruction) -> bool {
-        if i.d == i.j && !matches!(i.op, Op::LlW | Op::LlD | Op::ScW | Op::ScD) {
+        if i.d == i.j && !matches!(i.op, Op::LlW | Op::LlD | Op::ScW | Op::ScD | Op::LlacqW | Op::LlacqD | Op::ScrelW | Op::ScrelD) {
             return false; // illegal: the interpreter says so
         }
         match i.op {
-            Op::LlW => self.load_linked(i, false),
-            Op::LlD => self.load_linked(i, true),
-            Op::ScW => self.store_conditional(i, false),
-            Op::ScD => self.store_conditional(i, true),
+            Op::LlW | Op::LlacqW => self.load_linked(i, false),
+            Op::LlD | Op::LlacqD => self.load_linked(i, true),
+            Op::ScW | Op::ScrelW => self.store_conditional(i, false),
+            Op::ScD | Op::ScrelD => self.store_conditional(i, true),
             Op::AmswapW | Op::AmswapDbW => self.exchange(i, false, Code::Xchg_rm32_r32),
             Op::AmswapD | Op::AmswapDbD => self.exchange(i, true, Code::Xchg_rm64_r64),
             Op::AmaddW | Op::AmaddDbW => self.exchange(i, false, Code::Xadd_rm32_r32),

@@ -6,6 +6,7 @@ mod atomic;
 mod bits;
 pub(super) mod control;
 mod float;
+mod halves;
 mod host_vectors;
 mod integer;
 mod memory;

@@ -213,7 +213,7 @@ impl Emitter<'_> {
             }
             Op::VseteqzV | Op::XvseteqzV => self.test_all(i, Condition::Equal, i.op == Op::XvseteqzV),
             Op::VsetnezV | Op::XvsetnezV => self.test_all(i, Condition::NotEqual, i.op == Op::XvsetnezV),
-            _ => return self.test_elements(i),
+            _ => return self.across_halves(i) || self.test_elements(i),
         }
         true
     }

@@ -63,7 +63,8 @@ impl Lowering<'_> {
             return self.lanes(i.rm(), i.is_whole());
         }
         let (number, lane) = lane_of(i);
-        let m = self.lanes(number, true);
+        self.widen(number, ((lane as u8 + 1) << i.size()).next_power_of_two());
+        let m = number;
         if lane == 0 && i.bits(28, 1) != 0 {
             // The lowest lane is a scalar as it is.
             return m;

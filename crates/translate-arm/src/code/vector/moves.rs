@@ -90,6 +90,9 @@ impl Lowering<'_> {
         if changes {
             // ORR and BIC.
             self.lanes(d, is_whole);
+            if self.clear_end(i) {
+                return self.put_lanes(d, is_whole);
+            }
             let part = self.borrow_vector(&[d]);
             let from = self.constant(value as i64);
             self.assembler.two(La::Vreplgr2vrD, part, from);
@@ -97,6 +100,14 @@ impl Lowering<'_> {
                 self.assembler.three(La::VandnV, d, part, d);
             } else {
                 self.assembler.three(La::VorV, d, d, part);
+            }
+            return self.put_lanes(d, is_whole);
+        }
+        if value != 0 {
+            let byte = (i.bits(16, 3) << 5 | i.bits(5, 5)) as i32;
+            self.assembler.immediate(La::Vldi, d, 0, (0x1000 | mode(cmode, inverts) << 8 | byte) << 19 >> 19);
+            if inverts && cmode < 14 {
+                self.assembler.three(La::VnorV, d, d, d);
             }
             return self.put_lanes(d, is_whole);
         }
@@ -112,6 +123,21 @@ impl Lowering<'_> {
             self.assembler.two(La::Movgr2frD, d, from);
             self.put_lanes(d, false);
         }
+    }
+
+    /// BIC that clears a byte at an end of each lane: two shifts.
+    fn clear_end(&mut self, i: Instruction) -> bool {
+        let (d, cmode) = (i.rd(), i.bits(12, 4) as usize);
+        let (bits, at) = if cmode < 8 { (32, 8 * (cmode >> 1)) } else { (16, 8 * (cmode >> 1 & 1)) };
+        let is_byte = i.op == Op::Movi1 && i.bits(16, 3) == 7 && i.bits(5, 5) == 31;
+        let size = usize::from(bits == 32);
+        let (left, right) = ([La::VslliH, La::VslliW][size], [La::VsrliH, La::VsrliW][size]);
+        let (first, second) = if at + 8 == bits { (left, right) } else { (right, left) };
+        if is_byte && (at == 0 || at + 8 == bits) {
+            self.assembler.immediate(first, d, d, 8);
+            self.assembler.immediate(second, d, d, 8);
+        }
+        is_byte && (at == 0 || at + 8 == bits)
     }
 
     fn copy_element(&mut self, i: Instruction) {
@@ -206,6 +232,13 @@ impl Lowering<'_> {
             self.assembler.immediate(La::VbsrlV, d, d, first);
         } else if first == 0 {
             self.assembler.three(La::VorV, d, n, n);
+        } else if first == 8 && (d == n || d == m) {
+            // Two of the four halves: those of the first register, then those of the second.
+            let (other, halves) = if d == n { (m, 1 | 2 << 2) } else { (n, 3) };
+            self.assembler.immediate(La::Vshuf4iD, d, other, halves);
+        } else if first == 8 {
+            self.assembler.three(La::VorV, d, n, n);
+            self.assembler.immediate(La::Vshuf4iD, d, m, 1 | 2 << 2);
         } else {
             let low = self.borrow_vector(&[d, n, m]);
             self.assembler.immediate(La::VbsrlV, low, n, first);
@@ -235,5 +268,19 @@ impl Lowering<'_> {
         };
         self.assembler.immediate(op, d, n, order);
         self.put_lanes(d, is_whole);
+    }
+}
+
+/// The mode of `vldi` that makes of a byte what an immediate of this kind is.
+fn mode(cmode: u32, inverts: bool) -> i32 {
+    let cmode = cmode as i32;
+    match (cmode >> 1, cmode & 1, inverts) {
+        (part @ 0..=3, ..) => part,
+        (part @ 4..=5, ..) => part,
+        (6, last, _) => 6 | last,
+        (_, 0, false) => 8,
+        (_, 0, true) => 9,
+        (_, _, false) => 10,
+        _ => 12,
     }
 }

@@ -1,0 +1,191 @@
+//! LASX across the halves of a register, and what the host does otherwise with 256 bits than with 128.
+//! Not what it does the same with both (see `vector.rs` and `sequences`); what is missing here goes to the interpreter.
+//! Source: the manual's LASX volume; Intel SDM, volume 2.
+
+use iced_x86::{Code, Register};
+use longma_loongarch::{Instruction, Op};
+
+use super::{Emitter, host_vectors::*};
+use crate::jit::registers::wide;
+
+const A: Register = Register::XMM0;
+const B: Register = Register::XMM1;
+
+/// Of VPERMQ: the lower doublewords of both halves side by side, and the first two at the bottom of a half each.
+const LOWER_OF_HALVES: i32 = 0b11_01_10_00;
+const APART: i32 = 0b11_01_10_00;
+
+/// One element of 256 bits everywhere.
+fn broadcast(op: Op) -> Option<Code> {
+    Some(match op {
+        Op::Xvreplve0B => Code::VEX_Vpbroadcastb_ymm_xmmm8,
+        Op::Xvreplve0H => Code::VEX_Vpbroadcastw_ymm_xmmm16,
+        Op::Xvreplve0W => Code::VEX_Vpbroadcastd_ymm_xmmm32,
+        Op::Xvreplve0D => Code::VEX_Vpbroadcastq_ymm_xmmm64,
+        _ => return None,
+    })
+}
+
+/// The lower elements made wide.
+fn widening(op: Op) -> Option<Code> {
+    Some(match op {
+        Op::Vext2xvHB => Code::VEX_Vpmovsxbw_ymm_xmmm128,
+        Op::Vext2xvWB => Code::VEX_Vpmovsxbd_ymm_xmmm64,
+        Op::Vext2xvDB => Code::VEX_Vpmovsxbq_ymm_xmmm32,
+        Op::Vext2xvWH => Code::VEX_Vpmovsxwd_ymm_xmmm128,
+        Op::Vext2xvDH => Code::VEX_Vpmovsxwq_ymm_xmmm64,
+        Op::Vext2xvDW => Code::VEX_Vpmovsxdq_ymm_xmmm128,
+        Op::Vext2xvHuBu => Code::VEX_Vpmovzxbw_ymm_xmmm128,
+        Op::Vext2xvWuBu => Code::VEX_Vpmovzxbd_ymm_xmmm64,
+        Op::Vext2xvDuBu => Code::VEX_Vpmovzxbq_ymm_xmmm32,
+        Op::Vext2xvWuHu => Code::VEX_Vpmovzxwd_ymm_xmmm128,
+        Op::Vext2xvDuHu => Code::VEX_Vpmovzxwq_ymm_xmmm64,
+        Op::Vext2xvDuWu => Code::VEX_Vpmovzxdq_ymm_xmmm128,
+        _ => return None,
+    })
+}
+
+impl Emitter<'_> {
+    /// Emits an instruction of LASX that is none of LSX's on both halves, or says that it is not here.
+    pub(super) fn across_halves(&mut self, i: &Instruction) -> bool {
+        if let Some(code) = broadcast(i.op).or_else(|| widening(i.op)) {
+            let from = self.vector_source(i.j, false);
+            let to = wide(self.vector_target(i.d, A));
+            self.a.op2(code, to, from);
+            self.write_vector(i.d, to, true);
+            return true;
+        }
+        match i.op {
+            Op::XvpermiQ => self.permute_halves(i),
+            Op::XvpermW => {
+                let indices = self.read_vector(i.k, A, true);
+                let words = self.vector_source(i.j, true);
+                let to = wide(self.vector_target(i.d, A));
+                self.a.op3(Code::VEX_Vpermd_ymm_ymm_ymmm256, to, indices, words);
+                self.write_vector(i.d, to, true);
+            }
+            Op::XvpickveD if i.imm == 0 => {
+                let from = self.vector_source(i.j, false);
+                let to = self.vector_target(i.d, A);
+                self.a.op2(Code::VEX_Vmovq_xmm_xmmm64, to, from);
+                self.write_vector(i.d, wide(to), true);
+            }
+            Op::XvpickveW if i.imm == 0 => {
+                let from = self.vector_read(i.j, A);
+                let to = self.vector_target(i.d, A);
+                const LOWEST_ALONE: i32 = 0b1110;
+                self.a.op4(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, to, from, from, LOWEST_ALONE);
+                self.write_vector(i.d, wide(to), true);
+            }
+            Op::Xvpickve2grD | Op::Xvpickve2grDu => {
+                self.pick_wide(i, 2, Code::VEX_Vpextrq_rm64_xmm_imm8, Register::RAX);
+            }
+            Op::Xvpickve2grWu => self.pick_wide(i, 4, Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX),
+            Op::XvmskltzB => self.signs_of_bytes(i),
+            Op::XvmskltzW => self.signs_of_halves(i, Code::VEX_Vmovmskps_r32_xmm),
+            Op::XvmskltzD => self.signs_of_halves(i, Code::VEX_Vmovmskpd_r32_xmm),
+            Op::XvextrinsD | Op::XvextrinsW | Op::XvextrinsH => return self.insert_in_halves(i),
+            Op::XvfcvtlDS => self.widen_numbers(i, Code::VEX_Vcvtps2pd_ymm_xmmm128),
+            Op::XvffintlDW => self.widen_numbers(i, Code::VEX_Vcvtdq2pd_ymm_xmmm128),
+            Op::XvfcvtSD => self.narrow_numbers(i),
+            _ => return false,
+        }
+        true
+    }
+
+    fn permute_halves(&mut self, i: &Instruction) {
+        let from = self.read_vector(i.j, A, true);
+        let old = self.vector_source(i.d, true);
+        let to = wide(self.vector_target(i.d, A));
+        self.a.op4(Code::VEX_Vperm2i128_ymm_ymm_ymmm256_imm8, to, from, old, i.imm & 0x33);
+        self.write_vector(i.d, to, true);
+    }
+
+    /// An element of 256 bits, of which 128 have `count`.
+    fn pick_wide(&mut self, i: &Instruction, count: i32, code: Code, to: Register) {
+        let mut from = self.read_vector(i.j, A, true);
+        if i.imm >= count {
+            self.a.op3(Code::VEX_Vextracti128_xmmm128_ymm_imm8, A, from, 1);
+            from = wide(A);
+        }
+        let narrow = Register::XMM0 + (from as u32 - Register::YMM0 as u32);
+        self.a.op3(code, to, narrow, i.imm % count);
+        self.write(i.d, Register::RAX);
+    }
+
+    /// The highest bits of bytes: sixteen at the bottom of each half.
+    fn signs_of_bytes(&mut self, i: &Instruction) {
+        let from = self.read_vector(i.j, A, true);
+        self.a.op2(Code::VEX_Vpmovmskb_r32_ymm, Register::EAX, from);
+        self.a.op2(Code::VEX_Vmovd_xmm_rm32, A, Register::EAX);
+        self.a.op2(Code::VEX_Vpmovzxwq_xmm_xmmm32, A, A);
+        let to = wide(self.vector_target(i.d, A));
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), APART);
+        self.write_vector(i.d, to, true);
+    }
+
+    /// The same of larger elements.
+    fn signs_of_halves(&mut self, i: &Instruction, code: Code) {
+        let from = self.read_vector(i.j, A, true);
+        self.a.op3(Code::VEX_Vextracti128_xmmm128_ymm_imm8, B, from, 1);
+        let narrow = Register::XMM0 + (from as u32 - Register::YMM0 as u32);
+        self.a.op2(code, Register::EAX, narrow);
+        self.a.op2(Code::VEX_Vmovd_xmm_rm32, A, Register::EAX);
+        self.a.op2(code, Register::EAX, B);
+        self.a.op2(Code::VEX_Vmovd_xmm_rm32, B, Register::EAX);
+        let to = wide(self.vector_target(i.d, A));
+        self.a.op4(Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, to, wide(A), B, 1);
+        self.write_vector(i.d, to, true);
+    }
+
+    /// In each half an element of one register replaces one of another.
+    fn insert_in_halves(&mut self, i: &Instruction) -> bool {
+        let bits = match i.op {
+            Op::XvextrinsD => 1,
+            Op::XvextrinsW => 3,
+            _ => 7,
+        };
+        let (to_at, from_at) = (i.imm >> 4 & bits, i.imm & bits);
+        if i.op == Op::XvextrinsH && to_at != from_at {
+            return false;
+        }
+        let old = self.read_vector(i.d, A, true);
+        let to = wide(self.vector_target(i.d, A));
+        if i.op == Op::XvextrinsD {
+            let from = self.read_vector(i.j, B, true);
+            let (left, right, order) =
+                if to_at == 0 { (from, old, from_at | 2) } else { (old, from, from_at << 1) };
+            self.a.op4(SHUFPD.of(true), to, left, right, order * 5);
+        } else if i.op == Op::XvextrinsH {
+            let from = self.vector_source(i.j, true);
+            self.a.op4(PBLENDW.of(true), to, old, from, 1 << to_at);
+        } else {
+            let from = self.vector_source(i.j, true);
+            self.a.op3(PSHUFD.of(true), wide(B), from, from_at * 0x55);
+            self.a.op4(PBLENDD.of(true), to, old, wide(B), 0x11 << to_at);
+        }
+        self.write_vector(i.d, to, true);
+        true
+    }
+
+    /// The lower numbers of each half made wide.
+    fn widen_numbers(&mut self, i: &Instruction, code: Code) {
+        let from = self.vector_source(i.j, true);
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, wide(A), from, LOWER_OF_HALVES);
+        let to = wide(self.vector_target(i.d, A));
+        self.a.op2(code, to, A);
+        self.write_vector(i.d, to, true);
+    }
+
+    /// Doubles of k and j made narrow, in each half.
+    fn narrow_numbers(&mut self, i: &Instruction) {
+        let k = self.vector_source(i.k, true);
+        self.a.op2(Code::VEX_Vcvtpd2ps_xmm_ymmm256, A, k);
+        let j = self.vector_source(i.j, true);
+        self.a.op2(Code::VEX_Vcvtpd2ps_xmm_ymmm256, B, j);
+        let to = wide(self.vector_target(i.d, A));
+        self.a.op4(Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, wide(A), wide(A), B, 1);
+        self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, to, wide(A), LOWER_OF_HALVES);
+        self.write_vector(i.d, to, true);
+    }
+}

@@ -1,0 +1,67 @@
+//! Registers moved where a loop begins and ends: in it, general registers without a LoongArch register of their own have those of others, and
+//! a vector that it does not name may be in memory.
+//! Not which (`loops`).
+
+use longma_loongarch::Op as La;
+
+use super::loops::{Homes, OUTSIDE};
+use super::lower::Lowering;
+use crate::registers::{Place, SLOT_OF_LENT, SLOTS};
+
+impl Lowering<'_> {
+    /// Brings every register where it is outside of loops.
+    pub fn go_outside(&mut self) {
+        self.go_home(&OUTSIDE);
+    }
+
+    /// Brings every register where it is to be.
+    pub fn go_home(&mut self, homes: &Homes) {
+        if self.known.homes == *homes {
+            return;
+        }
+        let from = self.known.homes;
+        self.move_between(&from, &OUTSIDE);
+        self.move_between(&OUTSIDE, homes);
+        self.known.homes = *homes;
+    }
+
+    /// Puts registers away, and loads those that come into their places. One of the two is outside of loops.
+    fn move_between(&mut self, from: &Homes, to: &Homes) {
+        if let Some(vector) = to.lent {
+            self.widen(vector, 16);
+            self.assembler.immediate(La::Vst, vector, SLOTS, SLOT_OF_LENT);
+        }
+        if let Some(vector) = from.lent {
+            self.assembler.immediate(La::Vld, vector, SLOTS, SLOT_OF_LENT);
+        }
+        let moved = || (0..31u8).map(|n| (n, from.general[usize::from(n)], to.general[usize::from(n)]));
+        for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
+            if let Place::Register(register) = from {
+                self.tighten_at(number, register);
+                self.take_step(number);
+                self.put_at(to, register);
+            }
+        }
+        for (_, from, to) in moved().filter(|(_, from, to)| from != to) {
+            if let Place::Register(register) = to {
+                self.load_at(from, register);
+            }
+        }
+    }
+
+    fn load_at(&mut self, place: Place, register: u8) {
+        match place {
+            Place::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
+            Place::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
+            Place::Register(_) => {}
+        }
+    }
+
+    fn put_at(&mut self, place: Place, register: u8) {
+        match place {
+            Place::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
+            Place::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
+            Place::Register(_) => {}
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Loops of a unit: which leaders are in them, and where the registers are there that have none of LoongArch's elsewhere.
+//! Not the code that moves them at a loop's edges (`homes`).
+//! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected components).
+
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::copies::source;
+use super::reach::Reach;
+use super::uses::Uses;
+use crate::instruction::{Instruction, Op, Operand};
+use crate::registers::{Place, place, slot};
+
+/// Where each register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Homes {
+    /// The general registers.
+    pub(super) general: [Place; 31],
+    /// The vector that is in memory, so that its register is free for what an instruction needs besides.
+    pub(super) lent: Option<u8>,
+}
+
+/// An iteration counts so much more than one of the loop around it.
+const MOST_DEPTH: usize = 4;
+
+/// Where registers are outside of loops.
+pub(super) const OUTSIDE: Homes = {
+    let mut general = [Place::Slot(0); 31];
+    let mut number = 0;
+    while number < 31 {
+        general[number] = place(number as u8);
+        number += 1;
+    }
+    Homes { general, lent: None }
+};
+
+/// Whether an instruction of vectors needs one more.
+fn borrows(i: Instruction) -> bool {
+    use Op::*;
+    let has_lane = i.row().operands.iter().any(|operand| matches!(operand, Operand::Register { kind: b'E', .. }));
+    has_lane
+        || matches!(
+            i.op,
+            Ext | FaddpScalar | FaddpV | FmlsV | SabaV | UabaV | SadalpV | UadalpV | AddpV | Xtn2 | Fcvtn2
+                | Fcvtzs | Fcvtns | Fcvtps | Fcvtms | Fcvtzu
+        )
+}
+
+/// The loops of a unit that neither calls nor returns lead into.
+#[derive(Debug, Default)]
+pub(super) struct Loops {
+    /// The loops around each leader, the innermost last: each is known by its first leader.
+    around: FxHashMap<u64, Vec<u64>>,
+    /// Where registers are in the loops that begin there, unless a loop around says it.
+    homes: FxHashMap<u64, Homes>,
+}
+
+/// Leaders that lead to each other, and where they lead.
+struct Graph {
+    leaders: Vec<u64>,
+    ways: Vec<Vec<usize>>,
+}
+
+impl Loops {
+    /// Finds the loops among the leaders that only the unit's own jumps lead to.
+    pub fn of(reach: &Reach) -> Self {
+        let leaders: Vec<u64> =
+            reach.leaders.iter().copied().filter(|leader| !reach.doors.contains(leader)).collect();
+        let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
+        let ways = leaders
+            .iter()
+            .map(|leader| reach.ways_of(*leader).iter().filter_map(|to| index.get(to).copied()).collect())
+            .collect();
+        let graph = Graph { leaders, ways };
+        let mut found = Self::default();
+        let all: Vec<usize> = (0..graph.leaders.len()).collect();
+        found.nest(&graph, &all, &mut Vec::new());
+        found.settle_in(reach);
+        found
+    }
+
+    /// Finds the loops among some leaders, and those within them.
+    fn nest(&mut self, graph: &Graph, among: &[usize], around: &mut Vec<u64>) {
+        for part in graph.components(among) {
+            let inside: FxHashSet<usize> = part.iter().copied().collect();
+            let first = *part.iter().min().unwrap_or(&0);
+            if part.len() == 1 && !graph.ways[first].contains(&first) {
+                continue;
+            }
+            around.push(graph.leaders[first]);
+            for index in &part {
+                self.around.insert(graph.leaders[*index], around.clone());
+            }
+            if part.len() > 1 && around.len() < MOST_DEPTH {
+                // What is left without the leader that the loop is entered at.
+                let from_outside = |to: &usize| {
+                    among.iter().any(|from| !inside.contains(from) && graph.ways[*from].contains(to))
+                };
+                let entry = part.iter().copied().find(from_outside).unwrap_or(first);
+                let rest: Vec<usize> = part.iter().copied().filter(|index| *index != entry).collect();
+                self.nest(graph, &rest, around);
+            }
+            around.pop();
+        }
+    }
+
+    /// The leaders of each loop that has none within, in the order of their addresses.
+    pub fn innermost(&self) -> Vec<Vec<u64>> {
+        let mut loops: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let outer: FxHashSet<u64> =
+            self.around.values().flat_map(|around| around[..around.len() - 1].iter().copied()).collect();
+        let innermost = self.around.iter().filter_map(|(leader, around)| Some((*leader, *around.last()?)));
+        for (leader, first) in innermost.filter(|(_, first)| !outer.contains(first)) {
+            loops.entry(first).or_default().push(leader);
+        }
+        loops.values_mut().for_each(|leaders| leaders.sort_unstable());
+        loops.into_values().collect()
+    }
+
+    /// Whether the innermost loop around two leaders is the same.
+    pub fn share(&self, from: u64, to: u64) -> bool {
+        let inner = |leader| self.around.get(&source(leader)).and_then(|around| around.last());
+        inner(to).is_some() && inner(from) == inner(to)
+    }
+
+    /// Whether a jump between two leaders stays in the innermost loop around the first.
+    pub fn stays(&self, from: u64, to: u64) -> bool {
+        let around = |leader| self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
+        around(from).last().is_none_or(|inner| around(to).contains(inner))
+    }
+
+    /// Where registers are at a leader.
+    pub fn homes(&self, leader: u64) -> Homes {
+        let around = self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
+        around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
+    }
+
+    /// Gives registers in memory the places of those that are not in the loop at all: in the outermost loop with room for all that it names,
+    /// or in those within.
+    fn settle_in(&mut self, reach: &Reach) {
+        let mut counts: FxHashMap<u64, Named> = FxHashMap::default();
+        for (leader, around) in &self.around {
+            let block = reach.block(*leader).0;
+            for (depth, first) in around.iter().enumerate() {
+                let named = counts.entry(*first).or_default();
+                named.has_inner |= depth + 1 < around.len();
+                for (pc, i) in &block {
+                    named.count(reach.used_by(*pc), *i, around.len());
+                }
+            }
+        }
+        self.homes = counts
+            .into_iter()
+            .map(|(first, named)| (first, named.homes()))
+            .filter(|(_, homes)| *homes != OUTSIDE)
+            .collect();
+    }
+}
+
+/// What a loop names.
+#[derive(Default)]
+struct Named {
+    /// How often each general register.
+    general: [u64; 31],
+    vectors: u32,
+    needs_vector: bool,
+    /// There are loops within.
+    has_inner: bool,
+    /// It tries an exclusive store again, which is seldom done twice.
+    tries: bool,
+}
+
+impl Named {
+    fn count(&mut self, uses: Uses, i: Option<Instruction>, depth: usize) {
+        for (number, count) in self.general.iter_mut().enumerate() {
+            let times = (uses.read >> number & 1) + (uses.written >> number & 1);
+            *count += u64::from(times) << (3 * depth);
+        }
+        self.vectors |= uses.vectors;
+        self.needs_vector |= i.is_some_and(borrows);
+        self.tries |= i.is_some_and(|i| ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|name| i.mnemonic().starts_with(name)));
+    }
+
+    fn homes(&self) -> Homes {
+        if self.tries {
+            return OUTSIDE;
+        }
+        let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Place::Register(_));
+        let mut wanted: Vec<usize> =
+            (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();
+        wanted.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
+        let unused: Vec<usize> =
+            (0..31).filter(|number| !is_in_memory(number) && self.general[*number] == 0).collect();
+        let lent = (0..32).rev().find(|number| self.needs_vector && self.vectors >> number & 1 == 0);
+        if self.has_inner && (unused.len() < wanted.len() || self.needs_vector && lent.is_none()) {
+            return OUTSIDE;
+        }
+        let mut homes = Homes { lent, ..OUTSIDE };
+        for (number, other) in wanted.into_iter().zip(unused) {
+            homes.general[number] = OUTSIDE.general[other];
+            homes.general[other] = slot(other as u8);
+        }
+        homes
+    }
+}
+
+impl Graph {
+    /// Groups of leaders, each of which leads to every other of its group, by way of leaders `among` these alone.
+    fn components(&self, among: &[usize]) -> Vec<Vec<usize>> {
+        let mut search = Search { order: FxHashMap::default(), open: Vec::new(), done: FxHashSet::default() };
+        let among: FxHashSet<usize> = among.iter().copied().collect();
+        let mut sorted: Vec<usize> = among.iter().copied().collect();
+        sorted.sort_unstable();
+        let mut found = Vec::new();
+        for start in sorted {
+            if !search.order.contains_key(&start) {
+                search.from(self, &among, start, &mut found);
+            }
+        }
+        found
+    }
+}
+
+/// A depth-first search: when each leader was found, and which are in no group yet.
+struct Search {
+    order: FxHashMap<usize, usize>,
+    open: Vec<usize>,
+    done: FxHashSet<usize>,
+}
+
+impl Search {
+    fn from(&mut self, graph: &Graph, among: &FxHashSet<usize>, start: usize, found: &mut Vec<Vec<usize>>) {
+        // A leader, the next of its ways, and the earliest that it leads back to.
+        let mut path: Vec<(usize, usize, usize)> = Vec::new();
+        let mut enter = Some(start);
+        loop {
+            if let Some(index) = enter.take() {
+                let order = self.order.len();
+                self.order.insert(index, order);
+                self.open.push(index);
+                path.push((index, 0, order));
+            }
+            let Some((index, way, earliest)) = path.last_mut() else { return };
+            if let Some(&to) = graph.ways[*index].get(*way) {
+                *way += 1;
+                match self.order.get(&to) {
+                    _ if !among.contains(&to) || self.done.contains(&to) => {}
+                    Some(order) => *earliest = (*earliest).min(*order),
+                    None => enter = Some(to),
+                }
+                continue;
+            }
+            let (index, _, earliest) = path.pop().unwrap_or_default();
+            if let Some((_, _, before)) = path.last_mut() {
+                *before = (*before).min(earliest);
+            }
+            if self.order[&index] == earliest {
+                let at = self.open.iter().rposition(|open| *open == index).unwrap_or(0);
+                let group = self.open.split_off(at);
+                self.done.extend(group.iter().copied());
+                found.push(group);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The upper halves of YMM registers: in places of their own, where SSE leaves them as they are without a word; above the XMM registers while AVX
+//! works on 256 bits; or nowhere, since AVX clears them with everything it writes.
+//! Not the instructions that work on them.
+//! Source: Intel SDM, volume 1, section 14.1.2 (what becomes of the upper half); LoongArch Reference Manual, LASX (what LSX leaves there is
+//! undefined).
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::known::{Known, Upper};
+use super::lower::Lowering;
+use super::uses::Live;
+use crate::registers::*;
+use longma_translate::assembler::{Goal, Label};
+
+/// The places of upper halves that are cleared out of the straight path, if any is in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clearing {
+    label: Label,
+    cleared: u16,
+    back: Label,
+}
+
+/// `xvpermi.q` with the lower half of the result from one of four: the source's halves, the destination's; and the upper one.
+const fn halves(low: i32, high: i32) -> i32 {
+    high << 4 | low
+}
+
+impl Lowering<'_> {
+    /// Puts the upper half of `v` from above the XMM register into its place.
+    fn put_away(&mut self, v: usize) {
+        let (place, half) = upper_place(v);
+        let order = if half == 0 { halves(1, 3) } else { halves(2, 1) };
+        self.assembler.immediate(La::XvpermiQ, place, 16 + v as u8, order);
+    }
+
+    fn clear_place(&mut self, v: usize) {
+        let (place, half) = upper_place(v);
+        let order = if half == 0 { halves(0, 3) } else { halves(2, 0) };
+        self.assembler.immediate(La::XvpermiQ, place, ZERO_VECTOR, order);
+    }
+
+    /// Notes that a place may be other than zero.
+    fn note_in_use(&mut self) {
+        self.assembler.two(La::VseteqzV, UPPERS, ZERO_VECTOR);
+        self.known.is_clean = false;
+    }
+
+    /// The XMM register is about to be written and its upper half is to stay.
+    pub fn keep_upper(&mut self, v: usize) {
+        if self.known.upper(v) == Upper::Above {
+            self.put_away(v);
+            self.note_in_use();
+            self.known.set_upper(v, Upper::Place);
+        }
+    }
+
+    /// Makes all 256 bits of a YMM register what they are to be.
+    pub fn complete_wide(&mut self, v: usize) {
+        let register = 16 + v as u8;
+        match self.known.upper(v) {
+            Upper::Above => {}
+            Upper::Place => {
+                self.complete(v);
+                let (place, half) = upper_place(v);
+                self.assembler.immediate(La::XvpermiQ, register, place, halves(2, half.into()));
+            }
+            Upper::Zero => {
+                match self.known.valid[v] {
+                    4 => self.assembler.immediate(La::XvpickveW, register, register, 0),
+                    8 => self.assembler.immediate(La::XvpickveD, register, register, 0),
+                    _ => self.assembler.immediate(La::XvpermiQ, register, ZERO_VECTOR, halves(2, 0)),
+                }
+                self.known.valid[v] = 16;
+            }
+        }
+        self.known.used[v] = 16;
+        self.known.set_upper(v, Upper::Above);
+    }
+
+    /// What to do with the upper half of `v` to go on where `wanted` holds and `live` is read; `None` if nothing.
+    fn upper_wanted(&self, v: usize, wanted: &Known, live: Live) -> Option<Upper> {
+        let upper = wanted.upper(v);
+        (live.uppers >> v & 1 != 0 && self.known.upper(v) != upper).then_some(upper)
+    }
+
+    /// How many upper halves have to be moved to go on where `wanted` holds and `live` is read.
+    pub fn misfit_uppers(&self, wanted: &Known, live: Live) -> usize {
+        (0..16).filter(|v| self.upper_wanted(*v, wanted, live).is_some()).count()
+    }
+
+    /// Moves the upper halves that have to be moved to go on where `wanted` holds and `live` is read.
+    pub fn fit_uppers(&mut self, wanted: &Known, live: Live) {
+        let (mut is_in_use, mut cleared) = (false, 0u16);
+        for v in 0..16 {
+            match self.upper_wanted(v, wanted, live) {
+                Some(Upper::Above) => self.complete_wide(v),
+                Some(Upper::Place) if self.known.upper(v) == Upper::Above => {
+                    self.put_away(v);
+                    is_in_use = true;
+                    self.known.set_upper(v, Upper::Place);
+                }
+                Some(Upper::Place) => {
+                    cleared |= 1 << v;
+                    self.known.set_upper(v, Upper::Place);
+                }
+                _ => {}
+            }
+        }
+        let was_clean = self.known.is_clean;
+        if is_in_use {
+            self.note_in_use();
+        }
+        if cleared != 0 && !was_clean {
+            self.clear_places(cleared, is_in_use);
+        }
+    }
+
+    /// Clears places unless it is known that they are clear; the program is to be told by its own flag, unless it `is_in_use` anyway.
+    fn clear_places(&mut self, cleared: u16, is_in_use: bool) {
+        if is_in_use {
+            return (0..16).filter(|v| cleared >> v & 1 != 0).for_each(|v| self.clear_place(v));
+        }
+        let (label, back) = (self.assembler.label(), self.assembler.label());
+        self.assembler.jump(Code { j: UPPERS, ..Code::new(La::Bcnez) }, Goal::Label(label));
+        self.assembler.place(back);
+        self.clearings.push(Clearing { label, cleared, back });
+        self.known.is_clean |= cleared == !0;
+    }
+
+    /// Writes what is out of the straight path.
+    pub fn clear_out_of_line(&mut self) {
+        for clearing in std::mem::take(&mut self.clearings) {
+            self.assembler.place(clearing.label);
+            self.aside();
+            for v in (0..16).filter(|v| clearing.cleared >> v & 1 != 0) {
+                if clearing.cleared != !0 {
+                    self.clear_place(v);
+                } else if v % 2 == 0 {
+                    self.assembler.three(La::XvxorV, upper_place(v).0, ZERO_VECTOR, ZERO_VECTOR);
+                }
+            }
+            if clearing.cleared == !0 {
+                self.assembler.two(La::Movgr2cf, UPPERS, 0);
+            }
+            self.assembler.go(Goal::Label(clearing.back));
+        }
+    }
+}
+
+/// Where the upper half of `v` is where blocks with these states go on: each with whether it is behind.
+pub(super) fn join_upper(outs: &[(bool, Known)], v: usize) -> Upper {
+    let all = |upper: Upper| outs.iter().all(|(_, known)| known.upper(v) == upper);
+    let any = |upper: Upper| outs.iter().any(|(_, known)| known.upper(v) == upper);
+    if all(Upper::Zero) {
+        Upper::Zero
+    } else if outs.iter().any(|(backwards, known)| *backwards && known.upper(v) == Upper::Above)
+        || any(Upper::Above) && !any(Upper::Place)
+    {
+        Upper::Above
+    } else {
+        Upper::Place
+    }
+}

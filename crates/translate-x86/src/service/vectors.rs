@@ -1,0 +1,301 @@
+//! Rare instructions on vectors, executed by the engine: masked accesses and gathers, sums of differences, products, string comparisons,
+//! reciprocals, halves as floating-point numbers.
+//! Not those that LoongArch has an instruction or a few for.
+//! Source: Intel SDM, volume 2; volume 1, section 14 (AVX).
+
+use iced_x86::{Mnemonic, OpKind, Register};
+use longma_loongarch::State;
+use rustc_apfloat::ieee::{Double, Half, Single};
+use rustc_apfloat::{Float, FloatConvert, Round};
+
+use super::{Done, Machine};
+use crate::code::{first, is_vex, last, old};
+use crate::registers::*;
+use longma_loongarch::Trap;
+
+/// 256 bits.
+pub(super) type Wide = [u8; 32];
+
+/// All of a YMM register.
+fn whole(state: &State, n: usize) -> Wide {
+    let low = state.v[16 + n].0;
+    let high = upper(state, n);
+    let lanes = [low[0], low[1], high[0], high[1]];
+    let mut bytes = [0; 32];
+    for (at, lane) in lanes.into_iter().enumerate() {
+        bytes[8 * at..8 * at + 8].copy_from_slice(&lane.to_le_bytes());
+    }
+    bytes
+}
+
+fn lane(bytes: &[u8], at: usize, size: usize) -> u64 {
+    (0..size).fold(0, |sum, byte| sum | u64::from(bytes[at * size + byte]) << (8 * byte))
+}
+
+fn put_lane(bytes: &mut [u8], at: usize, size: usize, value: u64) {
+    bytes[at * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+}
+
+fn single(bytes: &[u8], at: usize) -> Single {
+    Single::from_bits(lane(bytes, at, 4).into())
+}
+
+fn double(bytes: &[u8], at: usize) -> Double {
+    Double::from_bits(lane(bytes, at, 8).into())
+}
+
+/// The rounding of MXCSR, by its number there.
+fn rounding(number: u32) -> Round {
+    match number & 3 {
+        0 => Round::NearestTiesToEven,
+        1 => Round::TowardNegative,
+        2 => Round::TowardPositive,
+        _ => Round::TowardZero,
+    }
+}
+
+impl Machine<'_> {
+    /// Executes an instruction of this file; `None` if it is none.
+    pub(super) fn vectors(&mut self) -> Option<Done> {
+        use Mnemonic::*;
+        Some(match old(&self.instruction) {
+            Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
+            Dpps | Dppd => self.dot_product(),
+            Mpsadbw => self.differences(),
+            Phminposuw => self.least_word(),
+            Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64 | Pcmpistri | Pcmpistrm => self.compare_strings(),
+            Maskmovdqu => self.store_bytes_where(),
+            _ => return self.newer_vectors(),
+        })
+    }
+
+    fn newer_vectors(&mut self) -> Option<Done> {
+        use Mnemonic::*;
+        Some(match self.instruction.mnemonic() {
+            Vcvtph2ps => self.widen_halves(),
+            Vcvtps2ph => self.narrow_to_halves(),
+            Vmaskmovps | Vpmaskmovd => self.move_where(4),
+            Vmaskmovpd | Vpmaskmovq => self.move_where(8),
+            Vpgatherdd | Vgatherdps | Vpgatherdq | Vgatherdpd => self.gather(4),
+            Vpgatherqd | Vgatherqps | Vpgatherqq | Vgatherqpd => self.gather(8),
+            _ => return None,
+        })
+    }
+
+    /// A vector operand, of a register all of it, of memory what there is.
+    pub(super) fn vector_in(&self, operand: u32) -> Result<Wide, Trap> {
+        let i = &self.instruction;
+        if i.op_kind(operand) == OpKind::Register {
+            return Ok(whole(self.state, i.op_register(operand).number()));
+        }
+        let mut bytes = [0; 32];
+        let size = i.memory_size().size();
+        self.load_bytes(self.address(), &mut bytes[..size])?;
+        Ok(bytes)
+    }
+
+    /// Writes so many bytes of a register: AVX clears those above, SSE keeps them.
+    pub(super) fn vector_out(&mut self, register: Register, value: &Wide) {
+        let n = register.number();
+        let at = |lane: usize| u64::from_le_bytes(std::array::from_fn(|byte| value[8 * lane + byte]));
+        self.state.v[16 + n].0[..2].copy_from_slice(&[at(0), at(1)]);
+        if is_vex(&self.instruction) {
+            set_upper(self.state, n, if register.is_ymm() { [at(2), at(3)] } else { [0; 2] });
+        }
+    }
+
+    fn sources(&self) -> Result<[Wide; 2], Trap> {
+        Ok([self.vector_in(first(&self.instruction))?, self.vector_in(last(&self.instruction))?])
+    }
+
+    /// The bytes that the instruction works on.
+    fn width(&self) -> usize {
+        if self.instruction.op0_register().is_ymm() { 32 } else { 16 }
+    }
+
+    /// Reciprocals, which processors give with 12 bits and which are exact here.
+    fn estimate(&mut self) -> Done {
+        use Mnemonic::*;
+        let i = self.instruction;
+        let scalar = matches!(old(&i), Rcpss | Rsqrtss);
+        let source = self.vector_in(last(&i))?;
+        let mut out = self.vector_in(first(&i))?;
+        for at in 0..if scalar { 1 } else { self.width() / 4 } {
+            let value = f32::from_bits(lane(&source, at, 4) as u32);
+            let root = matches!(old(&i), Rsqrtps | Rsqrtss);
+            let result = if root { 1.0 / value.sqrt() } else { 1.0 / value };
+            put_lane(&mut out, at, 4, result.to_bits().into());
+        }
+        self.vector_out(i.op0_register(), &out);
+        Ok(())
+    }
+
+    fn round(&self) -> Round {
+        rounding(super::control(self.state) >> 13)
+    }
+
+    /// DPPS and DPPD; their exceptions are not noted.
+    fn dot_product(&mut self) -> Done {
+        let i = self.instruction;
+        let [a, b] = self.sources()?;
+        let (order, round) = (i.immediate8(), self.round());
+        let mut out = [0; 32];
+        for half in 0..self.width() / 16 {
+            let (a, b, to) = (&a[16 * half..], &b[16 * half..], &mut out[16 * half..16 * half + 16]);
+            if old(&i) == Mnemonic::Dppd {
+                let product = |at: usize| {
+                    let taken = order >> (4 + at) & 1 != 0;
+                    if taken { double(a, at).mul_r(double(b, at), round).value } else { Double::ZERO }
+                };
+                let sum = product(0).add_r(product(1), round).value.to_bits() as u64;
+                (0..2).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 8, sum));
+                continue;
+            }
+            let product = |at: usize| {
+                let taken = order >> (4 + at) & 1 != 0;
+                if taken { single(a, at).mul_r(single(b, at), round).value } else { Single::ZERO }
+            };
+            let low = product(0).add_r(product(1), round).value;
+            let high = product(2).add_r(product(3), round).value;
+            let sum = low.add_r(high, round).value.to_bits() as u64;
+            (0..4).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, 4, sum));
+        }
+        self.vector_out(i.op0_register(), &out);
+        Ok(())
+    }
+
+    /// MPSADBW.
+    fn differences(&mut self) -> Done {
+        let i = self.instruction;
+        let [a, b] = self.sources()?;
+        let mut out = [0; 32];
+        for half in 0..self.width() / 16 {
+            let order = usize::from(i.immediate8()) >> (3 * half);
+            let (of_a, of_b) = (4 * (order >> 2 & 1), 4 * (order & 3));
+            let (a, b) = (&a[16 * half..], &b[16 * half..]);
+            for at in 0..8 {
+                let sum = (0..4).map(|n| u64::from(a[of_a + at + n].abs_diff(b[of_b + n]))).sum();
+                put_lane(&mut out[16 * half..], at, 2, sum);
+            }
+        }
+        self.vector_out(i.op0_register(), &out);
+        Ok(())
+    }
+
+    /// PHMINPOSUW.
+    fn least_word(&mut self) -> Done {
+        let i = self.instruction;
+        let source = self.vector_in(1)?;
+        let (least, at) = (0..8).map(|at| (lane(&source, at, 2), at as u64)).min().unwrap_or_default();
+        let mut out = [0; 32];
+        put_lane(&mut out, 0, 8, least | at << 16);
+        self.vector_out(i.op0_register(), &out);
+        Ok(())
+    }
+
+    /// MASKMOVDQU.
+    fn store_bytes_where(&mut self) -> Done {
+        let i = self.instruction;
+        let (value, mask) = (whole(self.state, i.op1_register().number()), whole(self.state, i.op2_register().number()));
+        let segment = match i.memory_segment() {
+            Register::FS => self.state.r(THREAD_POINTER),
+            Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
+            _ => 0,
+        };
+        let short = i.op0_kind() == OpKind::MemorySegEDI;
+        let base = self.state.r(RDI) & if short { 0xffff_ffff } else { u64::MAX };
+        for at in (0..16).filter(|at| mask[*at] & 0x80 != 0) {
+            self.store(base.wrapping_add(at as u64).wrapping_add(segment), value[at].into(), 1)?;
+        }
+        Ok(())
+    }
+
+    /// VMASKMOVPS and its kin: what is not chosen is not accessed.
+    fn move_where(&mut self, size: usize) -> Done {
+        let i = self.instruction;
+        let mask = whole(self.state, i.op1_register().number());
+        let chosen = |at: usize| mask[at * size + size - 1] & 0x80 != 0;
+        let address = self.address();
+        let place = |at: usize| address.wrapping_add((at * size) as u64);
+        if i.op0_kind() == OpKind::Register {
+            let mut out = [0; 32];
+            for at in (0..self.width() / size).filter(|at| chosen(*at)) {
+                let value = self.load(place(at), size)?;
+                put_lane(&mut out, at, size, value);
+            }
+            self.vector_out(i.op0_register(), &out);
+        } else {
+            let value = whole(self.state, i.op2_register().number());
+            for at in (0..i.op2_register().size() / size).filter(|at| chosen(*at)) {
+                self.store(place(at), lane(&value, at, size), size)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gathers by indices of so many bytes. What has been read when an access fails stays.
+    fn gather(&mut self, index_bytes: usize) -> Done {
+        let i = self.instruction;
+        let (d, chooser, index) = (i.op0_register(), i.op2_register(), i.memory_index());
+        let size = i.memory_size().size();
+        let count = (d.size() / size).min(index.size() / index_bytes);
+        let mut out = whole(self.state, d.number());
+        let mut mask = whole(self.state, chooser.number());
+        let indices = whole(self.state, index.number());
+        let base = self.address();
+        let mut done = Ok(());
+        for at in 0..count {
+            if mask[at * size + size - 1] & 0x80 != 0 {
+                let unused = 64 - 8 * index_bytes as u32;
+                let index = (lane(&indices, at, index_bytes) << unused) as i64 >> unused;
+                let sum = base.wrapping_add_signed(index.wrapping_mul(i.memory_index_scale().into()));
+                match self.load(sum, size) {
+                    Ok(value) => put_lane(&mut out, at, size, value),
+                    Err(trap) => {
+                        done = Err(trap);
+                        break;
+                    }
+                }
+            }
+            put_lane(&mut mask, at, size, 0);
+        }
+        if done.is_ok() {
+            mask = [0; 32];
+            out[count * size..].fill(0);
+        }
+        self.vector_out(d, &out);
+        self.vector_out(chooser, &mask);
+        done
+    }
+
+    /// VCVTPH2PS.
+    fn widen_halves(&mut self) -> Done {
+        let i = self.instruction;
+        let source = self.vector_in(1)?;
+        let mut out = [0; 32];
+        for at in 0..self.width() / 4 {
+            let value: Single = Half::from_bits(lane(&source, at, 2).into()).convert(&mut false).value;
+            put_lane(&mut out, at, 4, value.to_bits() as u64);
+        }
+        self.vector_out(i.op0_register(), &out);
+        Ok(())
+    }
+
+    /// VCVTPS2PH.
+    fn narrow_to_halves(&mut self) -> Done {
+        let i = self.instruction;
+        let source = self.vector_in(1)?;
+        let round = if i.immediate8() & 4 != 0 { self.round() } else { rounding(i.immediate8().into()) };
+        let count = i.op1_register().size() / 4;
+        let mut out = [0; 32];
+        for at in 0..count {
+            let value: Half = single(&source, at).convert_r(round, &mut false).value;
+            put_lane(&mut out, at, 2, value.to_bits() as u64);
+        }
+        if i.op0_kind() == OpKind::Register {
+            self.vector_out(i.op0_register(), &out);
+            return Ok(());
+        }
+        self.store_bytes(self.address(), &out[..2 * count])
+    }
+}
