@@ -95,3 +95,39 @@ fn what_is_stated_of_an_exception_is_asked_for() {
     let report = Machine::parse("test.toml", &without).unwrap_err().render(100, false);
     assert!(report.contains("nothing says what the refill exception costs"), "{report}");
 }
+
+/// What a window of so many instructions takes for as many loads of new pages as stores to others, cycles: loads ask as soon as they are in the
+/// window, stores when all before them have retired.
+fn loads_beside_stores(registers: u32, window: usize, pairs: u64) -> u64 {
+    let (_, text) = Machine::text("zns-host").unwrap();
+    let level1 = text.find("[caches.l1d]").unwrap();
+    let (before, cache) = text.split_at(level1);
+    let cache = cache.replacen("level = 1\n", &format!("level = 1\nmshrs = {registers}\n"), 1);
+    let machine =
+        Machine::parse("test.toml", &format!("{before}{cache}")).unwrap_or_else(|report| panic!("{report}"));
+    let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
+    let mut port = system.port(0);
+    port.set_space(SpaceId(0));
+    let page = 4096;
+    let (mut retired, mut now) = (vec![0; window], 0);
+    for pair in 0..pairs {
+        let place = pair as usize % window;
+        // The load has the place of the pair that was a window before.
+        let load = port.load((1000 + pair) * page, 8, 0x1000, Cycle(retired[place].max(pair))).ready.0;
+        now = now.max(load) + 1;
+        let store = port.store((5000 + pair) * page, 8, 0x1004, Cycle(now)).ready.0;
+        retired[place] = now.max(store);
+    }
+    now
+}
+
+#[test]
+fn page_walks_of_loads_and_of_stores_take_no_longer_than_one_after_another() {
+    for (registers, window) in [(1, 50), (2, 50), (4, 50), (8, 100), (16, 100)] {
+        // A line of memory and one of the page table each, one after another, take 120 ns and less, which are 500 cycles at 4.1 GHz.
+        let (pairs, most) = (60, 60 * 4 * 500);
+        let took = loads_beside_stores(registers, window, pairs);
+        println!("{registers} registers, a window of {window}: {took} cycles, at most {most}");
+        assert!(took <= most, "{registers} registers, a window of {window}: {took} cycles");
+    }
+}

@@ -54,25 +54,29 @@ impl MissRegisters {
         self.gap_for(at, self.last).map_or(free, |(_, start)| start.min(free))
     }
 
-    /// A miss that was told to start at `from` has its line at `until`, and holds a register from one to the other. Gives how much
-    /// later it all is, if by then no register is free for so long.
+    /// A miss that was told to start at `from` has its line at `until`, and holds a register from one to the other. Up to `begun` it only
+    /// waited, for what it has been promised at that time. Gives how much later it all is, if by then no register is free for so long.
     #[inline]
-    pub fn hold(&mut self, from: u64, until: u64) -> u64 {
-        let takes = until.saturating_sub(from);
-        (self.last, self.shortest) = (takes, self.shortest.min(takes));
+    pub fn hold(&mut self, from: u64, begun: u64, until: u64) -> u64 {
+        let begun = begun.clamp(from, until.max(from));
+        let takes = until.saturating_sub(begun);
+        (self.last, self.shortest) = (until.saturating_sub(from), self.shortest.min(takes));
         let (register, free) = self.register_for(from);
+        // What it waits for does not wait for the register: only what is left behind that is later.
+        let end_of = |start: u64| start.max(begun) + takes;
         if free > from
-            && let Some((gap, start)) = self.gap_for(from, takes)
-            && start <= free
+            && let Some((gap, start)) = self.gap_until(from, end_of)
+            && end_of(start) <= end_of(free)
         {
-            self.fill(gap, start, start + takes);
-            return start - from;
+            self.fill(gap, start, end_of(start));
+            return end_of(start) - until.max(from);
         }
         let start = free.max(from);
+        let end = end_of(start);
         self.keep_gap(free, start);
-        self.free_at[register] = start + takes;
-        self.all_free_at = self.all_free_at.max(start + takes);
-        start - from
+        self.free_at[register] = end;
+        self.all_free_at = self.all_free_at.max(end);
+        end - until.max(from)
     }
 
     /// The register that a miss at `at` takes, and when it is free for good: of those that are by then the last one, so that little
@@ -91,11 +95,16 @@ impl MissRegisters {
 
     /// The span in which a miss at `at` that takes so long can start first, and when.
     fn gap_for(&self, at: u64, takes: u64) -> Option<(usize, u64)> {
+        self.gap_until(at, |start| start + takes)
+    }
+
+    /// The span in which a miss at `at` can start first, and when, that ends at `end_of` its start.
+    fn gap_until(&self, at: u64, end_of: impl Fn(u64) -> u64) -> Option<(usize, u64)> {
         if self.gaps_end <= at {
             return None;
         }
         let starts = self.gaps.iter().enumerate().map(|(gap, &(from, until))| (gap, from.max(at), until));
-        let fitting = starts.filter(|&(_, start, until)| start < until && until - start >= takes);
+        let fitting = starts.filter(|&(_, start, until)| start < until && end_of(start) <= until);
         fitting.map(|(gap, start, _)| (gap, start)).min_by_key(|&(_, start)| start)
     }
 
@@ -130,7 +139,7 @@ mod tests {
     fn miss(registers: &mut MissRegisters, at: u64, takes: u64) -> u64 {
         let start = registers.start(at);
         assert!(start >= at);
-        start + registers.hold(start, start + takes)
+        start + registers.hold(start, start, start + takes)
     }
 
     #[test]
@@ -149,6 +158,17 @@ mod tests {
         assert_eq!(miss(&mut registers, 5, 100), 5);
         assert_eq!(registers.start(1050), 1100);
         assert_eq!(miss(&mut registers, 950, 100), 1100, "it would not be over when the register is needed");
+    }
+
+    #[test]
+    fn a_miss_that_waits_for_something_else_waits_for_its_register_at_the_same_time() {
+        let mut registers = MissRegisters::new(1);
+        assert_eq!(miss(&mut registers, 1000, 100), 1000);
+        let start = registers.start(5);
+        assert_eq!(start, 5);
+        // What it needs is to be had at 1050 only: it is through at 1150, and not 1145 cycles after a register is free.
+        assert_eq!(registers.hold(start, 1050, 1090), 50);
+        assert_eq!(registers.start(1139), 1140);
     }
 
     #[test]

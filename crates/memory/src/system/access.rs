@@ -25,19 +25,34 @@ const BY_HARDWARE: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Got {
     pub ready: u64,
+    /// Until then it only waited for others, to whom it had been promised.
+    pub begun: u64,
     pub source: Source,
     pub flags: Flags,
 }
 
+impl Got {
+    /// A line of the first level, at `ready`.
+    fn here(ready: u64, at: u64) -> Self {
+        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE }
+    }
+
+    /// It had its register at `start`, and is `later` than without one.
+    fn delay(&mut self, start: u64, later: u64) {
+        self.ready += later;
+        self.begun = self.begun.max(start) + later;
+    }
+}
+
 impl MemorySystem {
     /// Accesses a line through the first level; says when it is there and where it came from.
-    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+    pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
         let l1 = self.cores[core].level1(unit);
         l1.counters.access(access.kind);
         match l1.tags.find(access.line) {
             Some(slot) => self.hit(core, unit, access, slot, at),
             None => match self.waits_with_others(core, unit, access, at) {
-                Some(ready) => (ready, Source::Level1),
+                Some(ready) => Got::here(ready, at),
                 None => self.miss(core, unit, access, at),
             },
         }
@@ -49,14 +64,14 @@ impl MemorySystem {
         if stores { self.cores[core].done_before_giving(access.line, at) } else { None }
     }
 
-    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> (u64, Source) {
+    fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> Got {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
         l1.tags.touch(slot);
         if !l1.tags.flags(slot).has(Flags::WRITABLE)
             && let Some(ready) = self.waits_with_others(core, unit, access, at)
         {
-            return (ready, Source::Level1);
+            return Got::here(ready, at);
         }
         let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
@@ -100,7 +115,9 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level1(core, unit, access, at);
         }
-        (ready, source)
+        // Whose line comes later than it would from here has waited for nothing but that.
+        let begun = if ready > hit { ready } else { at };
+        Got { ready, begun, source, flags }
     }
 
     /// The flags of a line in the first level after an access of `kind`; a write-through cache passes the store on.
@@ -151,7 +168,7 @@ impl MemorySystem {
         }
     }
 
-    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> (u64, Source) {
+    fn miss(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Got {
         let Access { line, kind, .. } = access;
         let private = &self.cores[core];
         // Both sets are read in a moment; the host fetches them side by side while the first level is dealt with.
@@ -164,15 +181,15 @@ impl MemorySystem {
         let flags = self.after_write(core, line, kind, got.flags);
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
-            let later = l1.registers.hold(start, got.ready);
+            let later = l1.registers.hold(start, got.begun, got.ready);
             l1.counters.waited_for_register(start - at + later);
-            got.ready += later;
+            got.delay(start, later);
         }
         self.fill(core, unit, access, flags, got.ready);
         if kind != Kind::Prefetch {
             self.prefetch_level1(core, unit, access, at);
         }
-        (got.ready, got.source)
+        got
     }
 
     /// Puts a line into the first level. Instructions are never writable.
@@ -215,9 +232,9 @@ impl MemorySystem {
         let timing = self.path.timing;
         let Some(l2) = &mut self.cores[core].second else { return got };
         if timing {
-            let later = l2.registers.hold(start, got.ready);
+            let later = l2.registers.hold(start, got.begun, got.ready);
             l2.counters.waited_for_register(start - at + later);
-            got.ready += later;
+            got.delay(start, later);
         }
         let mut flags = got.flags;
         if !l2.takes_victims() {
@@ -254,7 +271,7 @@ impl MemorySystem {
             (ready, source) = (ready.max(got.ready), got.source);
             flags = flags.with(Flags::WRITABLE);
         }
-        let Some(l2) = &mut self.cores[core].second else { return Got { ready, source, flags } };
+        let Some(l2) = &mut self.cores[core].second else { return Got { ready, begun: at, source, flags } };
         let mut given = flags.state();
         if moves {
             l2.tags.remove(slot);
@@ -265,7 +282,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        Got { ready, source, flags: given }
+        Got { ready, begun: at, source, flags: given }
     }
 
     /// Puts a line that was asked for at `at` into a second level that holds what the first does.
@@ -316,7 +333,7 @@ impl MemorySystem {
             let access = Access { line: *line, virtual_line: BY_HARDWARE, kind: Kind::Prefetch, ..access };
             let mut got = self.second_level(core, unit, access, at);
             if self.path.timing {
-                got.ready += self.cores[core].level1(unit).registers.hold(at, got.ready);
+                got.ready += self.cores[core].level1(unit).registers.hold(at, got.begun, got.ready);
             }
             self.fill(core, unit, access, got.flags.with(Flags::PREFETCHED), got.ready);
         }
@@ -364,7 +381,7 @@ impl MemorySystem {
             if let Some(l2) = &mut self.cores[core].second
                 && timing
             {
-                got.ready += l2.registers.hold(at, got.ready);
+                got.ready += l2.registers.hold(at, got.begun, got.ready);
             }
             self.fill_level2(core, *line, got.flags.with(Flags::PREFETCHED), at, got.ready);
         }

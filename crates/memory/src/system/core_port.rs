@@ -2,7 +2,7 @@
 //! Not the caches: see `access`.
 
 use super::MemorySystem;
-use super::access::Access;
+use super::access::{Access, Got};
 use super::private::{Private, Unit};
 use crate::cache::{Flags, Kind, Line};
 use crate::placement::SpaceId;
@@ -150,7 +150,7 @@ impl<'a> CorePort<'a> {
         let (line, virtual_line) = (Line(physical >> line_bits), address >> line_bits);
         let access = Access { line, virtual_line, kind, instruction };
         let start = at.0 + u64::from(translation_cycles);
-        let (ready, source) = self.system.access(self.core, unit, access, start);
+        let Got { ready, source, .. } = self.system.access(self.core, unit, access, start);
         Answer { ready: Cycle(ready), source, translation_cycles }
     }
 }
@@ -321,11 +321,14 @@ impl MemorySystem {
     fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
         let private = &mut self.cores[core];
         let (space, start) = (private.space, private.walkers.start(at));
-        let mut end = start + u64::from(translation.extra_cycles);
-        if translation.found == Found::Walk {
-            end += self.walk(core, space, page, end);
+        let extra = u64::from(translation.extra_cycles);
+        let (mut begun, mut end) = (start, start + extra);
+        if translation.found == Found::Walk
+            && let Some(entry) = self.walk(core, space, page, end)
+        {
+            (begun, end) = (entry.begun.saturating_sub(extra), entry.ready);
         }
-        end + self.cores[core].walkers.hold(start, end)
+        end + self.cores[core].walkers.hold(start, begun, end)
     }
 
     /// Brings an entry that no TLB of `core` has, as a handler does; what its exception adds to a lone access, cycles.
@@ -339,13 +342,12 @@ impl MemorySystem {
         self.cores[core].tlbs.translate(side, space, page, resolve).extra_cycles
     }
 
-    /// Loads the page table's last entry through the data cache, as hardware walkers do; says how many cycles that took.
-    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> u64 {
-        let Some(entry) = self.path.spaces.entry_address(space, page) else { return 0 };
+    /// Loads the page table's last entry through the data cache, as hardware walkers do; `None` if there is no page.
+    fn walk(&mut self, core: usize, space: SpaceId, page: u64, at: u64) -> Option<Got> {
+        let entry = self.path.spaces.entry_address(space, page)?;
         let line = Line(entry >> self.line_bits);
         let access = Access { line, virtual_line: u64::MAX, kind: Kind::Load, instruction: 0 };
-        let (ready, _) = self.access(core, Unit::Data, access, at);
-        ready - at
+        Some(self.access(core, Unit::Data, access, at))
     }
 }
 

@@ -55,7 +55,7 @@ impl MemorySystem {
             self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
-        Got { ready, source: standing.source, flags: standing.flags }
+        Got { ready, begun: at, source: standing.source, flags: standing.flags }
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
@@ -348,7 +348,7 @@ impl Shared {
     fn hold_register(&mut self, line: Line, from: u64, until: u64, timing: bool) -> u64 {
         let bank = self.tags.index().bank(line);
         match &mut self.banks[bank].registers {
-            Some(registers) if timing => registers.hold(from, until),
+            Some(registers) if timing => registers.hold(from, from, until),
             _ => 0,
         }
     }

@@ -362,8 +362,9 @@ impl Lowering<'_> {
             Vpgatherdd | Vpgatherdq | Vpgatherqd | Vpgatherqq | Vgatherdps | Vgatherdpd | Vgatherqps
             | Vgatherqpd => true,
             Vpmaskmovd | Vpmaskmovq | Vmaskmovps | Vmaskmovpd | Vmaskmovdqu | Vmpsadbw | Vdpps | Vdppd
-            | Vphminposuw | Vpcmpestri | Vpcmpestri64 | Vpcmpestrm | Vpcmpestrm64 | Vpcmpistri | Vpcmpistrm
-            | Vcvtph2ps | Vcvtps2ph | Vldmxcsr | Vstmxcsr | Vrcpps | Vrcpss | Vrsqrtps | Vrsqrtss => true,
+            | Vphminposuw | Vpcmpestri | Vpcmpestri64 | Vpcmpestrm | Vpcmpestrm64 | Vpcmpistri
+            | Vpcmpistrm | Vcvtph2ps | Vcvtps2ph | Vldmxcsr | Vstmxcsr | Vrcpps | Vrcpss | Vrsqrtps
+            | Vrsqrtss => true,
             _ => false,
         }
     }
