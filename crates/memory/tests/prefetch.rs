@@ -96,3 +96,18 @@ fn the_next_line_of_instructions_comes_with_a_line_that_was_missed() {
         assert_eq!(port.fetch(PAGE + 200 * LINE, Cycle(7000)).source, Source::LocalMemory);
     }
 }
+
+/// Cycles that straight code of so many lines takes whose lines are fetched one after the other, the first time.
+fn straight_code(changes: &[(&str, &str)]) -> u64 {
+    let mut system = system(changes);
+    let mut port = system.port(0);
+    port.set_space(SPACE);
+    (0..2000u64).fold(1000, |now, line| port.fetch(PAGE + line * LINE, Cycle(now)).ready.0 + 4) - 1000
+}
+
+#[test]
+fn the_next_line_of_instructions_does_not_take_their_stream_from_the_shared_caches_prefetcher() {
+    let prefetcher = "[caches.l1i.prefetcher]\nkind = \"next-line\"\nsource = \"instruction-prefetch\"\n";
+    let (with, without) = (straight_code(&[]), straight_code(&[(prefetcher, "")]));
+    assert!(with <= without, "{with} cycles with the next line of instructions, {without} without");
+}

@@ -51,6 +51,23 @@ fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
 }
 
 #[test]
+fn what_moves_nothing_and_pages_whose_misses_nothing_prices_are_refused() {
+    told(
+        LA,
+        "rate = \"3200 MT/s\"",
+        "rate = \"0 MT/s\"",
+        ["\"0 MT/s\" moves nothing", "\"0 MT/s\"", "give more"],
+    );
+    told(
+        LA,
+        "page_size = \"16 KiB\"",
+        "page_size = \"4 KiB\"",
+        ["holds the core's pages of 4 KiB", "", "add \"4 KiB\" to its `page_sizes`"],
+    );
+    told(LA, "distance = 16", "distance = 16\nstreams = 5000", ["`streams` is 5000", "5000", "at most 4096"]);
+}
+
+#[test]
 fn a_missing_key_is_asked_for() {
     told(
         LA,

@@ -65,7 +65,7 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
-            let at = shared.used(slot, line, kind, at, line_bits);
+            let at = shared.used(slot, line, at, line_bits);
             return self.hit_inclusive(request, slot, at);
         }
         shared.counters.miss(kind);
@@ -156,7 +156,7 @@ impl MemorySystem {
         if let Some(shared) = &mut part.shared {
             shared.counters.access(kind);
             match slot {
-                Some(slot) => at = shared.used(slot, line, kind, at, line_bits),
+                Some(slot) => at = shared.used(slot, line, at, line_bits),
                 None => shared.counters.miss(kind),
             }
         }
@@ -275,10 +275,11 @@ impl MemorySystem {
         Standing { at, flags: standing.flags.with(Flags::WRITABLE), ..standing }
     }
 
-    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought.
+    /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought. Prefetches of the cores'
+    /// own caches are requests like others: streams must not end where these take them over.
     fn teaches_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
         match &self.domains[request.domain].shared {
-            Some(shared) if shared.prefetcher.is_some() && request.kind != Kind::Prefetch => {
+            Some(shared) if shared.prefetcher.is_some() => {
                 slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
             }
             _ => false,
@@ -323,13 +324,11 @@ fn level_source(shared: &Shared) -> Source {
 
 impl Shared {
     /// Notes a use of the line in `slot` by a core; says from when on its data is there.
-    fn used(&mut self, slot: Slot, line: Line, kind: Kind, at: u64, line_bits: u32) -> u64 {
+    fn used(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);
         let flags = self.tags.flags(slot);
-        if kind != Kind::Prefetch && flags.has(Flags::PREFETCHED) {
-            self.counters.useful_prefetches += 1;
-        }
+        self.counters.useful_prefetches += u64::from(flags.has(Flags::PREFETCHED));
         self.tags.set_flags(slot, flags.without(Flags::PREFETCHED.with(Flags::DEVICE)));
         let arrives = self.in_flight.ready(line);
         self.counters.merged += u64::from(arrives > at);

@@ -114,11 +114,9 @@ fn check_cache(cache: &Cache, problems: &mut Problems) {
     at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks))], problems);
     at_most(m, MOST_ENTRIES, &[("mshrs", cache.mshrs)], problems);
     if let Some(prefetcher) = &cache.prefetcher {
-        let entries = [
-            ("degree", Some(prefetcher.degree)),
-            ("distance", Some(prefetcher.distance)),
-            ("streams", Some(prefetcher.streams)),
-        ];
+        let entries = [("degree", Some(prefetcher.degree)), ("distance", Some(prefetcher.distance))];
+        // Each is looked at for each miss.
+        at_most(&prefetcher.marks, MOST_PARALLEL, &[("streams", Some(prefetcher.streams))], problems);
         at_most(&prefetcher.marks, MOST_ENTRIES, &entries, problems);
     }
     if let Some(lock) = &cache.lock {

@@ -21,6 +21,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         widths.into_iter().for_each(|(key, value)| positive(m, key, value.unwrap_or(1), problems));
         core.units.iter().for_each(|u| positive(&u.marks, "count", u.count, problems));
         core.tlbs.iter().for_each(|t| check_tlb(t, problems));
+        check_pages(core, problems);
         check_refill(core, problems);
         if let (Some(idma), None) = (&core.idma, &core.store) {
             let help = "add a `store` table, or leave out `idma`".into();
@@ -193,6 +194,19 @@ fn check_refill(core: &Core, problems: &mut Problems) {
     for tlb in core.tlbs.iter().filter(last).filter(|tlb| tlb.miss.is_none()) {
         let help = "add `miss`: what a miss adds to a lone load, as a microbenchmark measures it".into();
         problems.error(tlb.marks.at(), "nothing says what the refill exception costs".into(), "here", help);
+    }
+}
+
+/// Where a TLB says what a miss costs, one that holds the core's pages says it: else nothing would, and misses were nearly free.
+fn check_pages(core: &Core, problems: &mut Problems) {
+    let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };
+    let holds = |tlb: &Tlb| tlb.page_sizes.is_empty() || tlb.page_sizes.contains(&page);
+    let says = |tlb: &&Tlb| tlb.miss.is_some();
+    let first = core.tlbs.iter().find(says);
+    if let Some(tlb) = first.filter(|_| !core.tlbs.iter().filter(says).any(holds)) {
+        let message = format!("no TLB that says what a miss costs holds the core's pages of {page}");
+        let help = format!("add \"{page}\" to its `page_sizes`, or correct the core's `page_size`");
+        problems.error(tlb.marks.at(), message, "this one says it", help);
     }
 }
 
