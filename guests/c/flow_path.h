@@ -64,7 +64,7 @@ static struct queue {
 } queues[MOST_QUEUES];
 
 static struct {
-    uint32_t nics, queues, streams, ring, budget, segment, buffer_bytes, gro, lro, rfs, send_queues, xps, threaded;
+    uint32_t nics, queues, streams, ring, budget, segment, buffer_bytes, gro, lro, rfs, send_queues, xps, threaded, near;
     uint32_t all_queues, all_streams;
     uint64_t path, before, message_bytes, begin, settled, end, busy_ns, key;
 } settings;

@@ -21,6 +21,8 @@
 //   xps       1: of these, the one of the core that sends (0)
 //   busy_us   microseconds for which a program that has nothing to read looks for packets itself before it sleeps (0)
 //   threaded  1: what takes frames is a thread like others, which interrupts wake (0)     napi  cores of these threads (the flow's)
+//   near      1: a queue's core is the first to touch its rings and buffers, and a program its own, so that they are in their memories;
+//             0: the first program's core is, of all (0)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
 //             this does not, by whoever has the socket, of those that go together once (0)             before   the same in the softirq, before the socket (0)
 #include "flow_steer.h"
@@ -391,6 +393,7 @@ static void set_up_stream(struct stream *stream, struct nic *nic, unsigned of_ni
     // The NIC has checked TCP's sums.
     s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = nic == nics ? send_first : send_second, s->release = release;
     stream->core = core_of("application", (unsigned)(stream - streams));
+    if (settings.near) bind_to(stream->core);
     stream->message = zeroed(settings.message_bytes);
     stream->nic = nic, stream->sender = &nic->senders[of_nic];
 }
@@ -425,6 +428,8 @@ static void open_nic(struct nic *nic, const char *device) {
     for (uint32_t i = 0; i < settings.queues; i++) {
         struct queue *q = &queues[number * settings.queues + i];
         q->number = (unsigned)(q - queues), q->of_nic = i, q->nic = nic, q->core = core_of("flow", q->number);
+        // Drivers fill rings on the core that polls them.
+        if (settings.near) bind_to(q->core);
         set_up_queue(q, room);
     }
     uint32_t senders = settings.send_queues ? settings.send_queues : settings.streams;
@@ -523,6 +528,7 @@ static void read_settings(void) {
     settings.gro = (uint32_t)setting("gro", 0, 0, 1), settings.lro = (uint32_t)setting("lro", 0, 0, 1);
     settings.rfs = (uint32_t)setting("rfs", 0, 0, 1), settings.threaded = (uint32_t)setting("threaded", 0, 0, 1);
     settings.send_queues = (uint32_t)setting("send_queues", 0, 0, MOST_OF_NIC), settings.xps = (uint32_t)setting("xps", 0, 0, 1);
+    settings.near = (uint32_t)setting("near", 0, 0, 1);
     settings.busy_ns = setting("busy_us", 0, 0, 1000000) * 1000;
     settings.key = setting("key", 1, 0, UINT64_MAX);
     settings.before = setting("before", 0, 0, 1u << 20);
@@ -545,6 +551,7 @@ int main(int argc, char **argv) {
     // The first reader is the first thread; it is bound before anything runs.
     bind_to(core_of("application", 0));
     for (uint32_t i = 0; i < settings.nics; i++) open_nic(&nics[i], argv[1 + i]);
+    bind_to(core_of("application", 0));
     set_up_steering();
     for (uint32_t i = 0; i < steered_cores; i++) begin(steering, &steered[i]);
     for (uint32_t i = 0; i < settings.all_queues; i++) begin(softirq, &queues[i]);

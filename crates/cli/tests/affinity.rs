@@ -309,14 +309,20 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
     let page = network.path("varied.html");
     assert!(network.longma(&["report", "--html"]).arg(&page).arg(&file).output().unwrap().status.success());
     assert!(std::fs::read_to_string(page).unwrap().contains("Of 4 variants"));
-    // Threads cannot be given up without GRO, whichever way round it comes out.
+    // Threads cannot be given up without GRO, whichever way round it comes out: what is not taken is left out, and the rest is measured.
     for seed in ["1", "2", "3", "4"] {
         let words =
             ["sweep", "--interface", "in0", "--software", "--pair", "0,0", "--seconds", "1", "--seed", seed];
         let mut command = network.longma(&words);
         command.args(["--repeats", "1", "--vary", "gro=1,0", "--vary", "threaded=0,1"]);
         command.arg("--output").arg(network.path(&format!("threads-{seed}.jsonl")));
-        command.args(["--", "sh", "-c", "sleep 0.4; echo 5 Gbit/s"]).output().unwrap();
+        let swept = command.args(["--", "sh", "-c", "sleep 0.4; echo 5 Gbit/s"]).output().unwrap();
+        assert!(swept.status.success(), "seed {seed}: {}", text(&swept.stderr));
+        let lines = std::fs::read_to_string(network.path(&format!("threads-{seed}.jsonl"))).unwrap();
+        let refused = lines.lines().filter(|line| line.contains("\"refused\":true")).count();
+        assert_eq!(text(&swept.stderr).matches("does not take").count(), refused, "each is said once");
+        assert_eq!(lines.lines().count(), 1 + 4, "every combination has its line");
+        println!("seed {seed}: {refused} of 4 combinations refused");
         let threaded = text(&network.inside("cat /sys/class/net/in0/threaded").stdout);
         assert_eq!((threaded.trim(), state()), ("0", before.clone()), "seed {seed}");
         let restored = network.longma(&["restore"]).output().unwrap();

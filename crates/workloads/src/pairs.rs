@@ -68,7 +68,7 @@ impl Sweep<'_> {
 
 /// What a receiver can be told: its name, the largest value, and what it is. `rps` and `napi` are cores.
 /// Source: the head of `guests/c/flow_receive.c`.
-pub const OFFLOADS: [(&str, u64, &str); 14] = [
+pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("gro", 1, "segments that follow one another in a poll are merged"),
     ("lro", 1, "the NIC merges them; it needs delay_ns"),
     ("rps", 1023, "the core where protocol runs"),
@@ -82,6 +82,7 @@ pub const OFFLOADS: [(&str, u64, &str); 14] = [
     ("delay_ns", 1_000_000_000, "ns that an interrupt is held back"),
     ("frames", 65535, "frames that end that"),
     ("budget", 4096, "frames of a poll"),
+    ("near", 1, "rings and buffers lie in the memory of the flow's core, and not of the application's"),
     ("before", 1 << 20, "cycles of a frame before the socket"),
 ];
 

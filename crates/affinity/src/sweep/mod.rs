@@ -228,24 +228,23 @@ fn vary(
     // Steering has just emptied the queues' flow tables.
     let changes =
         variant.iter().filter(|(knob, value)| applied.get(knob) != Some(value) || **knob == Knob::Rfs);
-    let mut left: Vec<(Setting, String)> =
+    let mut changes: Vec<(Setting, String)> =
         changes.flat_map(|(knob, value)| knob.settings(&setup.header.nic, *value)).collect();
-    let has_changed = !left.is_empty();
-    // One setting may be in the way of another until it is changed itself.
-    while !left.is_empty() {
-        let (count, mut last) = (left.len(), None);
-        for (setting, text) in std::mem::take(&mut left) {
-            match journal.set(&setting, &text) {
-                Err(error @ JournalError::Refused { .. }) => {
-                    left.push((setting, text));
-                    last = Some(error);
-                }
-                other => other?,
+    let has_changed = !changes.is_empty();
+    let before =
+        changes.iter().filter_map(|(setting, _)| Some((setting.clone(), setting.read(setup.host).ok()?)));
+    let before: Vec<(Setting, String)> = before.collect();
+    match apply(journal, &changes) {
+        // The other way round it may go: threads are told only while there is GRO.
+        Err(JournalError::Refused { .. }) => {
+            match apply(journal, &before) {
+                Ok(()) | Err(JournalError::Refused { .. }) => {}
+                Err(error) => return Err(error),
             }
+            changes.reverse();
+            apply(journal, &changes)?;
         }
-        if let Some(error) = last.filter(|_| left.len() == count) {
-            return Err(error);
-        }
+        other => other?,
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
@@ -254,6 +253,27 @@ fn vary(
         && setup.host.read(&state).is_ok_and(|state| state == "down")
     {
         std::thread::sleep(BUSY_WAIT);
+    }
+    Ok(())
+}
+
+/// Makes settings in this order; what is refused is tried again while others of them are taken, since one may be in the way of another.
+fn apply(journal: &mut Journal<'_>, settings: &[(Setting, String)]) -> Result<(), JournalError> {
+    let mut left: Vec<&(Setting, String)> = settings.iter().collect();
+    while !left.is_empty() {
+        let (count, mut last) = (left.len(), None);
+        for change in std::mem::take(&mut left) {
+            match journal.set(&change.0, &change.1) {
+                Err(error @ JournalError::Refused { .. }) => {
+                    left.push(change);
+                    last = Some(error);
+                }
+                other => other?,
+            }
+        }
+        if let Some(error) = last.filter(|_| left.len() == count) {
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ struct Model {
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), requires = "model")]
     seeds: u32,
     /// What the modelled NIC and kernel do besides, as `rfs=1`; may be repeated: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded,
-    /// napi, ring, delay_ns, frames, budget, before.
+    /// napi, ring, delay_ns, frames, budget, near, before.
     #[arg(long = "with", value_name = "NAME=VALUE", requires = "model")]
     with: Vec<Offload>,
     /// 10^6 bytes over which the rate of each pair is measured, behind 22 that warm the caches and fill what waits.
