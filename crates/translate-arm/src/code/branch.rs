@@ -125,7 +125,8 @@ impl Lowering<'_> {
             return Some(holds(i.condition(), comparison.flags_of(a as u64, b as u64)));
         }
         let value = self.known_constant(i.rd())? as u64;
-        let value = if i.is_wide() || matches!(i.op, Op::Tbz | Op::Tbnz) { value } else { value & 0xffff_ffff };
+        let value =
+            if i.is_wide() || matches!(i.op, Op::Tbz | Op::Tbnz) { value } else { value & 0xffff_ffff };
         let bit = i.bits(19, 5) | if i.is_wide() { 32 } else { 0 };
         Some(match i.op {
             Op::Cbz => value == 0,

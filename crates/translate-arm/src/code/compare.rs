@@ -128,9 +128,12 @@ impl Lowering<'_> {
         // The last instruction before which both operands are there.
         let last = (self.index + 1..self.block.0.len()).take_while(|last| stay(*last)).last()?;
         // Those that add the carry need the register for the truth themselves.
-        let adds = self.block.0[last].1.is_none_or(|i| matches!(i.op, Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs));
-        let can_all = !adds && readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition));
-        let mut late = readers.conditions.iter().filter(|(index, _)| *index > last).map(|(_, condition)| *condition);
+        let adds =
+            self.block.0[last].1.is_none_or(|i| matches!(i.op, Op::Adc | Op::Adcs | Op::Sbc | Op::Sbcs));
+        let can_all =
+            !adds && readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition));
+        let mut late =
+            readers.conditions.iter().filter(|(index, _)| *index > last).map(|(_, condition)| *condition);
         let condition = late.next().filter(|condition| *condition < 14)?;
         let is_one = late.all(|other| other >> 1 == condition >> 1);
         (can_all && is_one).then_some(Way::LaterThenTruth(comparison, last, condition))
@@ -190,7 +193,9 @@ impl Lowering<'_> {
     /// Flags have been written for who reads them elsewhere: where one condition is read here, it is found out besides, which takes less.
     fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &Readers) -> Flags {
         let here = Readers { stored: 0, conditions: readers.conditions.clone(), ..*readers };
-        let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else { return Flags::Stored };
+        let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else {
+            return Flags::Stored;
+        };
         let test = match condition >> 1 {
             0 => Test::of(TestOp::Equal, a, b),
             1 => Test::of(TestOp::Below, a, b).not(),

@@ -167,7 +167,8 @@ fn test_of_order(condition: u8, a: u8, b: u8) -> Test {
 
 /// A comparison with a constant as one with its neighbour, where that takes an instruction less to have: the neighbour, and the condition.
 fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
-    let is_short = |value: i64| (-2048..2048).contains(&value) || value & 0xfff == 0 && value == i64::from(value as i32);
+    let is_short =
+        |value: i64| (-2048..2048).contains(&value) || value & 0xfff == 0 && value == i64::from(value as i32);
     let opposite = condition & 1;
     // CS is HI of one less, GE is GT; HI is CS of one more, GT is GE.
     let (neighbour, condition) = match condition >> 1 {
@@ -179,7 +180,8 @@ fn cheaper(value: i64, is_wide: bool, condition: u8) -> Option<(i64, u8)> {
     };
     // At an end of the numbers there is none.
     let is_end = matches!(value, 0 | -1 | i64::MIN | i64::MAX);
-    (is_wide && !is_end && !is_short(value) && is_short(neighbour)).then_some((neighbour, condition | opposite))
+    (is_wide && !is_end && !is_short(value) && is_short(neighbour))
+        .then_some((neighbour, condition | opposite))
 }
 
 impl Lowering<'_> {
@@ -187,7 +189,9 @@ impl Lowering<'_> {
     pub fn test(&mut self, condition: u8) -> Test {
         let opposite = condition & 1 != 0;
         match self.known.flags {
-            Flags::Truth(of) | Flags::StoredTruth(of) => Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition),
+            Flags::Truth(of) | Flags::StoredTruth(of) => {
+                Test::of(TestOp::Equal, TRUTH, 0).not_if(of == condition)
+            }
             Flags::FloatTruth(of) => Test::of(TestOp::Flag, FLOAT_TRUTH, 0).not_if(of != condition),
             Flags::Compared(comparison) => self.test_of(comparison, condition),
             Flags::Stored => match condition >> 1 {
@@ -493,7 +497,10 @@ impl Comparison {
             return self.flags_of(value(a), b);
         }
         let result = self.result.map_or(0, value);
-        of_result(if self.is_wide { result } else { result & 0xffff_ffff }, if self.is_wide { 64 } else { 32 })
+        of_result(
+            if self.is_wide { result } else { result & 0xffff_ffff },
+            if self.is_wide { 64 } else { 32 },
+        )
     }
 
     /// The flags that it makes of two values.

@@ -83,11 +83,8 @@ impl Lowering<'_> {
         if d == n && is_wide && self.add_later(d, value) {
             return;
         }
-        let (from, step) = if is_wide {
-            self.stepped(n)
-        } else {
-            (if n == NONE { STACK_POINTER } else { self.word(n) }, 0)
-        };
+        let (from, step) =
+            if is_wide { self.stepped(n) } else { (if n == NONE { STACK_POINTER } else { self.word(n) }, 0) };
         let value = value + step;
         let to = if d == NONE { STACK_POINTER } else { self.target(d) };
         if value == 0 && is_wide {

@@ -220,9 +220,14 @@ impl Known {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
         }
-        let moved = || (0..31u8).filter(|number| self.homes.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]);
-        let values: Vec<u64> =
-            moved().map(|number| registers::read_at(state, self.homes.general[usize::from(number)], memory)).collect();
+        let moved = || {
+            (0..31u8).filter(|number| {
+                self.homes.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]
+            })
+        };
+        let values: Vec<u64> = moved()
+            .map(|number| registers::read_at(state, self.homes.general[usize::from(number)], memory))
+            .collect();
         for (number, value) in moved().zip(values) {
             registers::write(state, number, value, memory);
         }

@@ -38,12 +38,26 @@ pub(super) const OUTSIDE: Homes = {
 /// Whether an instruction of vectors needs one more.
 fn borrows(i: Instruction) -> bool {
     use Op::*;
-    let has_lane = i.row().operands.iter().any(|operand| matches!(operand, Operand::Register { kind: b'E', .. }));
+    let has_lane =
+        i.row().operands.iter().any(|operand| matches!(operand, Operand::Register { kind: b'E', .. }));
     has_lane
         || matches!(
             i.op,
-            Ext | FaddpScalar | FaddpV | FmlsV | SabaV | UabaV | SadalpV | UadalpV | AddpV | Xtn2 | Fcvtn2
-                | Fcvtzs | Fcvtns | Fcvtps | Fcvtms | Fcvtzu
+            Ext | FaddpScalar
+                | FaddpV
+                | FmlsV
+                | SabaV
+                | UabaV
+                | SadalpV
+                | UadalpV
+                | AddpV
+                | Xtn2
+                | Fcvtn2
+                | Fcvtzs
+                | Fcvtns
+                | Fcvtps
+                | Fcvtms
+                | Fcvtzu
         )
 }
 
@@ -179,7 +193,9 @@ impl Named {
         }
         self.vectors |= uses.vectors;
         self.needs_vector |= i.is_some_and(borrows);
-        self.tries |= i.is_some_and(|i| ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|name| i.mnemonic().starts_with(name)));
+        self.tries |= i.is_some_and(|i| {
+            ["stxr", "stlxr", "stxp", "stlxp"].iter().any(|name| i.mnemonic().starts_with(name))
+        });
     }
 
     fn homes(&self) -> Homes {

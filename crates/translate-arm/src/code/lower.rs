@@ -427,7 +427,9 @@ impl<'a> Lowering<'a> {
             return number;
         }
         let is_free = |number: &u8| {
-            !used.contains(number) && !self.borrowed.contains(number) && self.known.homes.lent != Some(*number)
+            !used.contains(number)
+                && !self.borrowed.contains(number)
+                && self.known.homes.lent != Some(*number)
         };
         let number = (0..32).rev().find(is_free).unwrap_or_default();
         let at = SLOT_OF_VECTORS + 16 * self.borrowed.len() as i32;

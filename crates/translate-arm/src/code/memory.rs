@@ -175,7 +175,8 @@ impl Lowering<'_> {
         let address = if shift == 0 || shifted.is_some() {
             Address::Sum(base, index)
         } else {
-            let to = if sum.is_some() && !TEMPORARIES.contains(&index) { self.lasting() } else { self.own(index) };
+            let to =
+                if sum.is_some() && !TEMPORARIES.contains(&index) { self.lasting() } else { self.own(index) };
             self.scaled_sum(to, index, base, shift as u8);
             self.free_apart(base, to);
             if let Some((what, _)) = sum {
@@ -221,7 +222,8 @@ impl Lowering<'_> {
         }
         let same = |other: Instruction| {
             let is_indexed = matches!(other.row().operands.last(), Some(Operand::Address(b'r')));
-            let shifted = if other.bits(12, 1) != 0 { Access::of_one(other).bytes.trailing_zeros() } else { 0 };
+            let shifted =
+                if other.bits(12, 1) != 0 { Access::of_one(other).bytes.trailing_zeros() } else { 0 };
             is_indexed && other.rm() == number && other.bits(13, 2) == 3 && shifted == u32::from(shift)
         };
         let behind = self.block.0.iter().skip(self.index + 1);

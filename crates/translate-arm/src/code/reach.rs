@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::flags::ALL;
 use super::copies::source;
+use super::flags::ALL;
 use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
@@ -305,7 +305,8 @@ impl Reach {
 
     /// Where the source's code has been read: first addresses and bytes.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut addresses: Vec<u64> = self.instructions.keys().copied().filter(|pc| source(*pc) == *pc).collect();
+        let mut addresses: Vec<u64> =
+            self.instructions.keys().copied().filter(|pc| source(*pc) == *pc).collect();
         addresses.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for pc in addresses {

@@ -152,14 +152,17 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
                 let (matched, mask) = patterns[random.below(patterns.len() as u64) as usize];
                 let Some((i, index)) = instruction(matched, mask, random) else { continue };
                 // CASP writes registers that it does not name.
-                let is_plain = !matches!(i.op, Op::Adr | Op::Adrp | Op::CaspW | Op::CaspX) && i.word >> 27 & 7 != 3;
+                let is_plain =
+                    !matches!(i.op, Op::Adr | Op::Adrp | Op::CaspW | Op::CaspX) && i.word >> 27 & 7 != 3;
                 let is_near = is_memory(i) && index.is_none() && i.word >> 5 & 31 == 29;
-                if !is_plain || is_memory(i) && !is_near || !is_near && names(i.word, 29) || i.word & 31 == 29 {
+                if !is_plain || is_memory(i) && !is_near || !is_near && names(i.word, 29) || i.word & 31 == 29
+                {
                     continue;
                 }
                 if is_near {
                     // The base as it was, before and behind: movz, movk.
-                    let [low, high] = [MIDDLE as u32 & 0xffff, MIDDLE as u32 >> 16].map(|half| half << 5 | 29);
+                    let [low, high] =
+                        [MIDDLE as u32 & 0xffff, MIDDLE as u32 >> 16].map(|half| half << 5 | 29);
                     let base = [0xd280_0000 | low, 0xf2a0_0000 | high];
                     if !names(i.word, counter) && !names(i.word, 27) {
                         body.extend([base, [i.word, base[0]], [base[1], base[1]]].concat());

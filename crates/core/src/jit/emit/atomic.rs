@@ -17,7 +17,12 @@ use crate::{
 impl Emitter<'_> {
     /// Emits an atomic operation, or says that it is none of this file's.
     pub(super) fn atomic(&mut self, i: &Instruction) -> bool {
-        if i.d == i.j && !matches!(i.op, Op::LlW | Op::LlD | Op::ScW | Op::ScD | Op::LlacqW | Op::LlacqD | Op::ScrelW | Op::ScrelD) {
+        if i.d == i.j
+            && !matches!(
+                i.op,
+                Op::LlW | Op::LlD | Op::ScW | Op::ScD | Op::LlacqW | Op::LlacqD | Op::ScrelW | Op::ScrelD
+            )
+        {
             return false; // illegal: the interpreter says so
         }
         match i.op {
