@@ -153,13 +153,7 @@ impl Emitter<'_> {
         let [low, high] = [i.imm & 3, i.imm >> 2 & 3];
         let [first, second] = [low, high].map(|half| if half < 2 { kept } else { other });
         let to = self.vector_target(i.d, A);
-        self.a.op4(
-            Code::VEX_Vshufpd_xmm_xmm_xmmm128_imm8,
-            to,
-            first,
-            second,
-            low & 1 | (high & 1) << 1,
-        );
+        self.a.op4(Code::VEX_Vshufpd_xmm_xmm_xmmm128_imm8, to, first, second, low & 1 | (high & 1) << 1);
         self.vector_write(i.d, to);
     }
 
