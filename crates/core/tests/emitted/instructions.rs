@@ -249,6 +249,8 @@ fn special() -> Vec<Instruction> {
     all.extend([0, 5, -1024, 0x400 + 7].map(|imm| two(Vldi, 4, 0, imm)));
     all.extend([0, 1].map(|imm| two(VextrinsD, 4, 5, imm)));
     all.extend([0, 1].map(|imm| two(VreplveiD, 4, 5, imm)));
+    all.extend((0..16).map(|imm| two(Vshuf4iD, 4, 5, imm)));
+    all.extend([1, 3, 9, 12].map(|imm| two(Vshuf4iD, 4, 4, imm)));
     all.extend([three(VaddD, 4, 4, 5), three(VbitselV, 4, 5, 6), three(VxorV, 4, 4, 4)]);
     all
 }

@@ -101,19 +101,12 @@ impl Lowering<'_> {
             return self.put_scalar(d, i.is_double());
         }
         let from = self.whole(i.rn());
-        if i.is_double() {
-            // In both lanes, so that no other number rounds.
-            self.assembler.two(La::Vreplgr2vrD, d, from);
-            self.assembler.two(La::VffintDLu, d, d);
-            return self.put_scalar(d, true);
-        }
         let (convert, add) = if i.is_double() { (La::FfintDL, La::FaddD) } else { (La::FfintSL, La::FaddS) };
-        let (large, done) = (self.assembler.label(), self.assembler.label());
-        self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Blt) }, Goal::Label(large));
+        let done = self.assembler.label();
         self.assembler.two(La::Movgr2frD, d, from);
         self.assembler.two(convert, d, d);
-        self.assembler.go(Goal::Label(done));
-        self.assembler.place(large);
+        // Where the highest bit is set, that was another number, which is rounded only where this one is.
+        self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Bge) }, Goal::Label(done));
         // Half of it, with what is lost kept in the last bit, and that twice.
         let half = self.temporary();
         let last = self.temporary();

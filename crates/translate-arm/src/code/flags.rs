@@ -311,7 +311,7 @@ impl Lowering<'_> {
             && let Some((value, condition)) = with_zero(value, is_wide, condition)
         {
             let operands = Some((a, Second::Constant(value)));
-            return self.test_of(Comparison { operands, ..comparison }, condition);
+            return self.test_of(Comparison { operands, result: None, ..comparison }, condition);
         }
         if comparison.kind == Kind::Add {
             if condition >> 1 != 1 {

@@ -2,6 +2,8 @@
 //! Not what single instructions become.
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6; LoongArch Reference Manual, volume 1.
 
+use std::rc::Rc;
+
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
@@ -10,7 +12,6 @@ use super::flags::Flags;
 use super::known::{Facts, Known};
 use super::reach::{Block, Reach};
 use super::unit::Plan;
-use super::uses::Live;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
@@ -34,14 +35,13 @@ pub(super) struct Lowering<'a> {
     /// Registers whose value is a number that is known.
     pub constants: [Option<i64>; 31],
     /// What was known where a jump leads to a leader, and whether it leads back.
-    pub outs: Vec<(u64, bool, Known)>,
+    pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
     /// What was known before registers were brought into the form that the branch being translated finds likely.
     before_way: Option<Known>,
     /// Branches that are taken where not all is as it has to be there.
     ways: Vec<(Label, Known, u64)>,
-    /// The block being translated, and what is read behind each of its instructions.
-    pub block: Block,
-    pub live_behind: Vec<Live>,
+    /// The block being translated.
+    pub block: Rc<Block>,
     pub index: usize,
     /// Where the instruction being translated stands.
     pub pc: u64,
@@ -84,11 +84,10 @@ impl<'a> Lowering<'a> {
             doors: FxHashMap::default(),
             known: Known::default(),
             constants: [None; 31],
-            outs: Vec::new(),
+            outs: FxHashMap::default(),
             before_way: None,
             ways: Vec::new(),
-            block: Block::default(),
-            live_behind: Vec::new(),
+            block: Rc::default(),
             index: 0,
             pc: 0,
             leader: 0,
@@ -145,22 +144,15 @@ impl<'a> Lowering<'a> {
         if !self.is_first {
             return Known::default().at(homes);
         }
-        let outs = self.outs.iter().filter(|(to, ..)| *to == leader);
-        let outs: Vec<(bool, Known)> = outs.map(|(_, back, known)| (*back, *known)).collect();
+        let outs = self.outs.get(&leader).map_or(&[][..], Vec::as_slice);
         let live = self.reach.live_at(leader);
-        Known::join(&outs, live.wide, live.upper).at(homes)
+        Known::join(outs, live.wide, live.upper).at(homes)
     }
 
     fn translate_block(&mut self, leader: u64) {
         self.leader = leader;
         self.then_truth = None;
-        self.block = self.reach.block(leader);
-        let mut live = self.reach.live_behind(&self.block);
-        self.live_behind = vec![Live::default(); self.block.0.len()];
-        for (index, (pc, i)) in self.block.0.iter().enumerate().rev() {
-            self.live_behind[index] = live;
-            live = self.reach.live_before(*pc, *i, live);
-        }
+        self.block = self.reach.kept_block(leader);
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
@@ -189,6 +181,9 @@ impl<'a> Lowering<'a> {
     /// Notes that the code of an instruction begins here; what comes of the one before `is_unfinished`.
     fn begin_instruction(&mut self, is_unfinished: bool) {
         self.taken = 0;
+        if self.assembler.is_blank {
+            return;
+        }
         let offset = self.assembler.words.len() as u32;
         self.unit.positions.push(Position {
             offset,
@@ -306,7 +301,10 @@ impl<'a> Lowering<'a> {
 
     /// Notes what is known where a jump leads to `to`.
     fn note_way(&mut self, to: u64) {
-        self.outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
+        self.outs
+            .entry(to)
+            .or_default()
+            .push((to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
     }
 
     /// Whether code at `to` finds registers as they are.

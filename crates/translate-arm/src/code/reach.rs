@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C6, for targets.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -38,6 +39,8 @@ pub(super) struct Reach {
     pub frugal: FxHashSet<u64>,
     /// The loops among its leaders.
     pub loops: Loops,
+    /// The blocks of its leaders, once all is found.
+    blocks: FxHashMap<u64, Rc<Block>>,
     /// It has no more source instructions than this.
     most: usize,
 }
@@ -74,6 +77,7 @@ impl Reach {
             refused: FxHashSet::default(),
             frugal: FxHashSet::default(),
             loops: Loops::default(),
+            blocks: FxHashMap::default(),
             most,
         };
         let mut visited = FxHashSet::default();
@@ -99,6 +103,7 @@ impl Reach {
         let loops = Loops::of(&found);
         found.copy_loops(&loops);
         found.loops = loops;
+        found.blocks = found.leaders.iter().map(|leader| (*leader, Rc::new(found.block(*leader)))).collect();
         found
     }
 
@@ -190,6 +195,11 @@ impl Reach {
             }
         }
         None
+    }
+
+    /// The block of a leader, found once for all rounds of lowering.
+    pub fn kept_block(&self, leader: u64) -> Rc<Block> {
+        self.blocks.get(&leader).cloned().unwrap_or_default()
     }
 
     /// Where the unit's own jumps lead from a block, and where it falls through.

@@ -84,10 +84,7 @@ fn plan(reach: &Reach) -> Plan {
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.all();
-        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
-        for (to, back, known) in lowering.outs {
-            outs.entry(to).or_default().push((back, known));
-        }
+        let mut outs = lowering.outs;
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
         let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);

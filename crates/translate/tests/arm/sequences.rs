@@ -222,6 +222,26 @@ fn loops_that_are_interrupted_do_the_same() {
     }
 }
 
+#[test]
+fn comparisons_with_one_are_of_the_operand_and_not_of_the_difference() {
+    if !can_compare() {
+        return;
+    }
+    let mut random = Random(3);
+    let mut cases = Vec::new();
+    for value in [0, 1, 2, u64::MAX, 1 << 63] {
+        for condition in 0..14u32 {
+            // subs x21, x2, #1; csinc x26, x9, x14, condition
+            let words = vec![0xf100_0455, 0x9a80_0400 | 14 << 16 | condition << 12 | 9 << 5 | 26, FORGET];
+            let mut state = state(&mut random);
+            state[2] = value;
+            cases.push(Case { words, state });
+        }
+    }
+    let wrong = differences(&cases, None, &text);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 fn text(case: &Case) -> String {
     let lines = case.words.iter().map(|word| decode(*word).map_or("none".into(), |i| i.text(0).to_string()));
     format!(

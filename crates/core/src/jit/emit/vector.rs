@@ -147,6 +147,16 @@ impl Emitter<'_> {
         self.vector_write(i.d, to);
     }
 
+    /// Two of the four halves of `d` and `j`, by two bits each.
+    fn shuffle_halves(&mut self, i: &Instruction) {
+        let (kept, other) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
+        let [low, high] = [i.imm & 3, i.imm >> 2 & 3];
+        let [first, second] = [low, high].map(|half| if half < 2 { kept } else { other });
+        let to = self.vector_target(i.d, A);
+        self.a.op4(Code::VEX_Vshufpd_xmm_xmm_xmmm128_imm8, to, first, second, low & 1 | (high & 1) << 1);
+        self.vector_write(i.d, to);
+    }
+
     fn irregular(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::VnorV | Op::XvnorV => self.or_inverted(i, i.op == Op::XvnorV, true),
@@ -203,6 +213,7 @@ impl Emitter<'_> {
             Op::VmskltzD => self.signs(i, Code::VEX_Vmovmskpd_r32_xmm),
             Op::VreplveiW => self.shuffle_words(i, i.imm * 0x55, false),
             Op::VreplveiD => self.shuffle_words(i, [0x44, 0xee][i.imm as usize & 1], false),
+            Op::Vshuf4iD => self.shuffle_halves(i),
             Op::Vshuf4iW => self.shuffle_words(i, i.imm, false),
             Op::Xvshuf4iW => self.shuffle_words(i, i.imm, true),
             Op::XvpermiD => {
