@@ -192,6 +192,11 @@ impl<'a> Lowering<'a> {
                     }
                     self.begin(leader, known, next, [false, true]);
                 }
+                // A loop entered in its middle: what holds at its top is what its end will say.
+                (false, None) if self.assembler.is_blank => {
+                    (after_call, goes_on) = (false, false);
+                    continue;
+                }
                 (false, known) => self.begin(leader, known.unwrap_or_default(), next, [false, true]),
             }
             let last = self.block.last();
