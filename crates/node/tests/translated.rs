@@ -233,8 +233,7 @@ fn x86_programs_that_are_linked_dynamically_run_with_the_hosts_libraries() {
 /// What a program is told that may use AVX2.
 const AVX2: [&str; 2] = ["--x86-features", "avx2"];
 /// All that AVX2 comes with.
-const WITH_AVX2: [&str; 8] =
-    ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
+const WITH_AVX2: [&str; 8] = ["-std=gnu11", "-O3", "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt"];
 
 #[test]
 fn x86_programs_with_avx2_do_what_the_processor_does() {
@@ -271,7 +270,8 @@ fn has_avx2() -> bool {
 fn x86_programs_that_are_told_of_avx2_do_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
-    for (name, status) in [("signals", 7), ("threads", 0), ("files", 0), ("numbers", 0), ("faults", 128 + 11)] {
+    for (name, status) in [("signals", 7), ("threads", 0), ("files", 0), ("numbers", 0), ("faults", 128 + 11)]
+    {
         let program = directory.path().join(name);
         let expected = std::fs::read_to_string(source("x86", name).with_extension("txt")).unwrap();
         for linked in [&["-static", "-march=x86-64-v3"][..], &[]] {

@@ -26,11 +26,11 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_node::x86_features::Features;
 use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
     devices::has_devices,
 };
-use longma_node::x86_features::Features;
 use longma_topology::Machine;
 use longma_workloads::program::HOST_FAULT_STATUS;
 

@@ -65,7 +65,9 @@ impl Fused {
 }
 
 static FUSED: LazyLock<FxHashMap<Mnemonic, Fused>> = LazyLock::new(|| {
-    Mnemonic::values().filter_map(|mnemonic| Some((mnemonic, Fused::named(&format!("{mnemonic:?}"))?))).collect()
+    Mnemonic::values()
+        .filter_map(|mnemonic| Some((mnemonic, Fused::named(&format!("{mnemonic:?}"))?)))
+        .collect()
 });
 
 /// Whether it is a fused instruction on scalars.
@@ -90,8 +92,7 @@ impl Lowering<'_> {
             self.vectors_by(op, v, j, sign);
             j = v;
         }
-        let (add, subtract) =
-            if double { (La::VfmaddD, La::VfmsubD) } else { (La::VfmaddS, La::VfmsubS) };
+        let (add, subtract) = if double { (La::VfmaddD, La::VfmsubD) } else { (La::VfmaddS, La::VfmsubS) };
         match fused.addend {
             Addend::Added => self.vectors_four(add, d, [j, k, c]),
             Addend::Subtracted => self.vectors_four(subtract, d, [j, k, c]),

@@ -96,7 +96,9 @@ impl Lowering<'_> {
     /// Translates an instruction on vectors, or says that it is none of this file's.
     pub fn vector(&mut self) -> bool {
         let i = self.instruction;
-        if has_mmx(&i) || !(0..i.op_count()).any(|n| is_register(&i, n).is_some_and(|r| r.is_xmm() || r.is_ymm())) {
+        if has_mmx(&i)
+            || !(0..i.op_count()).any(|n| is_register(&i, n).is_some_and(|r| r.is_xmm() || r.is_ymm()))
+        {
             return false;
         }
         if let Some((op, order)) = table::binary(self.mnemonic()) {

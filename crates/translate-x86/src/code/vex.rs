@@ -20,7 +20,8 @@ static OLD: LazyLock<Vec<Mnemonic>> = LazyLock::new(|| {
         let name = format!("{mnemonic:?}");
         let (first, rest) = name.split_at(1);
         let (second, rest) = rest.split_at(rest.len().min(1));
-        let found = (first == "V").then(|| by_name.get(&format!("{}{rest}", second.to_uppercase()))).flatten();
+        let found =
+            (first == "V").then(|| by_name.get(&format!("{}{rest}", second.to_uppercase()))).flatten();
         found.copied().unwrap_or(mnemonic)
     };
     Mnemonic::values().map(old_of).collect()
@@ -69,7 +70,8 @@ fn places(i: &Instruction) -> u32 {
 /// Whether the first source is an operand of its own, not the destination.
 fn is_apart(i: &Instruction) -> bool {
     use Mnemonic::*;
-    let shifts = matches!(old(i), Psllw | Pslld | Psllq | Psrlw | Psrld | Psrlq | Psraw | Psrad | Pslldq | Psrldq);
+    let shifts =
+        matches!(old(i), Psllw | Pslld | Psllq | Psrlw | Psrld | Psrlq | Psraw | Psrad | Pslldq | Psrldq);
     is_vex(i) && (places(i) > 2 || shifts) && !is_fused_scalar(i)
 }
 
@@ -112,7 +114,13 @@ impl Lowering<'_> {
     /// `op d, j, k, a` on all of the vectors.
     pub fn vectors_four(&mut self, op: La, d: u8, [j, k, a]: [u8; 3]) {
         let op = self.sized(op);
-        self.assembler.push(longma_loongarch::Instruction { d, j, k, a, ..longma_loongarch::Instruction::new(op) });
+        self.assembler.push(longma_loongarch::Instruction {
+            d,
+            j,
+            k,
+            a,
+            ..longma_loongarch::Instruction::new(op)
+        });
     }
 
     /// A load or store of all of a vector.

@@ -63,7 +63,9 @@ impl Machine<'_> {
             Dpps | Dppd => self.dot_product(),
             Mpsadbw => self.differences(),
             Phminposuw => self.least_word(),
-            Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64 | Pcmpistri | Pcmpistrm => self.compare_strings(),
+            Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64 | Pcmpistri | Pcmpistrm => {
+                self.compare_strings()
+            }
             Maskmovdqu => self.store_bytes_where(),
             _ => return self.newer_vectors(),
         })
@@ -196,7 +198,8 @@ impl Machine<'_> {
     /// MASKMOVDQU.
     fn store_bytes_where(&mut self) -> Done {
         let i = self.instruction;
-        let (value, mask) = (whole(self.state, i.op1_register().number()), whole(self.state, i.op2_register().number()));
+        let (value, mask) =
+            (whole(self.state, i.op1_register().number()), whole(self.state, i.op2_register().number()));
         let segment = match i.memory_segment() {
             Register::FS => self.state.r(THREAD_POINTER),
             Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],

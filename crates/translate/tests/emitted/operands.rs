@@ -85,8 +85,12 @@ fn register(kind: OpCodeOperandKind, operand: u32) -> Option<Register> {
     Some(match kind {
         r8_reg | r8_opcode | r8_or_mem => nth([Register::BL, Register::SIL, Register::R8L]),
         r16_reg | r16_opcode | r16_rm | r16_or_mem => nth([Register::BX, Register::SI, Register::R8W]),
-        r32_reg | r32_opcode | r32_rm | r32_or_mem | r32_vvvv => nth([Register::EBX, Register::ESI, Register::R8D]),
-        r64_reg | r64_opcode | r64_rm | r64_or_mem | r64_vvvv => nth([Register::RBX, Register::RSI, Register::R8]),
+        r32_reg | r32_opcode | r32_rm | r32_or_mem | r32_vvvv => {
+            nth([Register::EBX, Register::ESI, Register::R8D])
+        }
+        r64_reg | r64_opcode | r64_rm | r64_or_mem | r64_vvvv => {
+            nth([Register::RBX, Register::RSI, Register::R8])
+        }
         xmm_reg | xmm_rm | xmm_or_mem | xmm_vvvv => nth([Register::XMM1, Register::XMM2, Register::XMM3]),
         ymm_reg | ymm_rm | ymm_or_mem | ymm_vvvv => nth([Register::YMM1, Register::YMM2, Register::YMM3]),
         xmm_is4 => Register::XMM4,

@@ -39,7 +39,8 @@ pub const FEATURES: &[CpuidFeature] = &[
 /// Whether an instruction of this code can be compared on this host.
 pub fn is_compared(code: Code) -> bool {
     use CpuidFeature::*;
-    let newer = |feature: &&CpuidFeature| matches!(feature, AVX | AVX2 | FMA | F16C | BMI1 | BMI2 | LZCNT | MOVBE);
+    let newer =
+        |feature: &&CpuidFeature| matches!(feature, AVX | AVX2 | FMA | F16C | BMI1 | BMI2 | LZCNT | MOVBE);
     let features = code.cpuid_features();
     code.op_code().mode64()
         && features.iter().all(|feature| FEATURES.contains(feature))

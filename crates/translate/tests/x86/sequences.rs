@@ -89,7 +89,12 @@ fn fits_in_sequence(i: &Instruction) -> bool {
     let last = i.op_count().saturating_sub(1);
     let by_register = i.op_count() > 1 && i.op_kind(last) == OpKind::Register;
     let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
-    if i.is_vsib() || is_apart(i) || is_shift && (by_register || i.op_count() == 3) || bits || i.is_string_instruction() {
+    if i.is_vsib()
+        || is_apart(i)
+        || is_shift && (by_register || i.op_count() == 3)
+        || bits
+        || i.is_string_instruction()
+    {
         return false;
     }
     // Floating point may round or name NaNs otherwise; values are compared where that cannot be.
@@ -360,7 +365,8 @@ fn an_upper_half_is_kept_for_who_does_not_branch_back() {
         data[at + 8] = taken & 1;
         data[at + 12] = taken >> 1;
         let data_at = data.as_ptr() as u64;
-        let mut before = Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
+        let mut before =
+            Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
         before.general[4] = STACK_TOP;
         before.general[7] = data_at + MIDDLE;
         let (mut native, mut ours) = (before, before);
