@@ -8,6 +8,7 @@ use longma_loongarch::Op as La;
 use super::known::Upper;
 use super::lower::{Lowering, is_register};
 use super::operands::Place;
+use super::uses::Uses;
 use super::vex::{first, wide};
 use crate::registers::*;
 
@@ -57,6 +58,40 @@ fn widening(mnemonic: Mnemonic) -> Option<La> {
 }
 
 impl Lowering<'_> {
+    /// An instruction with the encoding of AVX.
+    pub fn extended(&mut self, used: &Uses) {
+        if self.general_extended() || self.clears_uppers() {
+            return;
+        }
+        let i = self.instruction;
+        if self.is_engines() {
+            return self.serve();
+        }
+        let is_wide = |operand| is_register(&i, operand).is_some_and(Register::is_ymm);
+        self.is_wide = (0..i.op_count()).any(is_wide) || i.memory_size().size() == 32;
+        let d = is_register(&i, 0).filter(|d| used.vectors_written >> (d.number() & 15) & 1 != 0);
+        let d = d.filter(|d| d.is_vector_register());
+        let upper = if is_wide(0) && !self.is_zeroing_vector() { Upper::Above } else { Upper::Zero };
+        let wide = self.wide_operands();
+        if self.scalar_in_place() {
+            if let Some(d) = d {
+                self.known.set_upper(d.number(), upper);
+            }
+            return;
+        }
+        for v in (0..16).filter(|v| used.reads.vectors >> v & 1 != 0) {
+            if wide >> v & 1 != 0 { self.complete_wide(v) } else { self.complete(v) }
+        }
+        if self.avx() || self.vector() || self.scalar() {
+            if let Some(d) = d {
+                (self.known.valid[d.number()], self.known.used[d.number()]) = (16, 16);
+                self.known.set_upper(d.number(), upper);
+            }
+        } else {
+            self.serve();
+        }
+    }
+
     /// VZEROUPPER and VZEROALL.
     pub fn clears_uppers(&mut self) -> bool {
         match self.instruction.mnemonic() {
@@ -358,15 +393,34 @@ impl Lowering<'_> {
     pub fn is_engines(&self) -> bool {
         use Mnemonic::*;
         let i = &self.instruction;
-        match i.mnemonic() {
-            Vpgatherdd | Vpgatherdq | Vpgatherqd | Vpgatherqq | Vgatherdps | Vgatherdpd | Vgatherqps
-            | Vgatherqpd => true,
-            Vpmaskmovd | Vpmaskmovq | Vmaskmovps | Vmaskmovpd | Vmaskmovdqu | Vmpsadbw | Vdpps | Vdppd
-            | Vphminposuw | Vpcmpestri | Vpcmpestri64 | Vpcmpestrm | Vpcmpestrm64 | Vpcmpistri
-            | Vpcmpistrm | Vcvtph2ps | Vcvtps2ph | Vldmxcsr | Vstmxcsr | Vrcpps | Vrcpss | Vrsqrtps
-            | Vrsqrtss => true,
-            _ => false,
-        }
+        let is_gather = i.is_vsib();
+        is_gather
+            || matches!(
+                i.mnemonic(),
+                Vpmaskmovd
+                    | Vpmaskmovq
+                    | Vmaskmovps
+                    | Vmaskmovpd
+                    | Vmaskmovdqu
+                    | Vmpsadbw
+                    | Vdpps
+                    | Vdppd
+                    | Vphminposuw
+                    | Vpcmpestri
+                    | Vpcmpestri64
+                    | Vpcmpestrm
+                    | Vpcmpestrm64
+                    | Vpcmpistri
+                    | Vpcmpistrm
+                    | Vcvtph2ps
+                    | Vcvtps2ph
+                    | Vldmxcsr
+                    | Vstmxcsr
+                    | Vrcpps
+                    | Vrcpss
+                    | Vrsqrtps
+                    | Vrsqrtss
+            )
     }
 
     /// The vectors that an instruction names and reads all 256 bits of.

@@ -116,10 +116,10 @@ impl Lowering<'_> {
         if i.has_lock_prefix() {
             return false;
         }
-        let sample = match i.mnemonic() {
+        let sample = match self.mnemonic() {
             Cmp => Comparison::Difference(0, 0),
             Ucomisd | Comisd | Ucomiss | Comiss => {
-                Comparison::Floats(0, 0, matches!(i.mnemonic(), Ucomisd | Comisd))
+                Comparison::Floats(0, 0, matches!(self.mnemonic(), Ucomisd | Comisd))
             }
             Test | And | Or | Xor => Comparison::Result(0),
             Add | Sub | Inc | Dec | Neg => Comparison::Sum(0),

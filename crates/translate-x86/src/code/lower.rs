@@ -7,7 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::forms::{join, number};
-use super::known::{Facts, Known, RSP, Upper};
+use super::known::{Facts, Known, RSP};
 use super::operands::Extension;
 use super::unit::{Plan, Reach, is_call};
 use super::upper::Clearing;
@@ -191,6 +191,11 @@ impl<'a> Lowering<'a> {
                         later.push((leader, Known::default(), [true, false]));
                     }
                     self.begin(leader, known, next, [false, true]);
+                }
+                // A loop entered in its middle: what holds at its top is what its end will say.
+                (false, None) if self.assembler.is_blank => {
+                    (after_call, goes_on) = (false, false);
+                    continue;
                 }
                 (false, known) => self.begin(leader, known.unwrap_or_default(), next, [false, true]),
             }
@@ -432,40 +437,6 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// An instruction with the encoding of AVX.
-    fn extended(&mut self, used: &Uses) {
-        if self.general_extended() || self.clears_uppers() {
-            return;
-        }
-        let i = self.instruction;
-        if self.is_engines() {
-            return self.serve();
-        }
-        let is_wide = |operand| is_register(&i, operand).is_some_and(Register::is_ymm);
-        self.is_wide = (0..i.op_count()).any(is_wide) || i.memory_size().size() == 32;
-        let d = is_register(&i, 0).filter(|d| used.vectors_written >> (d.number() & 15) & 1 != 0);
-        let d = d.filter(|d| d.is_vector_register());
-        let upper = if is_wide(0) && !self.is_zeroing_vector() { Upper::Above } else { Upper::Zero };
-        let wide = self.wide_operands();
-        if self.scalar_in_place() {
-            if let Some(d) = d {
-                self.known.set_upper(d.number(), upper);
-            }
-            return;
-        }
-        for v in (0..16).filter(|v| used.reads.vectors >> v & 1 != 0) {
-            if wide >> v & 1 != 0 { self.complete_wide(v) } else { self.complete(v) }
-        }
-        if self.avx() || self.vector() || self.scalar() {
-            if let Some(d) = d {
-                (self.known.valid[d.number()], self.known.used[d.number()]) = (16, 16);
-                self.known.set_upper(d.number(), upper);
-            }
-        } else {
-            self.serve();
-        }
-    }
-
     /// Nothing is known any more of registers that the instruction writes.
     pub fn forget(&mut self, used: &Uses) {
         for n in (0..16).filter(|n| used.written >> n & 1 != 0 && *n != RSP) {
@@ -501,20 +472,6 @@ impl<'a> Lowering<'a> {
         let label = self.assembler.label();
         self.stubs.push((label, self.instruction, back));
         label
-    }
-
-    /// The code from here on is reached from the middle of an instruction.
-    pub fn aside(&mut self) {
-        let offset = self.assembler.words.len() as u32;
-        let pc = self.place_of_code;
-        self.unit.positions.push(Position {
-            offset,
-            pc,
-            is_boundary: false,
-            counted: None,
-            begins: true,
-            pending: None,
-        });
     }
 
     /// Writes what is out of the straight path.

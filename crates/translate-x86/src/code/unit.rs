@@ -504,7 +504,7 @@ impl Reach {
 }
 
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
-const MOST_ROUNDS: usize = 6;
+const MOST_ROUNDS: usize = 8;
 
 /// What holds where jumps of the unit lead to.
 pub(super) type Plan = FxHashMap<u64, Known>;

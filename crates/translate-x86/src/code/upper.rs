@@ -9,6 +9,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::known::{Known, Upper};
 use super::lower::Lowering;
 use super::uses::Live;
+use crate::Position;
 use crate::registers::*;
 use longma_translate::assembler::{Goal, Label};
 
@@ -125,6 +126,20 @@ impl Lowering<'_> {
         self.assembler.place(back);
         self.clearings.push(Clearing { label, cleared, back });
         self.known.is_clean |= cleared == !0;
+    }
+
+    /// The code from here on is reached from the middle of an instruction.
+    fn aside(&mut self) {
+        let offset = self.assembler.words.len() as u32;
+        let pc = self.place_of_code;
+        self.unit.positions.push(Position {
+            offset,
+            pc,
+            is_boundary: false,
+            counted: None,
+            begins: true,
+            pending: None,
+        });
     }
 
     /// Writes what is out of the straight path.

@@ -591,15 +591,10 @@ impl Lowering<'_> {
                     Mnemonic::Vtestpd => self.vectors_two(La::VmskltzD, v, v),
                     _ => {}
                 }
-                self.vectors_by(La::Vpickve2grD, register, v, 0);
-                for lane in 1..if self.is_wide { 4 } else { 2 } {
-                    self.vectors_by(La::Vpickve2grD, SCRATCH, v, lane);
-                    self.vectors(La::Or, register, register, SCRATCH);
-                }
+                let is_zero = register == CARRY;
+                self.vectors_two(if is_zero { La::VseteqzV } else { La::VsetnezV }, 0, v);
+                self.assembler.two(La::Movcf2gr, register, 0);
             }
-        }
-        if live & RflagsBits::CF != 0 {
-            self.assembler.immediate(La::Sltui, CARRY, CARRY, 1);
         }
         if live & RflagsBits::PF != 0 {
             self.assembler.immediate(La::Ori, PARITY, 0, 1);
