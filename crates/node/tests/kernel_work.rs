@@ -87,7 +87,14 @@ fn adds_up(run: &Run, core: usize) {
     assert!((all * instructions - of("cycles")).abs() < 1.0 + of("cycles") * 1e-9, "core {core}");
     let hz = 2.9e9;
     let counted = run.count("run.time") * 1e-12 * hz;
-    assert!((of("cycles") - counted).abs() < 0.02 * counted, "core {core}: {} of {counted}", of("cycles"));
+    // A core that idles when the region ends is counted up to when it last had something to do: the program's last read, 128 KiB from the
+    // other socket, takes some 15 us longer.
+    let since = 20e-6 * hz;
+    assert!(
+        (of("cycles") - counted).abs() < 0.005 * counted + since,
+        "core {core}: {} of {counted}",
+        of("cycles")
+    );
     let works = ["interrupt", "softirq", "context_switch", "wake_up", "wake_up_interrupt", "tick"];
     let kernel: f64 = works.iter().map(|work| of(&format!("kernel.{work}.cycles"))).sum();
     let system = of("cpi.system") * instructions;
