@@ -68,6 +68,19 @@ fn what_moves_nothing_and_pages_whose_misses_nothing_prices_are_refused() {
 }
 
 #[test]
+fn what_no_frame_fits_through_is_refused() {
+    const HOST: &str = "sandybridge-2x6";
+    told(HOST, "mtu = \"9000 B\"", "mtu = \"1 B\"", ["packets of 1 bytes", "\"1 B\"", "at least 68 B"]);
+    told(
+        HOST,
+        "rx_fifo = \"512 KiB\"",
+        "rx_fifo = \"2 KiB\"",
+        ["a frame of 9018 bytes", "\"2 KiB\"", "give more"],
+    );
+    told(HOST, "queues = 8", "queues = 0", ["`queues` is 0", "0", "at least 1"]);
+}
+
+#[test]
 fn a_missing_key_is_asked_for() {
     told(
         LA,

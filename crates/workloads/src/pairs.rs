@@ -82,7 +82,11 @@ pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("delay_ns", 1_000_000_000, "ns that an interrupt is held back"),
     ("frames", 65535, "frames that end that"),
     ("budget", 4096, "frames of a poll"),
-    ("near", 1, "rings and buffers lie in the memory of the flow's core, and not of the application's"),
+    (
+        "near",
+        1,
+        "rings and buffers lie in the memory of the flow's core, as they do if not given; 0: of the application's",
+    ),
     ("before", 1 << 20, "cycles of a frame before the socket"),
 ];
 
@@ -299,6 +303,8 @@ fn one(
         format!("--env=bytes={}", BEFORE_BYTES + SETTLE_BYTES + sweep.bytes),
         format!("--env=path={}", sweep.frame_cycles),
         format!("--env=segment={segment}"),
+        // What is given below may say otherwise.
+        "--env=near=1".into(),
     ];
     let offloads = sweep.settings.iter().map(|offload| format!("--env={}={}", offload.name, offload.value));
     let mut child = Command::new(sweep.longma)

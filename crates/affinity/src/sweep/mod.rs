@@ -160,7 +160,7 @@ pub fn run(
     let todo: Vec<Run> = order.iter().filter(|run| !is_known(run)).cloned().collect();
     let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
     let mut in_a_row = 0;
-    let mut applied = Variant::new();
+    let (base, mut applied) = (base(plan, setup), Variant::new());
     let mut excluded: Option<(Variant, JournalError)> = None;
     for run in &todo {
         if setup.stop.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ pub fn run(
         }
         setup.header.steering.apply(journal, run.pair.flow)?;
         if excluded.as_ref().is_none_or(|(variant, _)| *variant != run.variant) {
-            match vary(setup, journal, &applied, &run.variant) {
+            match vary(setup, journal, (&base, &applied), &run.variant) {
                 Ok(()) => (applied, excluded) = (run.variant.clone(), None),
                 // Of several settings one may exclude another; of a single one there is nothing else to measure.
                 Err(error @ JournalError::Refused { .. }) if run.variant.len() > 1 => {
@@ -218,33 +218,48 @@ fn refused(setup: &Setup<'_>, run: &Run, error: &JournalError) -> Option<Sample>
     Some(Sample { failure: Some(why), refused: true, ..unmeasured(setup, run)? })
 }
 
-/// Makes the interface as `variant` has it, where it is not so already: a driver may take its link down for each change.
+/// What each setting that is varied was before anything was changed.
+type Base = Vec<(Setting, String)>;
+
+fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
+    let mut found = Base::new();
+    for (knob, value) in plan.variants.iter().flatten() {
+        for (setting, _) in knob.settings(&setup.header.nic, *value) {
+            if !found.iter().any(|known| known.0 == setting)
+                && let Ok(text) = setting.read(setup.host)
+            {
+                found.push((setting, text));
+            }
+        }
+    }
+    found
+}
+
+/// Makes the interface as `variant` has it. Where something is to be changed, all that is varied goes back first to what it was: what an interface
+/// takes, and what a setting means there, hangs on the others, and would hang on the order of the runs.
 fn vary(
     setup: &Setup<'_>,
     journal: &mut Journal<'_>,
-    applied: &Variant,
+    (base, applied): (&Base, &Variant),
     variant: &Variant,
 ) -> Result<(), JournalError> {
-    // Steering has just emptied the queues' flow tables.
-    let changes =
-        variant.iter().filter(|(knob, value)| applied.get(knob) != Some(value) || **knob == Knob::Rfs);
-    let mut changes: Vec<(Setting, String)> =
-        changes.flat_map(|(knob, value)| knob.settings(&setup.header.nic, *value)).collect();
-    let has_changed = !changes.is_empty();
-    let before =
-        changes.iter().filter_map(|(setting, _)| Some((setting.clone(), setting.read(setup.host).ok()?)));
-    let before: Vec<(Setting, String)> = before.collect();
-    match apply(journal, &changes) {
-        // The other way round it may go: threads are told only while there is GRO.
-        Err(JournalError::Refused { .. }) => {
-            match apply(journal, &before) {
-                Ok(()) | Err(JournalError::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            changes.reverse();
-            apply(journal, &changes)?;
-        }
-        other => other?,
+    let other = |settings: Vec<(Setting, String)>| -> Vec<(Setting, String)> {
+        let differs =
+            |(setting, value): &(Setting, String)| setting.read(setup.host).ok().as_ref() != Some(value);
+        settings.into_iter().filter(differs).collect()
+    };
+    let wanted = |knob: &Knob, value: &u64| knob.settings(&setup.header.nic, *value);
+    let mut has_changed = false;
+    if applied != variant {
+        let back = other(base.clone());
+        has_changed |= !back.is_empty();
+        either_way(journal, back)?;
+        let changes = other(variant.iter().flat_map(|(knob, value)| wanted(knob, value)).collect());
+        has_changed |= !changes.is_empty();
+        either_way(journal, changes)?;
+    } else if let Some((knob, value)) = variant.get_key_value(&Knob::Rfs) {
+        // Steering has just emptied the queues' flow tables.
+        apply(journal, &wanted(knob, value))?;
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
@@ -255,6 +270,17 @@ fn vary(
         std::thread::sleep(BUSY_WAIT);
     }
     Ok(())
+}
+
+/// Makes settings in this order or the other one: threads are told only while there is GRO.
+fn either_way(journal: &mut Journal<'_>, mut settings: Vec<(Setting, String)>) -> Result<(), JournalError> {
+    match apply(journal, &settings) {
+        Err(JournalError::Refused { .. }) => {
+            settings.reverse();
+            apply(journal, &settings)
+        }
+        other => other,
+    }
 }
 
 /// Makes settings in this order; what is refused is tried again while others of them are taken, since one may be in the way of another.

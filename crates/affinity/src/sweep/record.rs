@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// The form of the file.
 const FORMAT: u32 = 1;
+/// A thousand times the fastest link of today, Gb/s.
+const MOST_GBPS: f64 = 1e6;
 const MAX_BYTES: u64 = 1 << 30;
 
 /// What all runs of a sweep have in common. A file takes no runs of another sweep.
@@ -163,7 +165,7 @@ impl Sample {
             Some(_) => {}
         }
         match &self.rate {
-            Some(rate) if rate.gbps.is_nan() || rate.gbps < 0.0 => {
+            Some(rate) if !(0.0..=MOST_GBPS).contains(&rate.gbps) => {
                 Err(format!("{} Gb/s is no rate", rate.gbps))
             }
             _ => Ok(()),
@@ -278,6 +280,9 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
         };
     };
     let header: Header = serde_json::from_str(first).map_err(|error| damaged(0, error.to_string()))?;
+    if header.affinity_sweep != FORMAT {
+        return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
+    }
     let sample = |(line, text): (usize, &str)| {
         let sample: Sample = serde_json::from_str(text).map_err(|error| damaged(line, error.to_string()))?;
         sample.check(&header).map(|()| sample).map_err(|why| damaged(line, why))

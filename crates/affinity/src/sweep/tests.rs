@@ -222,6 +222,7 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
         (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
         ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
         ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "no rate"),
+        ("\"gbps\":5.0".into(), "\"gbps\":1e308".into(), "no rate"),
     ] {
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(rest.contains(&from), "{rest}");

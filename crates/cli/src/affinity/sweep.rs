@@ -48,7 +48,7 @@ pub struct Arguments {
 #[derive(clap::Args)]
 struct Model {
     /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report.
-    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "output", "repeats", "seconds"])]
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "output", "repeats", "seconds", "udp", "flows", "copy", "forward", "software", "command"])]
     model: Option<String>,
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
     /// some 3000 frames a pair: 100000 take as long as everything else.

@@ -2,7 +2,7 @@
 //! Not speeds: see `rates`.
 //! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
 
-use crate::parts::{Cache, CacheIndex, Core, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
+use crate::parts::{Cache, CacheIndex, Core, Ethernet, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
 use crate::read::{Marks, Problems};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
@@ -53,6 +53,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         node.memory.iter().for_each(|m| positive(&m.marks, "count", m.count, problems));
     }
     file.hosts.iter().for_each(|h| positive(&h.marks, "count", h.count, problems));
+    file.devices.values().filter_map(|d| d.ethernet.as_ref()).for_each(|e| check_ethernet(e, problems));
     file.devices.values().filter_map(|d| d.zoned.as_ref()).for_each(|z| check_zones(z, problems));
 }
 
@@ -181,6 +182,27 @@ fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
     if tlb.page_sizes.iter().any(|s| !s.bytes().is_power_of_two()) {
         let help = "page sizes are powers of two, such as \"16 KiB\"".into();
         problems.error(m.key("page_sizes"), "a page size is not a power of two".into(), "here", help);
+    }
+}
+
+/// The smallest packet that IPv4 must be able to pass on (RFC 791, section 3.2), bytes.
+const LEAST_MTU_BYTES: u64 = 68;
+/// Header and check sequence around a packet, bytes.
+const AROUND_PACKET_BYTES: u64 = 18;
+
+/// What no frame fits through.
+fn check_ethernet(ethernet: &Ethernet, problems: &mut Problems) {
+    let (marks, mtu) = (&ethernet.marks, ethernet.mtu_bytes());
+    positive(marks, "queues", ethernet.queues, problems);
+    if marks.sound(&["mtu"]) && mtu < LEAST_MTU_BYTES {
+        let message = format!("packets of {mtu} bytes are less than IPv4's least");
+        problems.error(marks.key("mtu"), message, "here", format!("give at least {LEAST_MTU_BYTES} B"));
+    }
+    let fifo = ethernet.rx_fifo.filter(|fifo| fifo.bytes() < mtu + AROUND_PACKET_BYTES);
+    if let Some(fifo) = fifo.filter(|_| marks.sound(&["mtu", "rx_fifo"])) {
+        let message =
+            format!("a frame of {} bytes does not fit a receive FIFO of {fifo}", mtu + AROUND_PACKET_BYTES);
+        problems.error(marks.key("rx_fifo"), message, "here", "give more, or a smaller `mtu`".into());
     }
 }
 
