@@ -13,6 +13,7 @@ mod integer;
 mod known;
 mod lower;
 mod marks;
+mod masked;
 mod moves;
 mod operands;
 mod products;
