@@ -27,4 +27,4 @@ mod vector;
 mod vex;
 
 pub use known::Known;
-pub(crate) use vex::{first, is_vex, last, old};
+pub(crate) use vex::{first, is_newer, is_vex, last, old};
