@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
+#include <unistd.h>
 #include <ucontext.h>
 #include <cpuid.h>
 
@@ -116,6 +118,28 @@ static void others(void) {
            (unsigned)_tzcnt_u32(0), (unsigned)_lzcnt_u32(0x1000));
 }
 
+static __thread int local[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+// What a mask has not is not touched, and a gather's address may have a segment.
+static void edges(void) {
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(pages + 4096, 4096, PROT_NONE);
+    memset(pages, 0x11, 4096);
+    int *end = (int *)(pages + 4096 - 12);
+    __m256i three = _mm256_set_epi32(0, 0, 0, 0, 0, -1, -1, -1);
+    _mm256_maskstore_epi32(end, three, _mm256_set1_epi32(0x22));
+    show("at the end of a page", _mm256_maskload_epi32(end, three));
+    __m256i all = _mm256_setzero_si256(), index = _mm256_set_epi32(0, 0, 0, 0, 4000, 2, 1, 0), chosen = three;
+    __asm__("vpgatherdd %1, (%2, %3, 4), %0" : "+x"(all), "+x"(chosen) : "r"(end), "x"(index));
+    show("gathered there", all);
+    show("the mask behind", chosen);
+    char *base;
+    __asm__("mov %%fs:0, %0" : "=r"(base));
+    index = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0), chosen = _mm256_set1_epi32(-1);
+    __asm__("vpgatherdd %1, %%fs:(%2, %3, 4), %0" : "+x"(all), "+x"(chosen) : "r"((char *)local - base), "x"(index));
+    show("of a thread's own", all);
+}
+
 static volatile sig_atomic_t caught;
 static volatile int is_whole;
 static uint64_t seen[2];
@@ -221,6 +245,7 @@ int main(void) {
     calls();
     mixed();
     others();
+    edges();
     saved();
     signals();
     interrupted();

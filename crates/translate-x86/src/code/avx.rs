@@ -157,7 +157,7 @@ impl Lowering<'_> {
                 let d = vector(i.op0_register());
                 self.assembler.immediate(La::XvpermiD, d, d, GATHER);
             }
-            _ => return self.fused_multiplication(),
+            _ => return self.fused_multiplication() || self.masked(),
         }
         true
     }
@@ -393,15 +393,11 @@ impl Lowering<'_> {
     pub fn is_engines(&self) -> bool {
         use Mnemonic::*;
         let i = &self.instruction;
-        let is_gather = i.is_vsib();
+        let is_gather = i.is_vsib() && i.memory_base().size() != 8;
         is_gather
             || matches!(
                 i.mnemonic(),
-                Vpmaskmovd
-                    | Vpmaskmovq
-                    | Vmaskmovps
-                    | Vmaskmovpd
-                    | Vmaskmovdqu
+                Vmaskmovdqu
                     | Vmpsadbw
                     | Vdpps
                     | Vdppd
@@ -428,6 +424,8 @@ impl Lowering<'_> {
         let i = &self.instruction;
         let named = (first(i)..i.op_count()).chain([0]);
         let wide = named.filter_map(|n| is_register(i, n).filter(|register| Register::is_ymm(*register)));
-        wide.fold(0u16, |set, register| set | 1 << register.number()) & !self.half_read()
+        let index = i.memory_index();
+        let of_index = if index.is_ymm() { 1 << index.number() } else { 0 };
+        wide.fold(of_index, |set: u16, register| set | 1 << register.number()) & !self.half_read()
     }
 }

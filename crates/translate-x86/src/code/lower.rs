@@ -12,7 +12,7 @@ use super::operands::Extension;
 use super::unit::{Plan, Reach, is_call};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
-use super::vex::is_vex;
+use super::vex::{is_newer, is_vex};
 use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
@@ -397,6 +397,9 @@ impl<'a> Lowering<'a> {
     /// An instruction behind which the next one follows.
     fn plain(&mut self) {
         let i = self.instruction;
+        if is_newer(&i) {
+            return self.serve();
+        }
         if self.fused() || self.integer() {
             return;
         }

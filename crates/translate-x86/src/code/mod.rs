@@ -13,6 +13,7 @@ mod integer;
 mod known;
 mod lower;
 mod marks;
+mod masked;
 mod moves;
 mod operands;
 mod products;
@@ -26,4 +27,4 @@ mod vector;
 mod vex;
 
 pub use known::Known;
-pub(crate) use vex::{first, is_vex, last, old};
+pub(crate) use vex::{first, is_newer, is_vex, last, old};

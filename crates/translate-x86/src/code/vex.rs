@@ -53,6 +53,11 @@ pub(crate) fn is_vex(i: &Instruction) -> bool {
     i.code().encoding() == EncodingKind::VEX
 }
 
+/// Whether an instruction has the encoding of AVX-512 or another that is not there: those have mnemonics of AVX, and other registers.
+pub(crate) fn is_newer(i: &Instruction) -> bool {
+    !matches!(i.code().encoding(), EncodingKind::Legacy | EncodingKind::VEX)
+}
+
 /// The mnemonic, of AVX's forms that of SSE.
 pub(crate) fn old(i: &Instruction) -> Mnemonic {
     if is_vex(i) { OLD[i.mnemonic() as usize] } else { i.mnemonic() }

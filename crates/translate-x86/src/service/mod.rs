@@ -90,6 +90,7 @@ impl Machine<'_> {
         use Mnemonic::*;
         let i = self.instruction;
         match i.mnemonic() {
+            _ if crate::code::is_newer(&i) => Err(Trap::IllegalInstruction),
             Div | Idiv => self.divide(),
             Cpuid => {
                 self.identify();

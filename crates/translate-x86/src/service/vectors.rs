@@ -1,4 +1,4 @@
-//! Rare instructions on vectors, executed by the engine: masked accesses and gathers, sums of differences, products, string comparisons,
+//! Rare instructions on vectors, executed by the engine: gathers at unusual addresses, sums of differences, products, string comparisons,
 //! reciprocals, halves as floating-point numbers.
 //! Not those that LoongArch has an instruction or a few for.
 //! Source: Intel SDM, volume 2; volume 1, section 14 (AVX).
@@ -76,8 +76,6 @@ impl Machine<'_> {
         Some(match self.instruction.mnemonic() {
             Vcvtph2ps => self.widen_halves(),
             Vcvtps2ph => self.narrow_to_halves(),
-            Vmaskmovps | Vpmaskmovd => self.move_where(4),
-            Vmaskmovpd | Vpmaskmovq => self.move_where(8),
             Vpgatherdd | Vgatherdps | Vpgatherdq | Vgatherdpd => self.gather(4),
             Vpgatherqd | Vgatherqps | Vpgatherqq | Vgatherqpd => self.gather(8),
             _ => return None,
@@ -209,29 +207,6 @@ impl Machine<'_> {
         let base = self.state.r(RDI) & if short { 0xffff_ffff } else { u64::MAX };
         for at in (0..16).filter(|at| mask[*at] & 0x80 != 0) {
             self.store(base.wrapping_add(at as u64).wrapping_add(segment), value[at].into(), 1)?;
-        }
-        Ok(())
-    }
-
-    /// VMASKMOVPS and its kin: what is not chosen is not accessed.
-    fn move_where(&mut self, size: usize) -> Done {
-        let i = self.instruction;
-        let mask = whole(self.state, i.op1_register().number());
-        let chosen = |at: usize| mask[at * size + size - 1] & 0x80 != 0;
-        let address = self.address();
-        let place = |at: usize| address.wrapping_add((at * size) as u64);
-        if i.op0_kind() == OpKind::Register {
-            let mut out = [0; 32];
-            for at in (0..self.width() / size).filter(|at| chosen(*at)) {
-                let value = self.load(place(at), size)?;
-                put_lane(&mut out, at, size, value);
-            }
-            self.vector_out(i.op0_register(), &out);
-        } else {
-            let value = whole(self.state, i.op2_register().number());
-            for at in (0..i.op2_register().size() / size).filter(|at| chosen(*at)) {
-                self.store(place(at), lane(&value, at, size), size)?;
-            }
         }
         Ok(())
     }

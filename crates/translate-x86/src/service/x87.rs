@@ -529,9 +529,17 @@ impl Stack<'_, '_> {
                 return true;
             }
             "FXTRACT" => {
-                let exponent = x.ilogb();
-                self.set(0, Extended::from_i128(exponent.into()).value);
-                self.push(x.scalbn(-exponent));
+                let (exponent, significand) = match x.category() {
+                    Category::Zero => (-Extended::INFINITY, x),
+                    Category::Infinity => (Extended::INFINITY, x),
+                    Category::NaN => (x, x),
+                    Category::Normal => {
+                        let exponent = x.ilogb();
+                        (Extended::from_i128(exponent.into()).value, x.scalbn(-exponent))
+                    }
+                };
+                self.set(0, exponent);
+                self.push(significand);
                 return true;
             }
             "F2XM1" => double((by_double(x) * std::f64::consts::LN_2).exp_m1()),

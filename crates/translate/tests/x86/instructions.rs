@@ -442,3 +442,47 @@ fn every_instruction_does_what_the_processor_does() {
     assert!(wrong.is_empty(), "{} differences, in {names:?}\n{}", wrong.len(), shown.join("\n"));
     assert!(codes > 700, "{codes}");
 }
+
+/// AVX-512's encoding has the names of AVX and registers beyond the sixteenth.
+#[test]
+fn what_is_not_announced_is_no_instruction() {
+    let absent: [(&str, &[u8]); 8] = [
+        ("vaddps zmm1, zmm2, zmm3", &[0x62, 0xf1, 0x6c, 0x48, 0x58, 0xcb]),
+        ("vfmadd213sd xmm17, xmm2, xmm3", &[0x62, 0xe2, 0xed, 0x08, 0xa9, 0xcb]),
+        ("vcvtph2ps zmm17, ymm1", &[0x62, 0xe2, 0x7d, 0x48, 0x13, 0xc9]),
+        ("vpaddd xmm1{k1}, xmm2, xmm3", &[0x62, 0xf1, 0x6d, 0x09, 0xfe, 0xcb]),
+        ("vmovdqu32 ymm16, [rdi]", &[0x62, 0xe1, 0x7e, 0x28, 0x6f, 0x07]),
+        ("aesenc xmm0, xmm1", &[0x66, 0x0f, 0x38, 0xdc, 0xc1]),
+        ("vaesenc xmm1, xmm2, xmm3", &[0xc4, 0xe2, 0x69, 0xdc, 0xcb]),
+        ("vpclmulqdq xmm1, xmm2, xmm3, 0", &[0xc4, 0xe3, 0x69, 0x44, 0xcb, 0x00]),
+    ];
+    for (text, bytes) in absent {
+        let mut data = vec![0u8; DATA_BYTES];
+        let data_at = data.as_ptr() as u64;
+        let mut registers = Random(0x9e37_79b9_7f4a_7c15).registers(false);
+        registers.general[7] = data_at + MIDDLE;
+        let before = registers;
+        let outcome = translated(bytes, &mut registers, data_at, &mut data, None);
+        assert!(outcome.as_ref().is_err_and(|why| why.contains("IllegalInstruction")), "{text}: {outcome:?}");
+        assert_eq!(registers, before, "{text}");
+    }
+}
+
+/// Whatever bytes a program has, it is translated and ends somehow.
+#[test]
+fn random_bytes_end_in_no_panic() {
+    let cases = std::env::var("LONGMA_X86_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12) * 500;
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let heads: [&[u8]; 6] = [&[], &[0xc5], &[0xc4, 0xe2], &[0xc4, 0xe3], &[0x62], &[0x66, 0x0f]];
+    for _ in 0..cases {
+        let head = heads[random.below(6) as usize];
+        let mut bytes = head.to_vec();
+        bytes.extend((0..16).map(|_| random.next() as u8));
+        let mut data = vec![0u8; DATA_BYTES];
+        let data_at = data.as_ptr() as u64;
+        let mut registers = random.registers(false);
+        registers.general[7] = data_at + MIDDLE;
+        // It is its not panicking that counts.
+        let _ = translated(&bytes, &mut registers, data_at, &mut data, None);
+    }
+}

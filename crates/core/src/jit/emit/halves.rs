@@ -6,7 +6,7 @@ use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op};
 
 use super::{Emitter, host_vectors::*};
-use crate::jit::registers::wide;
+use crate::jit::registers::{low32, wide};
 
 const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
@@ -79,8 +79,19 @@ impl Emitter<'_> {
             }
             Op::Xvpickve2grD | Op::Xvpickve2grDu => {
                 self.pick_wide(i, 2, Code::VEX_Vpextrq_rm64_xmm_imm8, Register::RAX);
+                self.write(i.d, Register::RAX);
             }
-            Op::Xvpickve2grWu => self.pick_wide(i, 4, Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX),
+            Op::Xvpickve2grW => {
+                self.pick_wide(i, 4, Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX);
+                self.a.op2(Code::Movsxd_r64_rm32, Register::RAX, Register::EAX);
+                self.write(i.d, Register::RAX);
+            }
+            Op::Xvinsgr2vrW => self.insert_wide(i, 4, Code::VEX_Vpinsrd_xmm_xmm_rm32_imm8),
+            Op::Xvinsgr2vrD => self.insert_wide(i, 2, Code::VEX_Vpinsrq_xmm_xmm_rm64_imm8),
+            Op::Xvpickve2grWu => {
+                self.pick_wide(i, 4, Code::VEX_Vpextrd_rm32_xmm_imm8, Register::EAX);
+                self.write(i.d, Register::RAX);
+            }
             Op::XvmskltzB => self.signs_of_bytes(i),
             Op::XvmskltzW => self.signs_of_halves(i, Code::VEX_Vmovmskps_r32_xmm),
             Op::XvmskltzD => self.signs_of_halves(i, Code::VEX_Vmovmskpd_r32_xmm),
@@ -101,7 +112,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// An element of 256 bits, of which 128 have `count`.
+    /// RAX becomes an element of 256 bits, of which 128 have `count`.
     fn pick_wide(&mut self, i: &Instruction, count: i32, code: Code, to: Register) {
         let mut from = self.read_vector(i.j, A, true);
         if i.imm >= count {
@@ -110,7 +121,24 @@ impl Emitter<'_> {
         }
         let narrow = Register::XMM0 + (from as u32 - Register::YMM0 as u32);
         self.a.op3(code, to, narrow, i.imm % count);
-        self.write(i.d, Register::RAX);
+    }
+
+    /// A general register becomes an element of 256 bits, of which 128 have `count`.
+    fn insert_wide(&mut self, i: &Instruction, count: i32, code: Code) {
+        let value = self.read(i.j, Register::RAX);
+        let value = if count == 4 { low32(value) } else { value };
+        let old = self.read_vector(i.d, A, true);
+        let is_upper = i.imm >= count;
+        if is_upper {
+            self.a.op3(Code::VEX_Vextracti128_xmmm128_ymm_imm8, B, old, 1);
+        } else {
+            self.a.op2(MOVDQU.of(true), wide(B), old);
+        }
+        self.a.op4(code, B, B, value, i.imm % count);
+        let to = wide(self.vector_target(i.d, A));
+        let half = i32::from(is_upper);
+        self.a.op4(Code::VEX_Vinserti128_ymm_ymm_xmmm128_imm8, to, old, B, half);
+        self.write_vector(i.d, to, true);
     }
 
     /// The highest bits of bytes: sixteen at the bottom of each half.
