@@ -70,7 +70,7 @@ impl Sweep<'_> {
 /// Source: the head of `guests/c/flow_receive.c`.
 pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("gro", 1, "segments that follow one another in a poll are merged"),
-    ("lro", 1, "the NIC merges them; it needs delay_ns"),
+    ("lro", 1, "the NIC merges them, while interrupts are held back (delay_ns) or off"),
     ("rps", 1023, "the core where protocol runs"),
     ("rfs", 1, "protocol runs on the application's core"),
     ("send_queues", 16, "rings that acknowledgements go by; 0: the flow's own"),
