@@ -51,19 +51,17 @@ fn an_unknown_key_is_answered_with_the_key_that_was_meant() {
 }
 
 #[test]
-fn what_moves_nothing_and_pages_whose_misses_nothing_prices_are_refused() {
+fn what_moves_nothing_is_refused_and_pages_whose_misses_nothing_prices_are_warned_of() {
     told(
         LA,
         "rate = \"3200 MT/s\"",
         "rate = \"0 MT/s\"",
         ["\"0 MT/s\" moves nothing", "\"0 MT/s\"", "give more"],
     );
-    told(
-        LA,
-        "page_size = \"16 KiB\"",
-        "page_size = \"4 KiB\"",
-        ["holds the core's pages of 4 KiB", "", "add \"4 KiB\" to its `page_sizes`"],
-    );
+    let report = check("test.toml", &with(LA, "page_size = \"16 KiB\"", "page_size = \"4 KiB\"")).report;
+    let warned = report.problems().iter().find(|p| p.level == Level::Warning).expect("a warning");
+    assert!(warned.message.contains("holds the core's pages of 4 KiB"), "{}", warned.message);
+    assert!(warned.help.contains("add \"4 KiB\" to its `page_sizes`"), "{}", warned.help);
     told(LA, "distance = 16", "distance = 16\nstreams = 5000", ["`streams` is 5000", "5000", "at most 4096"]);
 }
 

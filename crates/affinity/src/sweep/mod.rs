@@ -253,10 +253,10 @@ fn vary(
     if applied != variant {
         let back = other(base.clone());
         has_changed |= !back.is_empty();
-        either_way(journal, back)?;
+        either_way(setup, journal, back)?;
         let changes = other(variant.iter().flat_map(|(knob, value)| wanted(knob, value)).collect());
         has_changed |= !changes.is_empty();
-        either_way(journal, changes)?;
+        either_way(setup, journal, changes)?;
     } else if let Some((knob, value)) = variant.get_key_value(&Knob::Rfs) {
         // Steering has just emptied the queues' flow tables.
         apply(journal, &wanted(knob, value))?;
@@ -272,15 +272,25 @@ fn vary(
     Ok(())
 }
 
-/// Makes settings in this order or the other one: threads are told only while there is GRO.
-fn either_way(journal: &mut Journal<'_>, mut settings: Vec<(Setting, String)>) -> Result<(), JournalError> {
+/// Makes settings in this order or, where one is refused so, in the other one: threads are told only while there is GRO.
+fn either_way(
+    setup: &Setup<'_>,
+    journal: &mut Journal<'_>,
+    mut settings: Vec<(Setting, String)>,
+) -> Result<(), JournalError> {
+    let now = |(setting, _): &(Setting, String)| Some((setting.clone(), setting.read(setup.host).ok()?));
+    let before: Vec<(Setting, String)> = settings.iter().filter_map(now).collect();
     match apply(journal, &settings) {
-        Err(JournalError::Refused { .. }) => {
-            settings.reverse();
-            apply(journal, &settings)
-        }
-        other => other,
+        Err(JournalError::Refused { .. }) => {}
+        other => return other,
     }
+    // From where it began: what has been made may be what is in the way.
+    match apply(journal, &before) {
+        Ok(()) | Err(JournalError::Refused { .. }) => {}
+        other => return other,
+    }
+    settings.reverse();
+    apply(journal, &settings)
 }
 
 /// Makes settings in this order; what is refused is tried again while others of them are taken, since one may be in the way of another.

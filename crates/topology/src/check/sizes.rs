@@ -219,7 +219,7 @@ fn check_refill(core: &Core, problems: &mut Problems) {
     }
 }
 
-/// Where a TLB says what a miss costs, one that holds the core's pages says it: else nothing would, and misses were nearly free.
+/// Where a TLB says what a miss costs, one that holds the core's pages is to say it: else nothing does, and misses are nearly free.
 fn check_pages(core: &Core, problems: &mut Problems) {
     let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };
     let holds = |tlb: &Tlb| tlb.page_sizes.is_empty() || tlb.page_sizes.contains(&page);
@@ -228,7 +228,7 @@ fn check_pages(core: &Core, problems: &mut Problems) {
     if let Some(tlb) = first.filter(|_| !core.tlbs.iter().filter(says).any(holds)) {
         let message = format!("no TLB that says what a miss costs holds the core's pages of {page}");
         let help = format!("add \"{page}\" to its `page_sizes`, or correct the core's `page_size`");
-        problems.error(tlb.marks.at(), message, "this one says it", help);
+        problems.warn(tlb.marks.at(), message, "this one says it", help);
     }
 }
 
