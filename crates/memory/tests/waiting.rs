@@ -144,3 +144,48 @@ fn an_access_in_two_lines_has_its_data_a_cycle_later() {
     assert_eq!(load(&mut system, PAGE + 56, 10_000).ready.0, 10_004);
     assert_eq!(load(&mut system, PAGE + 60, 10_000).ready.0, 10_005);
 }
+
+#[test]
+fn a_hit_waits_for_no_other_access_to_its_line_though_that_was_asked_for_before() {
+    let mut system = system(&[]);
+    let mut port = system.port(0);
+    port.set_space(SPACE);
+    // Two lines of one set of the first level, whose ways are 16 KiB.
+    let lines = [PAGE, PAGE + (16 << 10)];
+    for line in lines {
+        port.store(line, 8, 0x1000, Cycle(0));
+    }
+    let start = 100_000;
+    // Each is the one used last in its set in turn. Program order is not the order of time: a store goes to the cache when it
+    // has retired, a load when its address is known.
+    for round in 0..4 {
+        let late = port.store(lines[0], 8, 0x1000, Cycle(start + 1000 + round));
+        assert_eq!(late.ready.0, start + 1000 + round + 4, "a hit");
+        for nth in 0..3 {
+            let early = port.load(lines[0] + 8 * nth, 8, 0x1000, Cycle(start + nth));
+            assert_eq!(early.ready.0, start + nth + 4, "round {round}: the store is a thousand cycles later");
+        }
+        assert_eq!(port.load(lines[1], 8, 0x1000, Cycle(start + 5000)).ready.0, start + 5004);
+        assert_eq!(port.load(lines[1], 8, 0x1000, Cycle(start)).ready.0, start + 4, "round {round}");
+    }
+}
+
+#[test]
+fn a_core_reads_its_copy_of_a_line_while_the_right_to_write_it_comes() {
+    let mut system = system(&[]);
+    for core in [0, 1] {
+        let mut port = system.port(core);
+        port.set_space(SPACE);
+        port.load(PAGE, 8, 0x1000, Cycle(1000 * core as u64));
+    }
+    let start = 100_000;
+    let mut port = system.port(0);
+    let right = port.store(PAGE, 8, 0x1000, Cycle(start)).ready.0;
+    assert!(right > start + 40, "the other core's copy goes first: {right}");
+    assert_eq!(port.load(PAGE + 8, 8, 0x1000, Cycle(start + 1)).ready.0, start + 5);
+    // Who writes again waits for the right, and others get the line no earlier.
+    assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(start + 2)).ready.0, right);
+    assert_eq!(port.store(PAGE + 8, 8, 0x1000, Cycle(right)).ready.0, right + 4);
+    let given = system.port(1).load(PAGE, 8, 0x1000, Cycle(start + 3)).ready.0;
+    assert!(given > right, "{given} and {right}");
+}

@@ -76,7 +76,8 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         let arrives = l1.ready[l1.tags.number(slot)];
         let (hit, mut source) = (at + l1.latency, Source::Level1);
-        let mut ready = hit.max(arrives);
+        let writable_at = l1.writable_at[l1.tags.number(slot)];
+        let mut ready = hit.max(if kind.writes() { arrives.max(writable_at) } else { arrives });
         l1.counters.merged += u64::from(arrives > hit);
         let mut flags = l1.tags.flags(slot);
         let first_use = flags.has(Flags::PREFETCHED) && kind != Kind::Prefetch;
@@ -89,10 +90,10 @@ impl MemorySystem {
             let got = self.request(core, line, kind, hit);
             (ready, source) = (ready.max(got.ready), got.source);
             self.allow_writing(core, line);
-            // Others get it from here only when the right to write has come.
+            // Others get it from here only when the right to write has come; the core's own loads read what is there.
             let l1 = self.cores[core].level1(unit);
             let number = l1.tags.number(slot);
-            l1.ready[number] = ready;
+            l1.writable_at[number] = ready;
         }
         if kind.writes() && !flags.has(Flags::DIRTY) {
             self.drop_instructions(core, line);
@@ -104,13 +105,8 @@ impl MemorySystem {
         if access.virtual_line == BY_HARDWARE {
             l1.filter.forget_set(slot.set());
         } else {
-            l1.filter.note(
-                access.virtual_line,
-                slot.set(),
-                number,
-                ready.max(arrives),
-                flags.has(Flags::DIRTY),
-            );
+            let is_writable = flags.has(Flags::DIRTY) && l1.writable_at[number] <= at;
+            l1.filter.note(access.virtual_line, slot.set(), number, arrives, is_writable);
         }
         if first_use {
             self.prefetch_level1(core, unit, access, at);
@@ -202,7 +198,7 @@ impl MemorySystem {
         let l1 = self.cores[core].level1(unit);
         let Some((slot, evicted)) = l1.tags.insert(access.line, flags, u64::MAX) else { return };
         let number = l1.tags.number(slot);
-        l1.ready[number] = ready;
+        (l1.ready[number], l1.writable_at[number]) = (ready, ready);
         if access.virtual_line == BY_HARDWARE {
             l1.filter.forget_set(slot.set());
         } else {

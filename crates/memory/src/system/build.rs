@@ -217,6 +217,7 @@ impl<'a> Plan<'a> {
         Ok(Level1 {
             filter: Filter::new(tags.index().sets()),
             ready: vec![0; tags.len()],
+            writable_at: vec![0; tags.len()],
             tags,
             registers: MissRegisters::new(cache.mshrs.map_or(LEVEL1_REGISTERS, |n| n.max(1) as usize)),
             prefetcher: self.prefetcher(cache),

@@ -251,9 +251,12 @@ impl Private {
         let slot_number = l1.tags.number(slot);
         let (arrives, hit) = (l1.ready[slot_number], at.0 + l1.latency);
         l1.counters.merged += u64::from(arrives > hit);
-        let ready = hit.max(arrives);
-        l1.filter.note(virtual_line, slot.set(), slot_number, ready, flags.has(Flags::DIRTY));
-        Some(Answer { ready: Cycle(ready), source: Source::Level1, translation_cycles: 0 })
+        let writable_at = l1.writable_at[slot_number];
+        let awaited = if kind == Kind::Store { arrives.max(writable_at) } else { arrives };
+        // Not when this access is done: another one may use the line before it.
+        let is_writable = flags.has(Flags::DIRTY) && writable_at <= at.0;
+        l1.filter.note(virtual_line, slot.set(), slot_number, arrives, is_writable);
+        Some(Answer { ready: Cycle(hit.max(awaited)), source: Source::Level1, translation_cycles: 0 })
     }
 
     /// True if more than one of 32 loads and stores since the last question went beyond the core's own caches.

@@ -17,6 +17,8 @@ pub(crate) struct Level1 {
     pub filter: Filter,
     /// When the line of each slot can be used first, cycles.
     pub ready: Vec<u64>,
+    /// When the right to write the line of each slot has come, cycles; of lines with that right alone.
+    pub writable_at: Vec<u64>,
     pub registers: MissRegisters,
     pub prefetcher: Option<Prefetcher>,
     pub counters: Counters,

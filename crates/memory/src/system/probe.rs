@@ -94,7 +94,7 @@ impl MemorySystem {
         let private = &mut self.cores[core];
         let Some(slot) = private.data.tags.find(request.line) else { return 0 };
         let flags = private.data.tags.flags(slot);
-        let ready = private.data.ready[private.data.tags.number(slot)];
+        let ready = private.data.writable_at[private.data.tags.number(slot)];
         // Who only reads what nobody has written since takes nothing away.
         if probe != Probe::Share || flags.has(Flags::DIRTY) {
             self.contention.note(request.line, core, request.core, at);
