@@ -82,6 +82,15 @@ fn what_a_checkpoint_would_lose_it_refuses() {
 }
 
 #[test]
+fn a_checkpoint_that_nothing_asked_for_is_said_to_be_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ended = run(folder.path(), &["--checkpoint", "saved"], &["hello"]);
+    let said = text(&ended.stderr);
+    assert!(!folder.path().join("saved").exists(), "{said}");
+    assert!(said.contains("nothing was saved in saved: the program neither began a region"), "{said}");
+}
+
+#[test]
 fn the_first_segment_of_a_machine_is_refused_like_any_other() {
     let folder = tempfile::tempdir().expect("a folder");
     // It has the number 0, as the first of a namespace of its own has.

@@ -93,6 +93,7 @@ fn options_that_make_no_sense_are_named_and_the_status_is_not_one_of_the_program
         &["--bogus", "program"][..],
         &["--roi", "program"],
         &["--level", "timing", "--stats", "program"],
+        &["--level", "cache", "--core", "in-order", "program"],
         &["--machine", "hygon-8node", "program"],
         &["--machine", "nowhere", "program"],
         &["--root", "nowhere", "/program"],

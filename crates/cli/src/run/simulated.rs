@@ -7,7 +7,10 @@ use std::{
     io,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use clap::ValueEnum;
@@ -105,6 +108,8 @@ pub struct Outcome {
     manifest: Manifest,
     machine: Arc<Machine>,
     stats_out: Option<PathBuf>,
+    /// The file of `--checkpoint`, and whether anything asked for it.
+    checkpoint: Option<(PathBuf, Arc<AtomicBool>)>,
     quiet: bool,
     format: Format,
     region: Region,
@@ -121,10 +126,11 @@ pub fn prepare(
     checkpoint: Option<&Checkpoint>,
     say: &Sink,
 ) -> Result<(Simulated, Outcome), Failure> {
-    refuse_functional_options(arguments)?;
+    refuse_other_levels_options(arguments)?;
     let region = if arguments.roi { Region::OfInterest } else { Region::Whole };
     let machine = Arc::new(machine);
     let saver = Saver::new();
+    let is_asked = Arc::new(AtomicBool::new(false));
     let config = SimulationConfig {
         machine: machine.clone(),
         host: 0,
@@ -134,7 +140,7 @@ pub fn prepare(
         placement: placement::policy(arguments.numa.as_deref())?,
         seed: arguments.seed,
         restored_at: checkpoint.map(Checkpoint::time),
-        save: arguments.checkpoint.as_deref().map(|path| save_to(path, &saver, say)),
+        save: arguments.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, say)),
         timeline: arguments.trace.as_deref().map(open_trace).transpose()?,
         wires: wires::parse(&arguments.wire)?,
     };
@@ -154,6 +160,7 @@ pub fn prepare(
             .stats_out
             .as_ref()
             .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        checkpoint: arguments.checkpoint.clone().map(|path| (path, is_asked)),
         quiet: arguments.quiet,
         format: arguments.format,
         region,
@@ -212,27 +219,34 @@ fn modelled(config: SimulationConfig) -> Result<Simulation, Failure> {
     })
 }
 
-fn refuse_functional_options(arguments: &Arguments) -> Result<(), Failure> {
+fn refuse_other_levels_options(arguments: &Arguments) -> Result<(), Failure> {
     let refused = [
         ("--stats", arguments.stats),
         ("--profile", arguments.profile),
         ("--profile-out", arguments.profile_out.is_some()),
         ("--gdb", arguments.gdb.is_some()),
     ];
-    match refused.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Failure::own(
+    if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
+        return Err(Failure::own(
             &format!("{option} is for level `functional` only"),
             "leave it out: the summary and --stats-out have the figures of a simulated run",
-        )),
-        None => Ok(()),
+        ));
     }
+    if arguments.core.is_some() && arguments.level == Level::Cache {
+        return Err(Failure::own(
+            "--core is for level `timing` only: level `cache` times no core",
+            "leave it out, or give --level timing",
+        ));
+    }
+    Ok(())
 }
 
-/// Has the process saved to `path` when it is asked for.
-fn save_to(path: &Path, saver: &Arc<Saver>, say: &Sink) -> Save {
+/// Has the process saved to `path` when it is asked for, which `is_asked` then tells.
+fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, say: &Sink) -> Save {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let (saver, say) = (saver.clone(), say.clone());
+    let (saver, is_asked, say) = (saver.clone(), is_asked.clone(), say.clone());
     Box::new(move || {
+        is_asked.store(true, Ordering::Relaxed);
         let (say, name) = (say.clone(), path.display().to_string());
         saver.request(path.clone(), move |saved| {
             match saved {
@@ -357,6 +371,14 @@ impl Outcome {
             messages.line(
                 "longma: the program marked no region of interest, so nothing was counted; include guests/include/longma.h and call longma_roi_begin(), or leave --roi out",
             );
+        }
+        if let Some((path, is_asked)) = &self.checkpoint
+            && !is_asked.load(Ordering::Relaxed)
+        {
+            messages.line(&format!(
+                "longma: nothing was saved in {}: the program neither began a region of interest nor asked for it; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
+                path.display()
+            ));
         }
         let result = match simulation.result(self.manifest.clone(), ending, report) {
             Ok(result) => result,
