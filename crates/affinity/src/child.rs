@@ -7,7 +7,7 @@ use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub struct Start {
     pub namespace: Option<u32>,
     /// How long it may run.
     pub limit: Duration,
+    /// Whether it has this process's environment; none otherwise.
+    pub has_environment: bool,
 }
 
 /// A running child. Dropped, it is killed with all that it started.
@@ -77,6 +79,16 @@ pub enum ChildError {
         /// The program.
         name: String,
     },
+    /// Somebody or the kernel has ended it.
+    #[error("`{name}` (process {process}) {how}")]
+    Killed {
+        /// The program.
+        name: String,
+        /// Its number.
+        process: u32,
+        /// By which signal.
+        how: String,
+    },
     /// It ended with an error.
     #[error("`{name}` failed ({status}): {said}")]
     Failed {
@@ -87,6 +99,22 @@ pub enum ChildError {
         /// What it said.
         said: String,
     },
+}
+
+/// How a process has ended: `was killed by SIGKILL`, `ended with status 3`.
+pub fn how_it_ended(status: ExitStatus) -> String {
+    let name = |number: i32| {
+        nix::sys::signal::Signal::try_from(number)
+            .map_or_else(|_| format!("signal {number}"), |signal| signal.as_str().into())
+    };
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by {}", name(signal)),
+        // As shells say it of a program that they have waited for.
+        (_, Some(code @ 129..=192)) => {
+            format!("ended with status {code}, as of a program killed by {}", name(code - 128))
+        }
+        (_, code) => format!("ended with status {}", code.unwrap_or_default()),
+    }
 }
 
 fn advice(name: &str, error: &io::Error) -> String {
@@ -109,6 +137,7 @@ impl Start {
             cpus: None,
             namespace: None,
             limit,
+            has_environment: true,
         }
     }
 
@@ -132,6 +161,9 @@ impl Start {
         let parent = rustix::process::getpid();
         let mut command = Command::new(name);
         command.args(&self.words[1..]).stdin(Stdio::null()).process_group(0);
+        if !self.has_environment {
+            command.env_clear();
+        }
         command.stdout(out.try_clone()?).stderr(err.try_clone()?);
         let prepare = move || {
             die_with(parent)?;
@@ -202,6 +234,11 @@ impl Running {
         !self.is_over()
     }
 
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.is_over() { self.child.wait().ok() } else { None }
+    }
+
     fn is_over(&mut self) -> bool {
         self.has_ended = self.has_ended || !matches!(self.child.try_wait(), Ok(None));
         self.has_ended
@@ -210,7 +247,7 @@ impl Running {
     /// Waits for its end, and gives what it left whether it did well or not.
     ///
     /// # Errors
-    /// If it takes too long, or `stop` is asked for: it is killed then.
+    /// If it takes too long, or `stop` is asked for: it is killed then; if somebody else kills it.
     pub fn end(mut self, stop: &AtomicBool) -> Result<Ended, ChildError> {
         while !self.is_over() {
             let name = self.name.clone();
@@ -224,6 +261,10 @@ impl Running {
         }
         let status =
             self.child.wait().map_err(|error| ChildError::Start { name: self.name.clone(), error })?;
+        if status.signal().is_some() {
+            let (name, how) = (self.name.clone(), how_it_ended(status));
+            return Err(ChildError::Killed { name, process: self.child.id(), how });
+        }
         Ok(Ended { status, out: text(&mut self.out), err: text(&mut self.err) })
     }
 
@@ -265,6 +306,14 @@ fn text(file: &mut File) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_has_this_processs_environment_or_none() {
+        let mut start = Start::new(&["/usr/bin/env"], Duration::from_secs(20));
+        assert!(start.run().unwrap().out.contains("PATH="));
+        start.has_environment = false;
+        assert_eq!(start.run().unwrap().out, "");
+    }
 
     fn shell(script: &str, limit: f64) -> Start {
         Start::new(&["sh", "-c", script], Duration::from_secs_f64(limit))
@@ -310,6 +359,19 @@ mod tests {
         let mut elsewhere = shell("true", 1.0);
         elsewhere.cpus = Some(CpuSet::one(8000));
         assert!(matches!(elsewhere.run(), Err(ChildError::Start { .. })));
+    }
+
+    #[test]
+    fn a_child_that_somebody_kills_is_named_with_its_number_and_the_signal() {
+        for (script, how) in [("kill -9 $$", "was killed by SIGKILL"), ("kill -15 $$", "was killed by SIGTERM")] {
+            let child = shell(&format!("echo 5; {script}"), 20.0).spawn().unwrap();
+            let process = child.id();
+            let error = child.end(&AtomicBool::new(false)).unwrap_err().to_string();
+            assert_eq!(error, format!("`sh` (process {process}) {how}"));
+        }
+        let status = |code: i32| how_it_ended(ExitStatus::from_raw(code << 8));
+        assert_eq!(status(3), "ended with status 3");
+        assert_eq!(status(137), "ended with status 137, as of a program killed by SIGKILL");
     }
 
     #[test]

@@ -4,12 +4,14 @@
 use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
+use crate::identity::Identity;
 use crate::sockets::Socket;
 use crate::spread::Spread;
 use longma_topology::CpuPlace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
 /// A host in memory.
@@ -19,18 +21,23 @@ pub struct FakeHost {
     drivers: Mutex<BTreeMap<(String, DriverFact), u64>>,
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     sockets: Mutex<Option<Vec<Socket>>>,
+    writes: Mutex<Vec<(String, String)>>,
     /// How all its interfaces spread connections; none if no driver tells.
     pub spread: Option<Spread>,
     /// The addresses of all its interfaces.
     pub addresses: Vec<IpAddr>,
+    /// The bytes of a packet that all its interfaces take; none if the kernel does not tell.
+    pub packet_sizes: Option<RangeInclusive<u64>>,
     /// Where its CPUs are.
     pub cpus: Vec<CpuPlace>,
     /// Paths whose writes end in EIO, as those of managed interrupts do.
     pub refused: BTreeSet<String>,
     /// Two files and a text for each that exclude each other: neither is written while the other holds its own.
     pub excluded: Vec<((String, String), (String, String))>,
-    /// What it calls itself.
-    pub name: String,
+    /// Two files and a text for each: the first is written its own only while the second holds its own.
+    pub wants: Vec<((String, String), (String, String))>,
+    /// Which host it is.
+    pub identity: Identity,
     /// Whether it is gone with the process that changes it.
     pub ends_with_writer: bool,
 }
@@ -83,6 +90,14 @@ impl FakeHost {
         *self.sockets.lock().unwrap() = Some(sockets);
     }
 
+    /// The files that were to be written through [`Host::write`], with their texts, in order; those that were refused too.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn writes(&self) -> Vec<(String, String)> {
+        self.writes.lock().unwrap().clone()
+    }
+
     /// All files as they are.
     ///
     /// # Panics
@@ -99,6 +114,7 @@ impl Host for FakeHost {
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        self.writes.lock().unwrap().push((path.into(), text.into()));
         if self.refused.contains(path) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -108,6 +124,9 @@ impl Host for FakeHost {
         let writes = |(file, value): &(String, String)| file == path && text.trim() == value;
         if self.excluded.iter().any(|(one, other)| writes(one) && holds(other) || writes(other) && holds(one))
         {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.wants.iter().any(|(one, other)| writes(one) && !holds(other)) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         match files.get_mut(path) {
@@ -143,6 +162,10 @@ impl Host for FakeHost {
         self.spread.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
+    fn packet_sizes(&self, _interface: &str) -> io::Result<RangeInclusive<u64>> {
+        self.packet_sizes.clone().ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
     fn sockets(&self) -> io::Result<Vec<Socket>> {
         self.sockets.lock().unwrap().clone().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -168,8 +191,8 @@ impl Host for FakeHost {
         self.cpus.clone()
     }
 
-    fn identity(&self) -> String {
-        self.name.clone()
+    fn identity(&self) -> Identity {
+        self.identity.clone()
     }
 
     fn ends_with_writer(&self) -> bool {

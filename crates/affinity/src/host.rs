@@ -3,12 +3,15 @@
 
 use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
+use crate::identity::{self, Identity};
+use crate::packet_size;
 use crate::sockets::{self, Socket};
 use crate::spread::{self, Spread};
 use longma_topology::{CpuPlace, Sysfs};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -54,6 +57,12 @@ pub trait Host: Sync {
     /// What the system said, or `Unsupported` where that is not known to follow from their addresses and ports.
     fn spread(&self, interface: &str) -> io::Result<Spread>;
 
+    /// The bytes of a packet that an interface can be set to.
+    ///
+    /// # Errors
+    /// What the system said; `Unsupported` where it does not tell.
+    fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>>;
+
     /// The established TCP connections of the network namespace, with the bytes they have carried.
     ///
     /// # Errors
@@ -79,7 +88,7 @@ pub trait Host: Sync {
     fn places(&self) -> Vec<CpuPlace>;
 
     /// What tells this run of this host from others, and its network namespace: a change made elsewhere is not undone here.
-    fn identity(&self) -> String;
+    fn identity(&self) -> Identity;
 
     /// Whether it ends with the process that changes it, as a laboratory's namespaces do: then nothing is left to put back.
     fn ends_with_writer(&self) -> bool {
@@ -173,6 +182,10 @@ impl Host for Tree {
         self.in_namespace(|| spread::get(interface))
     }
 
+    fn packet_sizes(&self, interface: &str) -> io::Result<RangeInclusive<u64>> {
+        self.in_namespace(|| packet_size::range(interface))
+    }
+
     fn sockets(&self) -> io::Result<Vec<Socket>> {
         self.with_drivers(sockets::dump)
     }
@@ -211,10 +224,14 @@ impl Host for Tree {
         tree.places()
     }
 
-    fn identity(&self) -> String {
-        let boot = self.read("proc/sys/kernel/random/boot_id").unwrap_or_else(|_| "unknown boot".into());
-        let namespace = fs::metadata(self.root.join("proc/self/ns/net")).map_or(0, |of| of.ino());
-        format!("{boot} net:{namespace}")
+    fn identity(&self) -> Identity {
+        let boot = self.read("proc/sys/kernel/random/boot_id").unwrap_or_else(|_| "unknown-boot".into());
+        let namespace = match self.namespace {
+            Some(process) => format!("/proc/{process}/ns/net").into(),
+            None => self.root.join("proc/self/ns/net"),
+        };
+        let inode = fs::metadata(namespace).map_or(0, |of| of.ino());
+        Identity { boot, inode, cookie: self.in_namespace(identity::cookie).ok() }
     }
 
     fn ends_with_writer(&self) -> bool {

@@ -7,6 +7,7 @@
 
 use crate::ethtool::DriverFact;
 use crate::host::Host;
+use crate::identity::Identity;
 use crate::setting::Setting;
 use crate::threads;
 use rustix::fs::{FlockOperation, OFlags};
@@ -28,7 +29,7 @@ const BEGINNING: &str = "{\"affinity_journal\"";
 struct Header {
     affinity_journal: u32,
     /// Where the changes are made: [`Host::identity`].
-    host: String,
+    host: Identity,
     writer: u32,
     /// Whether what it changed is gone with it.
     #[serde(default)]
@@ -77,9 +78,9 @@ pub enum JournalError {
         /// The journal.
         path: PathBuf,
         /// Where it was made.
-        was: String,
+        was: Identity,
         /// Where this is.
-        here: String,
+        here: Identity,
     },
     /// The journal cannot be read or written.
     #[error("the journal {}: {error}", path.display())]
@@ -139,14 +140,19 @@ pub enum Fate {
     },
 }
 
-/// What became of every setting that was changed, the last changed first.
+/// What came of putting back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Restored(pub Vec<(Setting, Fate)>);
+pub struct Restored {
+    /// What became of every setting that was changed, the last changed first.
+    pub settings: Vec<(Setting, Fate)>,
+    /// Whether only an inode number says that this is the network namespace where they were changed: another may have it by now.
+    pub may_be_another: bool,
+}
 
 impl Restored {
     /// Whether every setting is as it was, or gone.
     pub fn is_whole(&self) -> bool {
-        self.0.iter().all(|(_, fate)| matches!(fate, Fate::Restored | Fate::Gone))
+        self.settings.iter().all(|(_, fate)| matches!(fate, Fate::Restored | Fate::Gone))
     }
 }
 
@@ -170,9 +176,8 @@ impl<'a> Journal<'a> {
         let mut file = lock(path, true)?.ok_or_else(|| file_error(path, io::ErrorKind::NotFound.into()))?;
         let (header, changes) = read(path, &mut file)?;
         if let Some(header) = header.filter(|header| !changes.is_empty() && !header.ends_with_writer) {
-            let boot = |identity: &str| identity.split(' ').next().map(String::from);
             // A boot has put everything back, so what an earlier one left is nothing to keep.
-            if boot(&header.host) == boot(&host.identity()) {
+            if header.host.is_same_boot(&host.identity()) {
                 return Err(JournalError::LeftOver { path: path.into(), settings: changes.len() });
             }
         }
@@ -202,16 +207,14 @@ impl<'a> Journal<'a> {
         let (header, changes) = read(path, &mut file)?;
         let left = header.filter(|header| !changes.is_empty() && !header.ends_with_writer);
         let Some(header) = left else { return Ok(None) };
-        if header.host != host.identity() {
-            return Err(JournalError::Elsewhere {
-                path: path.into(),
-                was: header.host,
-                here: host.identity(),
-            });
+        let here = host.identity();
+        if !header.host.is_same(&here) {
+            return Err(JournalError::Elsewhere { path: path.into(), was: header.host, here });
         }
+        let may_be_another = !(header.host.is_certain() && here.is_certain());
         let mut journal = Self { host, path: path.into(), file, changes };
         journal.inherit()?;
-        Ok(Some(journal.put_back()?))
+        Ok(Some(Restored { may_be_another, ..journal.put_back()? }))
     }
 
     /// Makes a setting `value`: first in the journal, then on the host, then looked at.
@@ -319,7 +322,7 @@ impl<'a> Journal<'a> {
             if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change.setting) {
                 fate = change.put_back(self.host);
             }
-            restored.0.push((change.setting.clone(), fate.clone()));
+            restored.settings.push((change.setting.clone(), fate.clone()));
             if matches!(fate, Fate::Failed { .. }) {
                 left.push(change);
             }

@@ -5,7 +5,7 @@
 //! Nothing of it has a name outside: each namespace belongs to a process that ends with this one, and the kernel takes the namespaces and
 //! the pair away with it. So nothing is left even after SIGKILL.
 
-use crate::child::{self, ChildError, Running, Start};
+use crate::child::{self, ChildError, Running, Start, how_it_ended};
 use crate::cpus::CpuSet;
 use crate::host::{Host, Tree};
 use std::io;
@@ -23,6 +23,8 @@ const RECEIVER_ADDRESS: &str = "198.18.0.2";
 /// iperf3's port.
 pub const PORT: u16 = 5201;
 const PREPARE_LIMIT: Duration = Duration::from_secs(10);
+/// How much later than its peer this process may hear of the server's end.
+const NOTICE: Duration = Duration::from_millis(200);
 
 /// The laboratory; dropped, it is gone.
 pub struct Lab {
@@ -44,6 +46,9 @@ pub enum LabError {
     /// The server does not listen.
     #[error("iperf3's server does not listen after {} s", PREPARE_LIMIT.as_secs())]
     Silent,
+    /// A process that it consists of has ended.
+    #[error("{0}")]
+    Ended(String),
 }
 
 /// A network namespace, with a /sys of its own, that lives as long as a process which does nothing.
@@ -81,6 +86,12 @@ impl Namespace {
 
     fn id(&self) -> u32 {
         self.holder.id()
+    }
+
+    /// What has become of the process that keeps it, in words, if it has ended.
+    fn ended(&mut self, whose: &str) -> Option<String> {
+        let status = self.holder.try_wait().ok()??;
+        Some(format!("the process that keeps the {whose}'s namespace (`cat`, process {}) {}", self.id(), how_it_ended(status)))
     }
 
     fn ip(&self, words: &[&str]) -> Result<(), ChildError> {
@@ -138,6 +149,9 @@ impl Lab {
             table.lines().any(|line| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A"))
         };
         while begin.elapsed() < PREPARE_LIMIT {
+            if let Some(words) = self.server_ended() {
+                return Err(LabError::Ended(words));
+            }
             if listens(&tcp) || listens(&tcp6) {
                 return Ok(());
             }
@@ -146,16 +160,39 @@ impl Lab {
         Err(LabError::Silent)
     }
 
-    /// Starts the server again, for one that a run which failed has left busy.
+    fn server_ended(&mut self) -> Option<String> {
+        let status = self.server.ended()?;
+        Some(format!("the lab's server (`iperf3`, process {}) {}", self.server.id(), how_it_ended(status)))
+    }
+
+    /// Which of the processes that it cannot do without have ended, and how, in words; none if it is whole but for its server.
+    pub fn gone(&mut self) -> Option<String> {
+        let ended = [self.receiver.ended("receiver"), self.sender.ended("sender")];
+        let ended: Vec<String> = ended.into_iter().flatten().collect();
+        (!ended.is_empty()).then(|| format!("the lab is gone: {}", ended.join("; ")))
+    }
+
+    /// Starts the server again, for one that a run which failed has left busy; says how it has ended if it had.
     ///
     /// # Errors
-    /// If it does not come up.
-    pub fn restart_server(&mut self) -> Result<(), LabError> {
+    /// If it does not come up, or the lab is gone.
+    pub fn restart_server(&mut self) -> Result<Option<String>, LabError> {
+        if let Some(words) = self.gone() {
+            return Err(LabError::Ended(words));
+        }
+        // The load hears of its end a little earlier than this process.
+        let begin = Instant::now();
+        let mut ended = self.server_ended();
+        while ended.is_none() && begin.elapsed() < NOTICE {
+            std::thread::sleep(Duration::from_millis(10));
+            ended = self.server_ended();
+        }
         // The old one must give its port back first.
         let placeholder = Start::new(&["true"], PREPARE_LIMIT).spawn()?;
         drop(std::mem::replace(&mut self.server, placeholder));
         self.server = self.server_start.spawn()?;
-        self.wait_until_it_listens()
+        self.wait_until_it_listens()?;
+        Ok(ended.map(|words| format!("{words} and is started again")))
     }
 
     /// The process whose network namespace the receiver is in.

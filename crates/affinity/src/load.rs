@@ -32,16 +32,21 @@ pub struct Iperf {
     pub flows: u32,
 }
 
+/// A thousand times the fastest link of today, Gb/s.
+pub const MOST_GBPS: f64 = 1e6;
+/// CPUs that one far end has at most.
+pub const MOST_CPUS: f64 = crate::cpus::MAX_CPU as f64;
+
 /// What a load measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// 10^9 bits a second that arrived.
+    /// 10^9 bits a second that arrived, 0 to [`MOST_GBPS`].
     pub gbps: f64,
     /// Segments sent again, where TCP's sender says so.
     pub retransmits: Option<u64>,
     /// Part of the datagrams that were lost, 0 to 1.
     pub lost: Option<f64>,
-    /// Part of one CPU that the far end used, 0 and more.
+    /// Parts of one CPU that the far end used, 0 to [`MOST_CPUS`].
     pub remote_cpu: Option<f64>,
 }
 
@@ -118,13 +123,19 @@ fn iperf_rate(printed: &str, udp: bool) -> Result<Rate, LoadError> {
         }
         _ => received,
     };
-    let bits = bits.filter(|bits| bits.is_finite() && *bits >= 0.0);
+    let gbps = bits.map(|bits| bits / 1e9).filter(is_rate);
+    let remote = end["cpu_utilization_percent"]["remote_total"].as_f64().map(|percent| percent / 100.0);
     Ok(Rate {
-        gbps: bits.ok_or_else(|| LoadError::NoRate(shortened(printed)))? / 1e9,
+        gbps: gbps.ok_or_else(|| LoadError::NoRate(shortened(printed)))?,
         retransmits: end["sum_sent"]["retransmits"].as_u64(),
-        lost: lost.filter(|_| udp),
-        remote_cpu: end["cpu_utilization_percent"]["remote_total"].as_f64().map(|percent| percent / 100.0),
+        lost: lost.filter(|lost| udp && (0.0..=1.0).contains(lost)),
+        remote_cpu: remote.filter(|cpus| (0.0..=MOST_CPUS).contains(cpus)),
     })
+}
+
+/// Whether a load can have so many Gb/s: what no file of results would take back is none.
+fn is_rate(gbps: &f64) -> bool {
+    (0.0..=MOST_GBPS).contains(gbps)
 }
 
 fn command_rate(printed: &str) -> Result<Rate, LoadError> {
@@ -139,11 +150,11 @@ fn line_rate(line: &str) -> Option<f64> {
     if let [only] = words[..]
         && let Ok(number) = only.parse::<f64>()
     {
-        return Some(number).filter(|number| number.is_finite() && *number >= 0.0);
+        return Some(number).filter(is_rate);
     }
     let numbered = words.windows(2).rev();
     let rate = |pair: &[&str]| Some(pair[0].parse::<f64>().ok()? * unit(pair[1])?);
-    numbered.filter_map(rate).find(|rate| rate.is_finite() && *rate >= 0.0)
+    numbered.filter_map(rate).find(is_rate)
 }
 
 /// What "Mbit/s", "GB/s", "Gbits/sec", "Gbps" is in Gb/s.
@@ -230,5 +241,7 @@ mod tests {
         assert_eq!(rate("[ ID]  500 Mbits/sec  0 receiver\niperf Done.\n"), Ok(0.5));
         assert_eq!(rate("a 2 Gbps b 3 Gbps"), Ok(3.0));
         assert!(rate("12 apples").is_err() && rate("").is_err() && rate("nan").is_err());
+        // What could not be read back from the file of results is not written there.
+        assert!(rate("1e300").is_err() && rate("2e6 Gbit/s").is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! Not how a setting is written or put back: those are `setting` and `journal`.
 //! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy polling).
 
+use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Setting;
 use crate::{ethtool::DriverFact, setting::Interface};
@@ -180,6 +181,24 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     })
 }
 
+/// The first value that `nic` cannot be given, with what it can, as far as the host tells before it is tried.
+pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {
+    let name = &nic.name;
+    let is_beyond = |(knob, value): (&Knob, &u64)| match knob {
+        Knob::Mtu => {
+            let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
+            let (least, most) = (sizes.start(), sizes.end());
+            Some(format!("{knob}={value}: {name} takes packets of {least} to {most} bytes"))
+        }
+        Knob::RxRing => {
+            let most = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|most| value > most)?;
+            Some(format!("{knob}={value}: a receive ring of {name} has {most} descriptors at most"))
+        }
+        _ => None,
+    };
+    variants.iter().flatten().find_map(is_beyond)
+}
+
 /// A variant for people: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
     variant.iter().map(|(knob, value)| format!("{knob}={value}")).collect::<Vec<_>>().join(" ")
@@ -201,6 +220,25 @@ mod tests {
         for wrong in ["gro", "gro=", "gro=x", "gro=2", "threaded=1,2", "nothing=1", "gro=-1", "=1"] {
             let error = wrong.parse::<Variation>().unwrap_err().to_string();
             assert!(error.contains("rx-ring, rx-usecs"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_beyond_what_the_interface_takes_is_named_with_its_limit() {
+        let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
+        let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
+        let said = |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
+        assert_eq!(said(&host, "mtu=1500,99999"), None, "nothing is told");
+        host.packet_sizes = Some(68..=9600);
+        host.put_driver("eth1", DriverFact::RxRingMost, 4096);
+        assert_eq!(said(&host, "mtu=68,9600"), None);
+        assert_eq!(said(&host, "rx-ring=4096"), None);
+        for (text, why) in [
+            ("mtu=1500,9601", "mtu=9601: eth1 takes packets of 68 to 9600 bytes"),
+            ("mtu=67", "mtu=67: eth1 takes packets of 68 to 9600 bytes"),
+            ("rx-ring=512,8192", "rx-ring=8192: a receive ring of eth1 has 4096 descriptors at most"),
+        ] {
+            assert_eq!(said(&host, text).as_deref(), Some(why));
         }
     }
 

@@ -2,29 +2,31 @@
 //! Not the model: each pair is a run of `longma run`, with the guest `flow_receive` between a sender at line rate and a program that reads.
 //! Source: Hanford et al. 2014 for the pairs and the costs; what the model leaves out is in the book's chapter.
 
+mod idle;
+mod run;
 mod stages;
 
+pub use idle::idle;
 pub use stages::STAGES;
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use longma_affinity::places::{Class, Pair, classify};
 use longma_topology::{CpuPlace, Machine};
-use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use run::{Nameless, Undone, one};
 
 /// The receive path as a guest program.
 const RECEIVER: &[u8] = include_bytes!("../../../guests/prebuilt/loongarch64/flow_receive-lasx");
 /// The largest segment that it takes: packets of 9000 bytes without their headers.
 const SEGMENT_BYTES: u64 = 8960;
-/// The smallest one that it can be told of.
+/// What of a packet is headers of IPv4 and TCP.
+const HEADER_BYTES: u64 = 40;
+/// The smallest segment that it can be told of.
 const LEAST_SEGMENT_BYTES: u64 = 536;
 /// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
 /// in the long run.
@@ -33,8 +35,6 @@ const BEFORE_BYTES: u64 = 16_000_000;
 const SETTLE_BYTES: u64 = 6_000_000;
 /// What is still to come when counting ends: more than a window, so that as much waits then as when it began.
 const AFTER_BYTES: u64 = 8_000_000;
-/// A pair takes some seconds.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// What of the model is swept.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub struct Sweep<'a> {
     pub seed: u64,
     /// How many seeds, each with every pair: this one and those that follow it.
     pub seeds: u32,
-    /// The largest packet, bytes; the NIC's if none is given. A larger one than that is the NIC's.
+    /// The largest packet, bytes; the NIC's and the receiver's if none is given.
     pub mtu: Option<u64>,
     /// What the NIC and the kernel do besides.
     pub settings: Vec<Offload>,
@@ -61,8 +61,22 @@ pub struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Bytes of the largest packet through `nic`.
-    pub fn mtu(&self, nic: &Nic) -> u64 {
-        self.mtu.map_or(nic.mtu, |mtu| mtu.min(nic.mtu))
+    ///
+    /// # Errors
+    /// A larger one than the NIC or the receiver takes is asked for, or a smaller one than the receiver can be told of.
+    pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
+        let (least, most) = (LEAST_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
+        let (limit, whose) = match nic.mtu < most {
+            true => (nic.mtu, format!("the NIC {}", nic.name)),
+            false => (most, "the modelled receiver".into()),
+        };
+        match self.mtu {
+            Some(mtu) if mtu > limit => Err(format!("packets of {mtu} bytes: {whose} takes {limit} at most")),
+            asked if asked.unwrap_or(limit) < least => {
+                Err(format!("packets of {} bytes: the modelled receiver takes {least} at least", asked.unwrap_or(limit)))
+            }
+            asked => Ok(asked.unwrap_or(limit)),
+        }
     }
 }
 
@@ -128,7 +142,8 @@ pub struct Nic {
 }
 
 /// What one run of a pair gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Whose cores.
     pub pair: Pair,
@@ -213,42 +228,57 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
     })
 }
 
-/// All pairs with all seeds, several runs at a time; `told` hears how many are done.
+impl Sweep<'_> {
+    /// Every run: all pairs with each seed.
+    pub fn runs(&self, pairs: &[Pair]) -> Vec<(Pair, u64)> {
+        let seeds = (0..u64::from(self.seeds.max(1))).map(|number| self.seed.wrapping_add(number));
+        seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect()
+    }
+}
+
+/// Makes `runs`, as many at a time as this process may use CPUs; `keep` is given each as it ends. Those that are done when `stop` is asked for
+/// are the result.
 ///
 /// # Errors
-/// A pair cannot be run, or names a core that the machine does not have.
+/// A pair cannot be run, or names a core that the machine does not have; what `keep` says.
 pub fn measure(
     sweep: &Sweep,
     nic: &Nic,
     places: &[CpuPlace],
-    pairs: &[Pair],
+    runs: &[(Pair, u64)],
     stop: &AtomicBool,
-    told: &(dyn Fn(usize) + Sync),
+    keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
     let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
-    let seeds = (0..u64::from(sweep.seeds.max(1))).map(|number| sweep.seed.wrapping_add(number));
-    let runs: Vec<(Pair, u64)> = seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new((Vec::new(), Vec::new()));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     let work = || {
         while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
-            let class = classify(places, pair)
-                .ok_or_else(|| format!("the pair {pair} names a core that the machine does not have"));
+            let unknown = || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
+            let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
-            let failed = result.is_err();
-            results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
-            if failed || stop.load(Ordering::Relaxed) {
+            let result = result.and_then(|one| keep(&one).map(|()| one).map_err(Undone::Failed));
+            let (done, failures) = &mut *results.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(one) => done.push(one),
+                Err(Undone::Failed(why)) => failures.push(((pair, seed), why)),
+                Err(Undone::Stopped) => {}
+            }
+            // What runs elsewhere comes to its end and is kept.
+            if !failures.is_empty() || stop.load(Ordering::Relaxed) {
                 next.store(runs.len(), Ordering::Relaxed);
             }
-            told(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
     };
     std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut measured = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-    measured.sort_by_key(|one| (one.pair, one.seed));
-    Ok(measured)
+    let (mut done, failures) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // The same words whichever came first.
+    if let Some((_, why)) = failures.into_iter().min() {
+        return Err(why);
+    }
+    done.sort_by_key(|one: &Measured| (one.pair, one.seed));
+    Ok(done)
 }
 
 /// Each pair's means over its seeds, as of the first of them.
@@ -267,119 +297,6 @@ fn mean(of: &[Measured]) -> Option<Measured> {
         busy: std::array::from_fn(|core| (mean(&|one| one.busy[core].0), first.busy[core].1.clone())),
         ..first.clone()
     })
-}
-
-/// Bytes in memory that a child opens as a file, and that are gone with this process.
-struct Nameless(File);
-
-impl Nameless {
-    fn new(bytes: &[u8]) -> io::Result<Self> {
-        let mut file = File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?);
-        file.write_all(bytes)?;
-        Ok(Self(file))
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
-    }
-}
-
-/// Runs one pair.
-fn one(
-    sweep: &Sweep,
-    nic: &Nic,
-    program: &Nameless,
-    (pair, class, seed): (Pair, Class, u64),
-    stop: &AtomicBool,
-) -> Result<Measured, String> {
-    let failed = |error: io::Error| format!("pair {pair}: {error}");
-    let mut out = Nameless::new(&[]).map_err(failed)?;
-    let segment = SEGMENT_BYTES.min(sweep.mtu(nic).saturating_sub(40).max(LEAST_SEGMENT_BYTES));
-    let settings = [
-        format!("--env=flow={}", pair.flow),
-        format!("--env=application={}", pair.application),
-        format!("--env=begin={BEFORE_BYTES}"),
-        format!("--env=settle={SETTLE_BYTES}"),
-        format!("--env=bytes={}", BEFORE_BYTES + SETTLE_BYTES + sweep.bytes),
-        format!("--env=path={}", sweep.frame_cycles),
-        format!("--env=segment={segment}"),
-        // What is given below may say otherwise.
-        "--env=near=1".into(),
-    ];
-    let offloads = sweep.settings.iter().map(|offload| format!("--env={}={}", offload.name, offload.value));
-    let mut child = Command::new(sweep.longma)
-        .args(["run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine])
-        .args(["--stats-out", &out.path(), "--seed", &seed.to_string()])
-        .args([
-            "--wire",
-            &format!(
-                "{},tcp,bytes={},message=131072,mss={segment}",
-                nic.name,
-                BEFORE_BYTES + SETTLE_BYTES + sweep.bytes + AFTER_BYTES
-            ),
-        ])
-        .args(settings)
-        .args(offloads)
-        .args(["--", &program.path(), &nic.name])
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    let said = wait(&mut child, stop).map_err(|why| format!("pair {pair}: {why}"))?;
-    let figure = |unit: &str| -> Result<f64, String> {
-        let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
-        found.ok_or_else(|| format!("pair {pair}: {}", said.trim()))
-    };
-    let (gbps, bytes) = (
-        figure(" Gb/s")?,
-        figure(" bytes of interest, the mean of those that arrived and those that were read")?,
-    );
-    let mut text = String::new();
-    out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text)).map_err(failed)?;
-    let result: Value = serde_json::from_str(&text).map_err(|error| format!("pair {pair}: {error}"))?;
-    Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
-}
-
-/// Waits for a run, which is ended after its time or when all is; gives what it said on standard error.
-fn wait(child: &mut Child, stop: &AtomicBool) -> Result<String, String> {
-    let began = Instant::now();
-    let mut pipe = child.stderr.take();
-    // It says a few lines: they fit into the pipe.
-    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
-        if stop.load(Ordering::Relaxed) || began.elapsed() > LIMIT {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("it was ended after {:.0} s", began.elapsed().as_secs_f64()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut said = String::new();
-    pipe.as_mut().map_or(Ok(0), |pipe| pipe.read_to_string(&mut said)).map_err(|error| error.to_string())?;
-    Ok(said)
-}
-
-/// What the statistics of a run say, in which so many bytes were counted.
-fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
-    let all = &result["statistics"];
-    let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
-    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit);
-    let stages = stages::cycles(result, pair).map(|cycles| cycles / 1e6 / gbit);
-    let busy = [pair.flow, pair.application].map(|core| {
-        let (cycles, idle) =
-            (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
-        let causes = all.get(format!("core{core}")).and_then(|core| core.get("cpi")?.as_object());
-        let cost = |cause: &Value| cause["value"].as_f64().unwrap_or(0.0);
-        let most = causes
-            .into_iter()
-            .flatten()
-            .filter(|(name, _)| *name != "idle")
-            .max_by(|one, other| cost(one.1).total_cmp(&cost(other.1)));
-        let most = most.map_or("-".into(), |(name, _)| name.clone());
-        (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
-    });
-    Measured { pair, seed, class, gbps, costs, stages, busy }
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn what_somebody_else_changed_is_told_and_left_alone() {
     assert!(matches!(journal.set(&Setting::Irq(41), "0"), Err(JournalError::Foreign { .. })));
     let restored = journal.restore().unwrap();
     assert!(!restored.is_whole());
-    assert_eq!(restored.0[1], (Setting::Irq(41), Fate::Foreign { found: "1".into() }));
+    assert_eq!(restored.settings[1], (Setting::Irq(41), Fate::Foreign { found: "1".into() }));
     assert_eq!((host.read(IRQ).unwrap(), host.read(RPS).unwrap()), ("1".into(), "00".into()));
 }
 
@@ -153,7 +153,7 @@ fn a_setting_that_was_right_already_is_watched_too() {
     assert!(journal.foreign().is_empty());
     host.put(RPS, "3");
     assert_eq!(journal.foreign().len(), 1);
-    assert_eq!(journal.restore().unwrap().0, [(rps(), Fate::Foreign { found: "3".into() })]);
+    assert_eq!(journal.restore().unwrap().settings, [(rps(), Fate::Foreign { found: "3".into() })]);
 }
 
 #[test]
@@ -193,8 +193,8 @@ fn what_cannot_be_put_back_stays_in_the_journal_and_what_is_gone_does_not() {
     host.refused.insert(IRQ.into());
     host.remove(RPS);
     let restored = Journal::recover(&copy, &host).unwrap().unwrap();
-    assert_eq!(restored.0[0].1, Fate::Gone);
-    assert!(matches!(restored.0[1].1, Fate::Failed { .. }));
+    assert_eq!(restored.settings[0].1, Fate::Gone);
+    assert!(matches!(restored.settings[1].1, Fate::Failed { .. }));
     host.refused.clear();
     assert!(Journal::recover(&copy, &host).unwrap().unwrap().is_whole());
     assert_eq!(host.read(IRQ).unwrap(), "0-1");
@@ -203,20 +203,52 @@ fn what_cannot_be_put_back_stays_in_the_journal_and_what_is_gone_does_not() {
 #[test]
 fn a_journal_of_another_boot_or_namespace_is_not_applied() {
     let (mut host, (_folder, path)) = (host(), folder());
-    host.name = "boot1 net:1".into();
+    host.identity = "boot1 net:1 cookie:5".parse().unwrap();
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&rps(), "1").unwrap();
     std::mem::forget(journal);
     let copy = path.with_extension("copy");
     std::fs::copy(&path, &copy).unwrap();
     let mut other = FakeHost::with(&[(RPS, "1")]);
-    other.name = "boot1 net:2".into();
+    other.identity = "boot1 net:2 cookie:6".parse().unwrap();
     assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
     assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::LeftOver { .. })));
     assert_eq!(other.read(RPS).unwrap(), "1");
-    other.name = "boot2 net:2".into();
+    other.identity = "boot2 net:1 cookie:5".parse().unwrap();
     assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
     assert!(Journal::begin(&copy, &other).is_ok());
+}
+
+/// The kernel gives an inode number again; a kernel before 5.14 has nothing else.
+#[test]
+fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
+    let mut host = host();
+    for (was, here, is_other) in [
+        ("boot1 net:1 cookie:5", "boot1 net:1 cookie:6", true),
+        ("boot1 net:1 cookie:5", "boot1 net:1 cookie:5", false),
+        ("boot1 net:1", "boot1 net:1", false),
+        ("boot1 net:1", "boot1 net:1 cookie:6", false),
+    ] {
+        let (_folder, path) = folder();
+        host.identity = was.parse().unwrap();
+        let mut journal = Journal::begin(&path, &host).unwrap();
+        journal.set(&rps(), "1").unwrap();
+        std::mem::forget(journal);
+        let copy = path.with_extension("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        let mut other = FakeHost::with(&[(RPS, "1")]);
+        other.identity = here.parse().unwrap();
+        let recovered = Journal::recover(&copy, &other);
+        if is_other {
+            assert!(matches!(recovered, Err(JournalError::Elsewhere { .. })), "{was}, {here}");
+        } else {
+            let restored = recovered.unwrap().unwrap();
+            assert!(restored.is_whole(), "{was}, {here}");
+            assert_eq!(restored.may_be_another, !was.contains("cookie"), "{was}, {here}");
+        }
+        assert_eq!(other.read(RPS).unwrap(), if is_other { "1" } else { "00" }, "{was}, {here}");
+        host.put(RPS, "00");
+    }
 }
 
 #[test]

@@ -2,11 +2,12 @@
 //! Not what its results mean: that is `analysis`.
 //! Source: Hanford et al. 2014: interrupts to core f, iperf3 on core a, run under a counter tool, repeat.
 
+mod bounds;
 mod record;
 
 pub use record::{Header, ResultError, ResultFile, Results, Sample};
 
-use crate::child::{ChildError, Start};
+use crate::child::{ChildError, Start, how_it_ended};
 use crate::counters::{Hardware, Reading};
 use crate::cpus::CpuSet;
 use crate::host::Host;
@@ -51,8 +52,8 @@ pub struct Setup<'a> {
     pub header: &'a Header,
     /// A process whose network namespace the load runs in; this process's if none.
     pub namespace: Option<u32>,
-    /// Called after a run that failed, with what may bring the far end back.
-    pub after_failure: &'a mut dyn FnMut(),
+    /// Called after a run that failed, with what may bring the far end back; says what had become of it, if that is known.
+    pub after_failure: &'a mut dyn FnMut() -> Option<String>,
     /// Ends the sweep after the run that it meets.
     pub stop: &'a AtomicBool,
 }
@@ -185,13 +186,18 @@ pub fn run(
             tell(&sample, outcome.known + outcome.ran + outcome.refused, order.len());
             continue;
         }
-        let Some(sample) = measure(setup, run) else {
+        let Some(mut sample) = measure(setup, run) else {
             outcome.stopped = true;
             break;
         };
         // A run under settings that somebody changed in its middle is none.
         if let Some(foreign) = journal.foreign().into_iter().next() {
             return Err(foreign.into());
+        }
+        if let Some(why) = &mut sample.failure
+            && let Some(more) = (setup.after_failure)()
+        {
+            why.push_str(&format!("; {more}"));
         }
         results.add(&sample)?;
         outcome.ran += 1;
@@ -202,7 +208,6 @@ pub fn run(
             if in_a_row >= MOST_FAILURES {
                 return Err(SweepError::Load { times: in_a_row, why });
             }
-            (setup.after_failure)();
         }
     }
     match excluded {
@@ -340,6 +345,7 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
         cpus: Some(CpuSet::one(pair.application)),
         namespace: setup.namespace,
         limit: length + GRACE,
+        has_environment: true,
     };
     let mut sample = unmeasured(setup, run)?;
     let mut outcome = counted(setup, &start, length, &mut sample);
@@ -386,7 +392,11 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
     // iperf3 reports its errors in JSON and with a status; its own words say more than the status.
     match setup.header.load.rate(&ended.out) {
         Ok(rate) if ended.status.success() => Ok(rate),
-        Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it ended with {}", ended.status)))),
+        Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
+        // Nothing at all was said.
+        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => {
+            Err(Trouble::Load(LoadError::NoRate(format!("it said nothing and {}", how_it_ended(ended.status)))))
+        }
         Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
             Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
         }

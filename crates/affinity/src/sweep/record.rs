@@ -1,6 +1,7 @@
 //! The file of a sweep's results: lines of JSON, a header and then one for each run, so that a sweep that was stopped goes on.
 //! Not what the results mean: that is `analysis`.
 
+use super::bounds;
 use crate::counters::{HardwareCounts, KernelCounts};
 use crate::interface::Nic;
 use crate::load::{Load, Rate};
@@ -9,6 +10,7 @@ use crate::steering::Steering;
 use crate::vary::Variant;
 use longma_topology::CpuPlace;
 use rustix::fs::FlockOperation;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -17,8 +19,6 @@ use std::path::{Path, PathBuf};
 
 /// The form of the file.
 const FORMAT: u32 = 1;
-/// A thousand times the fastest link of today, Gb/s.
-const MOST_GBPS: f64 = 1e6;
 const MAX_BYTES: u64 = 1 << 30;
 
 /// What all runs of a sweep have in common. A file takes no runs of another sweep.
@@ -164,12 +164,7 @@ impl Sample {
             }
             Some(_) => {}
         }
-        match &self.rate {
-            Some(rate) if !(0.0..=MOST_GBPS).contains(&rate.gbps) => {
-                Err(format!("{} Gb/s is no rate", rate.gbps))
-            }
-            _ => Ok(()),
-        }
+        bounds::check(self)
     }
 }
 
@@ -195,6 +190,26 @@ impl Results {
     pub fn refused(&self) -> std::collections::BTreeMap<&Variant, &str> {
         let refused = self.samples.iter().filter(|sample| sample.refused);
         refused.filter_map(|sample| Some((&sample.variant, sample.failure.as_deref()?))).collect()
+    }
+
+    /// What is there in place of results, in words, if no run has one.
+    pub fn nothing(&self) -> Option<String> {
+        if self.samples.iter().any(|sample| sample.rate.is_some()) {
+            return None;
+        }
+        let refused = self.samples.iter().filter(|sample| sample.refused).count();
+        let failed = self.samples.len() - refused;
+        let mut words = match (failed, refused) {
+            (0, 0) => return Some("it has no run: the sweep ended before the first one did".into()),
+            (_, 0) => format!("none of its {failed} runs has a result"),
+            (0, _) => format!("none of its {refused} runs was made: the interface does not take their settings"),
+            _ => format!("none of its runs has a result: {failed} failed, and {refused} were not made for the settings"),
+        };
+        let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
+        if let Some(why) = last(failed == 0).and_then(|sample| sample.failure.as_deref()) {
+            words.push_str(&format!(" (the last one: {why})"));
+        }
+        Some(words)
     }
 
     /// The runs of one combination.
@@ -265,6 +280,27 @@ fn file_error(path: &Path, error: io::Error) -> ResultError {
     ResultError::File { path: path.into(), error }
 }
 
+/// A line of JSON as what it must be, or which part of it is not, and why.
+fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    // Types of this program are no words for people, and the place is counted from the line's begin.
+    let words = |error: &serde_json::Error| {
+        let said = error.to_string();
+        let said = said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
+        let said = said.replace("expected u64", "expected a whole number from 0 on");
+        said.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
+    };
+    let mut from = serde_json::Deserializer::from_str(text);
+    let found = serde_path_to_error::deserialize(&mut from).map_err(|error| {
+        let (place, column) = (error.path().to_string(), error.inner().column());
+        match &*place {
+            "." | "?" => format!("{}, column {column}", words(error.inner())),
+            _ => format!("{place}, column {column}: {}", words(error.inner())),
+        }
+    })?;
+    from.end().map_err(|error| format!("{}, column {}", words(&error), error.column()))?;
+    Ok(found)
+}
+
 /// The results, if there is a header, and the length of the whole lines.
 fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultError> {
     let mut text = String::new();
@@ -279,12 +315,13 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
             false => Err(damaged(0, "it has no line of its own".into())),
         };
     };
-    let header: Header = serde_json::from_str(first).map_err(|error| damaged(0, error.to_string()))?;
+    let header: Header = plain(first).map_err(|why| damaged(0, why))?;
     if header.affinity_sweep != FORMAT {
         return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
     }
+    bounds::check_header(&header).map_err(|why| damaged(0, why))?;
     let sample = |(line, text): (usize, &str)| {
-        let sample: Sample = serde_json::from_str(text).map_err(|error| damaged(line, error.to_string()))?;
+        let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
         sample.check(&header).map(|()| sample).map_err(|why| damaged(line, why))
     };
     let samples = lines.map(sample).collect::<Result<_, _>>()?;

@@ -10,6 +10,8 @@ use longma_topology::CpuPlace;
 use std::path::PathBuf;
 
 const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
+const MTU: &str = "sys/class/net/eth0/mtu";
+const THREADED: &str = "sys/class/net/eth0/threaded";
 
 /// A host whose two CPUs are this machine's first that may be used, so that the load can be bound.
 fn host() -> FakeHost {
@@ -50,11 +52,12 @@ struct Bench {
     host: FakeHost,
     folder: tempfile::TempDir,
     variants: Vec<Variant>,
+    seed: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { host: host(), folder: tempfile::tempdir().unwrap(), variants: vec![Variant::new()] }
+        Self { host: host(), folder: tempfile::tempdir().unwrap(), variants: vec![Variant::new()], seed: 1 }
     }
 
     fn file(&self) -> PathBuf {
@@ -63,7 +66,7 @@ impl Bench {
 
     fn plan(&self, repeats: u32) -> Plan {
         let cpus: Vec<u32> = self.host.cpus.iter().map(|place| place.cpu).collect();
-        Plan { pairs: all_pairs(&cpus), variants: vec![Variant::new()], repeats, seed: 1 }
+        Plan { pairs: all_pairs(&cpus), variants: vec![Variant::new()], repeats, seed: self.seed }
     }
 
     fn run(
@@ -74,7 +77,7 @@ impl Bench {
     ) -> Result<Outcome, SweepError> {
         let header = header(&self.host, script);
         let stop = AtomicBool::new(false);
-        let mut nothing = || ();
+        let mut nothing = || None;
         let mut setup = Setup {
             host: &self.host,
             header: &header,
@@ -175,8 +178,22 @@ fn a_load_that_fails_again_and_again_ends_the_sweep_with_its_own_words() {
 }
 
 #[test]
+fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_others_are_kept() {
+    let bench = Bench::new();
+    let (mark, runs) = (bench.folder.path().join("mark"), bench.plan(1).order().len());
+    // The first run is killed after it has printed a rate.
+    let script = format!("echo 5 Gbit/s; [ -e {0} ] || {{ touch {0}; kill -9 $$; }}", mark.display());
+    let mut failures = Vec::new();
+    let outcome = bench.run(&script, 1, &mut |sample, _, _| failures.extend(sample.failure.clone())).unwrap();
+    assert_eq!((outcome.ran, outcome.failed), (runs, 1));
+    assert!(failures[0].starts_with("`sh` (process ") && failures[0].ends_with(") was killed by SIGKILL"), "{failures:?}");
+    // The same command makes the one that is missing.
+    let again = bench.run(&script, 1, &mut |_, _, _| ()).unwrap();
+    assert_eq!((again.ran, again.known, again.failed), (1, runs - 1, 0));
+}
+
+#[test]
 fn what_is_varied_is_set_for_its_runs_and_put_back_and_what_the_interface_refuses_is_named() {
-    const MTU: &str = "sys/class/net/eth0/mtu";
     const FLOWS: &str = "proc/sys/net/core/rps_sock_flow_entries";
     const QUEUE_FLOWS: &str = "sys/class/net/eth0/queues/rx-0/rps_flow_cnt";
     let mut bench = Bench::new();
@@ -221,21 +238,61 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
     for (from, to, why) in [
         (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
         ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
-        ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "no rate"),
-        ("\"gbps\":5.0".into(), "\"gbps\":1e308".into(), "no rate"),
+        ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "rate.gbps is -5: it must be from 0 to 1000000"),
+        ("\"gbps\":5.0".into(), "\"gbps\":1e307".into(), "it must be from 0 to 1000000"),
+        ("\"gbps\":5.0".into(), "\"gbps\":1e999".into(), "rate.gbps, column"),
+        ("\"gbps\":5.0".into(), "\"gbps\":null".into(), "rate.gbps, column"),
+        ("\"gbps\":5.0".into(), "\"gbps\":NaN".into(), "rate.gbps, column"),
+        ("\"failure\":null".into(), "\"failure\":\"no\"".into(), "both a `rate` and a `failure`"),
+        ("\"context_switches\":0".into(), "\"context_switches\":-3".into(), "a whole number from 0 on"),
     ] {
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(rest.contains(&from), "{rest}");
         std::fs::write(bench.file(), format!("{first}\n{}", rest.replace(&from, &to))).unwrap();
         let error = Results::read(&bench.file()).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
+        assert!(error.contains(why) && error.contains("results.jsonl, line "), "{error}");
     }
 }
 
 #[test]
+fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
+    let bench = Bench::new();
+    bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
+    let text = std::fs::read_to_string(bench.file()).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    let sample: serde_json::Value = serde_json::from_str(rest.lines().next().unwrap()).unwrap();
+    let read = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut sample = sample.clone();
+        sample["kernel"]["cpus"] = serde_json::json!({ "0": { "user": 0.1, "system": 0.1, "irq": 0.0, "softirq": 0.2, "steal": 0.0, "idle": 0.6 } });
+        sample["hardware"] = serde_json::json!({ "0": { "instructions": 1e9, "user_instructions": null, "cycles": 1e9, "cache_references": null, "cache_misses": null } });
+        change(&mut sample);
+        std::fs::write(bench.file(), format!("{first}\n{sample}\n")).unwrap();
+        Results::read(&bench.file()).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(&|_| ()), Ok(()));
+    let cpu = |name: &'static str, value: f64| move |sample: &mut serde_json::Value| sample["kernel"]["cpus"]["0"][name] = value.into();
+    for (change, why) in [
+        (&cpu("softirq", 7.0) as &dyn Fn(&mut serde_json::Value), "kernel.cpus.0.softirq is 7: it must be from 0 to 1"),
+        (&cpu("idle", -3.0), "kernel.cpus.0.idle is -3: it must be from 0 to 1"),
+        (&cpu("idle", 0.9), "the sum of kernel.cpus.0 is 1.3: it must be from 0 to 1.000001"),
+        (&|sample| sample["kernel"]["seconds"] = (-1).into(), "kernel.seconds is -1: it must be from 0 to 604800"),
+        (&|sample| sample["hardware"]["0"]["cycles"] = (-1e9).into(), "hardware.0.cycles is -1000000000: it must be from 0 to"),
+        (&|sample| sample["rate"]["lost"] = 1.5.into(), "rate.lost is 1.5: it must be from 0 to 1"),
+        (&|sample| sample["rate"]["remote_cpu"] = (-0.5).into(), "rate.remote_cpu is -0.5: it must be from 0 to 8192"),
+        (&|sample| sample["rate"] = serde_json::Value::Null, "neither a `rate` nor a `failure`"),
+        (&|sample| sample["refused"] = true.into(), "`refused` and has a `rate`"),
+    ] {
+        let error = read(change).unwrap_err();
+        assert!(error.contains(why) && error.contains("results.jsonl, line 2:"), "{error}");
+    }
+    let longer = first.replace("\"seconds\":0", "\"seconds\":86400");
+    std::fs::write(bench.file(), longer + "\n").unwrap();
+    let error = Results::read(&bench.file()).unwrap_err().to_string();
+    assert!(error.contains("line 1") && error.contains("seconds is 86400: it must be from 0 to 3600"), "{error}");
+}
+
+#[test]
 fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_refused() {
-    const MTU: &str = "sys/class/net/eth0/mtu";
-    const THREADED: &str = "sys/class/net/eth0/threaded";
     let mut bench = Bench::new();
     for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
         bench.host.put(path, text);
@@ -277,4 +334,68 @@ fn a_combination_that_the_interface_does_not_take_is_left_out_told_and_kept_as_r
         crate::vary::variants(&["mtu=1500,9000".parse().unwrap(), "threaded=1".parse().unwrap()]);
     let error = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap_err().to_string();
     assert!(error.contains("threaded cannot be made `1`"), "{error}");
+}
+
+/// A host where threads are begun only while packets are small, and stay when they become large: as GRO and threads on a veth pair.
+fn picky() -> FakeHost {
+    let mut host = host();
+    for (path, text) in [(MTU, "1500"), (THREADED, "0")] {
+        host.put(path, text);
+    }
+    host.wants = vec![((THREADED.into(), "1".into()), (MTU.into(), "1500".into()))];
+    host
+}
+
+#[test]
+fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
+    let (host, folder, stop) = (picky(), tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let (header, mut nothing) = (header(&host, "true"), || None);
+    let setup = Setup { host: &host, header: &header, namespace: None, after_failure: &mut nothing, stop: &stop };
+    let mut journal = Journal::begin(&folder.path().join("journal"), &host).unwrap();
+    let eth0 = || "eth0".parse().unwrap();
+    let wanted = vec![(Setting::Mtu(eth0()), "9000".into()), (Setting::Threaded(eth0()), "1".into())];
+    either_way(&setup, &mut journal, wanted).unwrap();
+    let written = host.writes();
+    let written: Vec<(&str, &str)> = written.iter().map(|(path, text)| (&**path, &**text)).collect();
+    assert_eq!(
+        written,
+        [
+            // As it is asked for; the second is tried again because the first was taken.
+            (MTU, "9000"),
+            (THREADED, "1"),
+            (THREADED, "1"),
+            // Back to where it began.
+            (MTU, "1500"),
+            (THREADED, "0"),
+            // The other way round.
+            (THREADED, "1"),
+            (MTU, "9000"),
+        ]
+    );
+    assert!(journal.restore().unwrap().is_whole());
+}
+
+/// Threads can be begun with large packets only by way of small ones, where every combination begins.
+#[test]
+fn a_combination_begins_where_the_host_was_and_not_where_the_one_before_has_left_it() {
+    let variations: Vec<_> = ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
+    for seed in 1..=8 {
+        let mut bench = Bench { host: picky(), seed, ..Bench::new() };
+        bench.variants = crate::vary::variants(&variations);
+        let (mut last, mut seen) = (Variant::new(), 0);
+        let outcome = bench
+            .run("echo 1", 1, &mut |sample, _, _| {
+                let written = bench.host.writes();
+                let of_variant = |(path, _): &&(String, String)| path == MTU || path == THREADED;
+                let new: Vec<&(String, String)> = written[seen..].iter().filter(of_variant).collect();
+                seen = written.len();
+                let has_small = |variant: &Variant| variant.get(&Knob::Mtu) == Some(&1500);
+                if last != sample.variant && !last.is_empty() && !has_small(&last) {
+                    assert_eq!((&*new[0].0, &*new[0].1), (MTU, "1500"), "seed {seed}: {new:?}");
+                }
+                last = sample.variant.clone();
+            })
+            .unwrap();
+        assert_eq!((outcome.refused, outcome.failed), (0, 0), "seed {seed}");
+    }
 }

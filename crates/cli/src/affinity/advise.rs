@@ -79,7 +79,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
-        return Ok(Some(of_results(&Results::read(path)?)));
+        let results = Results::read(path)?;
+        return match results.nothing() {
+            Some(nothing) => Err(format!(
+                "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
+                 a measurement: `longma affinity advise --interface {}`",
+                path.display(),
+                if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
+            )
+            .into()),
+            None => Ok(Some(of_results(&results))),
+        };
     }
     if !arguments.what.lab && arguments.what.connect.is_none() && !arguments.what.has_command() {
         return of_topology(arguments).map(Some);
@@ -97,7 +107,11 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
     // A folder in the system's place for such; nothing depends on its removal.
     let _ = std::fs::remove_dir_all(&folder);
-    Ok(raced?.map(|results| Advice { ranking, ..of_results(&results) }))
+    let Some(results) = raced? else { return Ok(None) };
+    if let Some(nothing) = results.nothing() {
+        return Err(format!("nothing was measured: {nothing}; by topology alone: the same command without --lab and --connect").into());
+    }
+    Ok(Some(Advice { ranking, ..of_results(&results) }))
 }
 
 /// Makes the runs of all rounds; none if it was stopped.
@@ -122,6 +136,10 @@ fn run_race(
     Ok(Some(so_far))
 }
 
+fn is_of_lab(header: &Header) -> bool {
+    header.nic.name.name() == lab::RECEIVER
+}
+
 /// A new folder of this process's own.
 fn temporary() -> std::io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("longma-advise-{}", std::process::id()));
@@ -132,9 +150,7 @@ fn temporary() -> std::io::Result<PathBuf> {
 /// The interface that the commands are for, if it is another than the measured one: a laboratory's is gone.
 fn applied(header: &Header) -> Option<(Nic, Steering)> {
     let host = Tree::live();
-    let name = Some(&header.nic.name)
-        .filter(|name| name.name() == lab::RECEIVER)
-        .and_then(|_| chosen(&host, None).ok())?;
+    let name = is_of_lab(header).then(|| chosen(&host, None).ok())??;
     let nic = interface::read(&host, &name)?;
     let steering = Steering::of(&nic).ok()?;
     Some((nic, steering))
@@ -155,7 +171,7 @@ fn of_results(results: &Results) -> Advice {
     let ranking = candidates(&header.places, &header.nic, &cpus);
     let (nic, steering) = applied(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
     Advice {
-        is_of_lab: header.nic.name.name() == lab::RECEIVER,
+        is_of_lab: is_of_lab(header),
         elsewhere: elsewhere(header),
         nic,
         steering,

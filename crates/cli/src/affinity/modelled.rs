@@ -2,17 +2,23 @@
 //! Not the runs: those are a workload, `longma_workloads::pairs`.
 //! Source: Hanford et al. 2014 for what is compared.
 
+mod kept;
+
+use super::check::wrapped;
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
-use crate::machine::{print, print_json, table};
+use crate::experiment::columns::rows as fitted;
+use crate::machine::{print, print_json};
+use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::places::{Class, of_machine};
+use longma_affinity::places::{Class, Pair, of_machine};
 use longma_topology::{CpuPlace, Machine};
-use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, measure, nic, over_seeds};
+use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, over_seeds};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A core or a link that is busy for so much of the time is full.
@@ -21,36 +27,62 @@ const FULL: f64 = 0.9;
 /// The machine file of the published host.
 const PUBLISHED: &str = "sandybridge-2x6";
 
-/// Sweeps, and prints what came out.
-pub fn run(sweep: &Sweep, format: Format, stop: &AtomicBool) -> Outcome {
+/// Sweeps, keeps the runs in `output` if one is named, and prints what came out.
+pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
     let machine = Machine::open(sweep.machine)?;
     let places = of_machine(&machine);
     let nic = nic(&machine)?;
+    sweep.mtu(&nic).map_err(|why| format!("{}: {why}", sweep.machine))?;
     let pairs = match &sweep.pairs[..] {
         [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // One that is named twice is one pair.
-        chosen => chosen.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().collect(),
+        chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
+    for words in idle(&sweep.settings, &pairs, &places) {
+        eprintln!("longma: note: {words}");
+    }
     let began = Instant::now();
-    let bar = io::stderr().is_terminal();
-    let told = |done| {
+    let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
+    let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
+    let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
+    let mut measured: BTreeMap<(Pair, u64), Measured> =
+        known.map(|one| ((one.pair, one.seed), one.clone())).collect();
+    let mut todo = sweep.runs(&pairs);
+    todo.retain(|run| !measured.contains_key(run));
+    let (bar, done) = (io::stderr().is_terminal(), AtomicUsize::new(measured.len()));
+    let keep = |one: &Measured| {
+        kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
-            eprint!("\r\x1b[K{done} of {} runs", pairs.len() * sweep.seeds.max(1) as usize);
+            eprint!("\r\x1b[K{done} of {} runs", runs.len());
         }
+        Ok(())
     };
-    let measured = measure(sweep, &nic, &places, &pairs, stop, &told);
+    let fresh = measure(sweep, &nic, &places, &todo, stop, &keep);
     if bar {
         eprint!("\r\x1b[K");
     }
-    let measured = measured?;
-    if stop.load(Ordering::Relaxed) {
-        eprintln!("longma: stopped");
+    let there = |count: usize| match output {
+        Some(path) => {
+            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), path.display())
+        }
+        None => format!("{count} of {} runs were made; with --output FILE they are kept, and the same command goes on", runs.len()),
+    };
+    let fresh = fresh.map_err(|why| format!("{why}; {}", there(done.load(Ordering::Relaxed))))?;
+    measured.extend(fresh.into_iter().map(|one| ((one.pair, one.seed), one)));
+    let measured: Vec<Measured> = measured.into_values().collect();
+    let is_whole = measured.len() == runs.len();
+    if !measured.is_empty() {
+        match format {
+            Format::Json => print_json(&as_json(&measured)),
+            Format::Table => print(&text(sweep, &nic, &places, &measured, (began.elapsed(), width()))?),
+        }?;
+    }
+    if !is_whole {
+        eprintln!("longma: stopped; {}", there(measured.len()));
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    match format {
-        Format::Json => print_json(&as_json(&measured)),
-        Format::Table => print(&text(sweep, &nic, &places, &measured, began.elapsed())),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn of_class(measured: &[Measured], class: Class) -> Vec<&Measured> {
@@ -81,57 +113,67 @@ fn as_json(measured: &[Measured]) -> Value {
     json!({ "pairs": pairs, "told_apart": told_apart(&over_seeds(measured)) })
 }
 
-fn text(sweep: &Sweep, nic: &Nic, places: &[CpuPlace], runs: &[Measured], took: Duration) -> String {
+/// The report, in lines of at most `width`; it took so long.
+fn text(
+    sweep: &Sweep,
+    nic: &Nic,
+    places: &[CpuPlace],
+    runs: &[Measured],
+    (took, width): (Duration, usize),
+) -> Result<String, String> {
     let measured = &over_seeds(runs)[..];
-    let results: Vec<PairResult> = measured
-        .iter()
-        .map(|one| PairResult {
-            pair: one.pair,
-            class: one.class,
-            gbps: vec![one.gbps],
-            median_gbps: one.gbps,
-            costs: Costs::default(),
-        })
-        .collect();
-    let best = results.iter().map(|one| one.median_gbps).fold(0.0, f64::max);
-    let mut text = format!(
-        "{}, modelled: one flow of {:.0} Gb/s through {}, MTU {}\n{} cycles a frame besides the receiver's own; {} pairs of {} MB in {:.0} s\n\n",
-        sweep.machine,
-        nic.gbps,
-        nic.name,
-        sweep.mtu(nic),
-        sweep.frame_cycles,
-        measured.len(),
-        sweep.bytes / 1_000_000,
-        took.as_secs_f64()
-    );
+    let (best, mtu) = (measured.iter().map(|one| one.gbps).fold(0.0, f64::max), sweep.mtu(nic)?);
+    let mut text = heading(sweep, nic, mtu, (measured.len(), took), width);
+    text += &format!("\nThroughput by pair; best {best:.2} Gb/s\n");
+    text += &matrix::text(&throughputs(measured), best, width);
+    text += "\nClasses: means over their pairs with 95 % intervals\n";
+    text += &classes(measured, width);
+    if sweep.seeds > 1 {
+        let words = format!("The same over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
+        text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
+    }
+    text += &wrapped("", &told_apart(measured), width);
+    text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
+    text += &stages(measured, width);
+    text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
+    text += &sides(nic, places, measured, width);
+    text += "\nWhat limits them, by the cores' CPI stacks\n";
+    text += &limits(nic, mtu, measured, width);
+    if sweep.machine != PUBLISHED {
+        return Ok(text);
+    }
+    let published = "Published for this host (Hanford et al. 2014), not fitted: one core for both costs most, different sockets come next, and \
+        different cores of one socket are best, near line rate.";
+    Ok(format!("{text}\n{}", wrapped("", published, width)))
+}
+
+/// What was swept.
+fn heading(sweep: &Sweep, nic: &Nic, mtu: u64, (pairs, took): (usize, Duration), width: usize) -> String {
+    let mut words = vec![
+        format!("{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}", sweep.machine, nic.gbps, nic.name),
+        format!(
+            "{} cycles a frame besides the receiver's own; {pairs} pairs of {} MB in {:.0} s",
+            sweep.frame_cycles,
+            sweep.bytes / 1_000_000,
+            took.as_secs_f64()
+        ),
+    ];
     if !sweep.settings.is_empty() {
         let with = sweep.settings.iter().map(|offload| format!("{}={}", offload.name, offload.value));
-        text += &format!("with {}\n\n", with.collect::<Vec<_>>().join(", "));
+        words.push(format!("with {}", with.collect::<Vec<_>>().join(", ")));
     }
-    text += &format!("Throughput by pair; best {best:.2} Gb/s\n");
-    text += &matrix::text(&results, best, width());
-    text += "\nClasses: means over their pairs with 95 % intervals\n";
-    text += &classes(measured);
-    if sweep.seeds > 1 {
-        text += &format!(
-            "\nThe same over {} seeds: means of all pairs with 95 % intervals over seeds\n",
-            sweep.seeds
-        );
-        text += &seeds(runs);
-    }
-    text += &format!("{}\n", told_apart(measured));
-    text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
-    text += &stages(measured);
-    text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
-    text += &sides(nic, places, measured);
-    text += "\nWhat limits them, by the cores' CPI stacks\n";
-    text += &limits(nic, sweep.mtu(nic), measured);
-    if sweep.machine != PUBLISHED {
-        return text;
-    }
-    text + "\nPublished for this host (Hanford et al. 2014), not fitted: one core for both costs most, different sockets come next, and different\n\
-        cores of one socket are best, near line rate.\n"
+    words.iter().map(|words| wrapped("", words, width)).collect()
+}
+
+fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
+    let result = |one: &Measured| PairResult {
+        pair: one.pair,
+        class: one.class,
+        gbps: vec![one.gbps],
+        median_gbps: one.gbps,
+        costs: Costs::default(),
+    };
+    measured.iter().map(result).collect()
 }
 
 /// Something that a pair has.
@@ -161,9 +203,9 @@ fn told_apart(measured: &[Measured]) -> String {
     format!("Told apart at 95 %: {}. Not told apart: {}.", list(&apart), list(&not))
 }
 
-fn stages(measured: &[Measured]) -> String {
+fn stages(measured: &[Measured], width: usize) -> String {
     let present = present(measured);
-    let head = [String::new()].into_iter().chain(present.iter().map(|class| class.word().into()));
+    let headings = [("", "")].into_iter().chain(present.iter().map(|class| (class.word(), "")));
     let row = |(index, name): (usize, &&str)| {
         let mean = |class: &Class| {
             mean_of(&of_class(measured, *class), |one| one.stages[index])
@@ -171,30 +213,26 @@ fn stages(measured: &[Measured]) -> String {
         };
         [name.to_string()].into_iter().chain(present.iter().map(mean)).collect::<Vec<_>>()
     };
-    let rows: Vec<Vec<String>> =
-        std::iter::once(head.collect()).chain(STAGES.iter().enumerate().map(row)).collect();
-    table(&rows)
+    let rows: Vec<Vec<String>> = STAGES.iter().enumerate().map(row).collect();
+    fitted(&headings.collect::<Vec<_>>(), 1, &rows, width)
 }
 
 /// The classes again, each by the socket of the NIC.
-fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured]) -> String {
+fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured], width: usize) -> String {
     let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
     let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
     let side = |near: bool| if near { "the NIC's" } else { "another" };
-    let mut rows = vec![
-        [
-            "class",
-            "flow's socket",
-            "application's",
-            "pairs",
-            "Gb/s",
-            "M cycles/Gbit",
-            "M instr./Gbit",
-            "LLC misses, k/Gbit",
-        ]
-        .map(String::from)
-        .to_vec(),
+    let headings = [
+        ("class", ""),
+        ("flow's socket", ""),
+        ("application's", ""),
+        ("pairs", ""),
+        ("Gb/s", ""),
+        ("M cycles/Gbit", ""),
+        ("M instructions/Gbit", ""),
+        ("LLC misses, k/Gbit", ""),
     ];
+    let mut rows = Vec::new();
     for class in present(measured) {
         for (flow, application) in [(true, true), (false, false), (true, false), (false, true)] {
             let lies = |one: &&Measured| {
@@ -217,7 +255,7 @@ fn sides(nic: &Nic, places: &[CpuPlace], measured: &[Measured]) -> String {
             }
         }
     }
-    table(&rows)
+    fitted(&headings, 3, &rows, width)
 }
 
 fn present(measured: &[Measured]) -> Vec<Class> {
@@ -225,40 +263,36 @@ fn present(measured: &[Measured]) -> Vec<Class> {
 }
 
 fn with_half(interval: Interval) -> String {
+    // Three figures say as much of thousands.
+    let decimals = if interval.mean.abs() < 1000.0 { 2 } else { 0 };
     match interval.half {
-        Some(half) => format!("{:.2} ± {half:.2}", interval.mean),
-        None => format!("{:.2}", interval.mean),
+        Some(half) => format!("{:.decimals$} ± {half:.decimals$}", interval.mean),
+        None => format!("{:.decimals$}", interval.mean),
     }
 }
 
-fn classes(measured: &[Measured]) -> String {
+fn classes(measured: &[Measured], width: usize) -> String {
     let present = present(measured);
     let row = |name: &str, unit: &str, value: &dyn Fn(&Measured) -> f64| {
         let of = |class: &Class| mean_of(&of_class(measured, *class), value).map_or("-".into(), with_half);
         [name.to_string(), unit.into()].into_iter().chain(present.iter().map(of)).collect::<Vec<_>>()
     };
-    let mut rows = vec![
-        ["", ""]
-            .map(String::from)
-            .into_iter()
-            .chain(present.iter().map(|class| class.word().into()))
-            .collect(),
-    ];
-    rows.push(row("throughput", "Gb/s", &|one| one.gbps));
+    let headings = [("", ""), ("", "")].into_iter().chain(present.iter().map(|class| (class.word(), "")));
+    let mut rows = vec![row("throughput", "Gb/s", &|one| one.gbps)];
     for (number, (name, unit, ..)) in COSTS.iter().enumerate() {
         rows.push(row(name, unit, &|one| one.costs[number]));
     }
     rows.push(row("flow's core busy", "%", &|one| one.busy[0].0 * 100.0));
-    rows.push(row("application's core busy", "%", &|one| one.busy[1].0 * 100.0));
-    table(&rows)
+    rows.push(row("application's core", "%", &|one| one.busy[1].0 * 100.0));
+    fitted(&headings.collect::<Vec<_>>(), 2, &rows, width)
 }
 
 /// The classes' means, each seed's over the same pairs, and how far a pair's throughputs lie apart at most.
-fn seeds(runs: &[Measured]) -> String {
+fn seeds(runs: &[Measured], width: usize) -> String {
     let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
-    let mut rows = vec![
-        ["class", "Gb/s", "M cycles/Gbit", "a pair's seeds apart at most, Gb/s"].map(String::from).to_vec(),
-    ];
+    let headings =
+        [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("a pair's seeds apart at most, Gb/s", "")];
+    let mut rows = Vec::new();
     for class in present(runs) {
         let of = of_class(runs, class);
         let over = |value: Quantity| {
@@ -280,11 +314,11 @@ fn seeds(runs: &[Measured]) -> String {
             format!("{:.2}", apart.fold(0.0, f64::max)),
         ]);
     }
-    table(&rows)
+    fitted(&headings, 1, &rows, width)
 }
 
 /// What is full in each class, and what most of the busier core's time goes to.
-fn limits(nic: &Nic, mtu: u64, measured: &[Measured]) -> String {
+fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
     // A frame is its packet with 18 bytes around it and 20 between frames; 40 of the packet are headers.
     let most = nic.gbps * (mtu as f64 - 40.0) / (mtu as f64 + 38.0);
     let mut text = String::new();
@@ -306,12 +340,12 @@ fn limits(nic: &Nic, mtu: u64, measured: &[Measured]) -> String {
                 causes
             });
         let most = causes.into_iter().max_by_key(|(_, times)| *times).map_or("-", |(cause, _)| cause);
-        text += &format!(
-            "{:13} {what}: {:.1} Gb/s; {whose} is busy for {:.0} %, mostly `{most}`\n",
-            class.word(),
+        let words = format!(
+            "{what}: {:.1} Gb/s; {whose} is busy for {:.0} %, mostly `{most}`",
             gbps.mean,
             busy[core] * 100.0
         );
+        text += &wrapped(&format!("{:14}", class.word()), &words, width);
     }
     text
 }
@@ -333,11 +367,50 @@ mod tests {
         }
     }
 
+    /// As wide as it gets: all five classes, four digits, every kind of line.
+    #[test]
+    fn the_whole_report_fits_into_eighty_columns() {
+        let machine = Machine::open(PUBLISHED).unwrap();
+        let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
+        let settings = ["gro=1", "rfs=1", "send_queues=16", "xps=1", "busy_us=1000000", "delay_ns=1000000000"];
+        let sweep = Sweep {
+            longma: Path::new("/proc/self/exe"),
+            machine: PUBLISHED,
+            pairs: vec![],
+            frame_cycles: 100_000,
+            bytes: 900_000_000,
+            seed: 1,
+            seeds: 2,
+            mtu: None,
+            settings: settings.iter().map(|setting| setting.parse().unwrap()).collect(),
+        };
+        let mut runs = Vec::new();
+        for (flow, application, seed) in (0..12).flat_map(|flow| (0..12).flat_map(move |app| [(flow, app, 1), (flow, app, 2)])) {
+            let of = f64::from(flow * 12 + application) + seed as f64;
+            runs.push(Measured {
+                pair: Pair { flow, application },
+                class: Class::ALL[(flow + application) as usize % 5],
+                costs: [4429.0 + of; COSTS.len()],
+                stages: [123.0 + of; STAGES.len()],
+                busy: [(0.9, "system".into()), (0.5, "memory of another socket".into())],
+                ..run(flow, seed, 30.0 + of)
+            });
+        }
+        for width in [80, 100] {
+            let text = text(&sweep, &nic, &places, &runs, (Duration::from_secs(1000), width)).unwrap();
+            let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(long.is_empty(), "{long:#?}");
+            for class in Class::ALL {
+                assert!(text.contains(class.word()), "{text}");
+            }
+        }
+    }
+
     #[test]
     fn intervals_over_seeds_are_of_the_classes_means_and_not_of_its_pairs() {
         // Pairs far apart, seeds near each other: means of 20.5 and 19.5.
         let runs = [run(0, 1, 10.0), run(0, 2, 9.0), run(1, 1, 31.0), run(1, 2, 30.0)];
-        let text = seeds(&runs);
+        let text = seeds(&runs, 80);
         let line = text.lines().find(|line| line.starts_with("same-cpu")).unwrap();
         // Student's t of one degree of freedom is 12.7, times 0.5.
         assert!(line.contains("20.00 ± 6.35") && line.trim_end().ends_with("1.00"), "{text}");

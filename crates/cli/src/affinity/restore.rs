@@ -20,9 +20,15 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let host = Tree::live();
     let restored = Journal::recover(&arguments.journal.path(), &host)?.unwrap_or_default();
+    if restored.may_be_another && !restored.settings.is_empty() {
+        eprintln!(
+            "longma: only its inode number says that this is the network namespace of the journal: another has that number once its own is \
+             gone (Linux 5.14 and later tell them apart)"
+        );
+    }
     if arguments.format == Format::Json {
         let rows =
-            restored.0.iter().map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
+            restored.settings.iter().map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else {
         print(&text(&restored))?;
@@ -34,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 pub fn text(restored: &Restored) -> String {
     let mut text = String::new();
     let mut put_back = 0;
-    for (setting, fate) in &restored.0 {
+    for (setting, fate) in &restored.settings {
         match fate {
             Fate::Restored => put_back += 1,
             Fate::Gone => text.push_str(&format!("{setting}: gone, nothing to put back\n")),
@@ -47,7 +53,7 @@ pub fn text(restored: &Restored) -> String {
         }
     }
     let plural = if put_back == 1 { "setting is" } else { "settings are" };
-    match restored.0.is_empty() {
+    match restored.settings.is_empty() {
         true => "There is nothing to put back.\n".into(),
         false => format!("{text}{put_back} {plural} as before.\n"),
     }

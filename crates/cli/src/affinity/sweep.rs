@@ -17,7 +17,7 @@ use longma_affinity::preflight::{Weight, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
-use longma_affinity::vary::{Variant, Variation, variants};
+use longma_affinity::vary::{self, Variant, Variation, variants};
 use longma_workloads::pairs::{Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
@@ -34,9 +34,9 @@ pub struct Arguments {
     which: Which,
     #[command(flatten)]
     model: Model,
-    /// The file of results; a sweep that was stopped goes on where it was.
-    #[arg(long, short, value_name = "FILE", default_value = "affinity.jsonl")]
-    output: PathBuf,
+    /// The file of results; a sweep that was stopped goes on where it was [default: affinity.jsonl, and none with --model].
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     journal: JournalOption,
     /// How to print.
@@ -47,8 +47,8 @@ pub struct Arguments {
 /// A model in place of this host.
 #[derive(clap::Args)]
 struct Model {
-    /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report.
-    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "output", "repeats", "seconds", "udp", "flows", "copy", "forward", "software", "command"])]
+    /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report and what --output names.
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "repeats", "seconds", "udp", "flows", "copy", "forward", "software", "command"])]
     model: Option<String>,
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
     /// some 3000 frames a pair: 100000 take as long as everything else.
@@ -161,24 +161,39 @@ pub fn run(arguments: &Arguments) -> Outcome {
             mtu: arguments.what.mtu.map(u64::from),
             settings: with.clone(),
         };
-        return modelled::run(&sweep, arguments.format, &stop);
+        return modelled::run(&sweep, arguments.output.as_deref(), arguments.format, &stop);
     }
     let variants = which.variants(arguments.what.lab)?;
     let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64 * variants.len() as u64;
     let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
+    if let Some(beyond) = vary::beyond(&ground.host, &ground.header.nic, &variants) {
+        return Err(format!("--vary {beyond}").into());
+    }
     let pairs = which.pairs(&ground)?;
     let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
     // What a killed sweep left changed is said before what it makes differ from the file's other runs.
     drop(Journal::begin(&arguments.journal.path(), &ground.host)?);
-    let mut results = ResultFile::open(&arguments.output, &ground.header)?;
-    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)?;
+    let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
+    let mut results = ResultFile::open(output, &ground.header)?;
+    let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
+        .map_err(|error| kept(&error.to_string(), &results, output))?;
     drop((results, ground));
-    report::print(&Results::read(&arguments.output)?, arguments.format)?;
+    report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
         eprintln!("longma: stopped; the same command goes on with the runs that are missing");
         return Ok(ExitCode::from(INTERRUPTED));
     }
+    if outcome.failed > 0 {
+        eprintln!("longma: {} runs failed; the same command makes them again", outcome.failed);
+    }
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// An error with what of the sweep is there in spite of it.
+fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
+    let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
+    let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
+    format!("{error}; {good} {plural} in {}: the same command goes on with those that are missing", file.display())
 }
 
 /// Makes the runs, and puts the settings back whatever happens.
@@ -192,10 +207,9 @@ pub fn measure(
     let Ground { lab, host, header, .. } = ground;
     let mut journal = Journal::begin(&journal.path(), host)?;
     let namespace = lab.as_ref().map(Lab::receiver);
-    let mut after_failure = || {
-        if let Some(Err(error)) = lab.as_mut().map(Lab::restart_server) {
-            eprintln!("longma: {error}");
-        }
+    let mut after_failure = || match lab.as_mut().map(Lab::restart_server)? {
+        Ok(ended) => ended,
+        Err(error) => Some(error.to_string()),
     };
     let mut setup = Setup { host, header, namespace, after_failure: &mut after_failure, stop };
     let bar = std::io::stderr().is_terminal();
@@ -223,12 +237,28 @@ pub fn measure(
     if !restored.is_whole() {
         eprint!("{}", restore::text(&restored));
     }
-    match outcome {
-        Err(SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. })) => {
-            Err(format!("interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software").into())
-        }
-        other => Ok(other?),
-    }
+    outcome.map_err(|error| {
+        let gone = ground.lab.as_mut().and_then(Lab::gone);
+        in_words(&error, gone, &ground.header, restored.is_whole()).into()
+    })
+}
+
+/// Why a sweep ended early, and whether the host is as it was.
+fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
+    let why = match (error, gone) {
+        (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
+        (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _) => format!(
+            "interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software"
+        ),
+        (SweepError::Load { .. }, _) if header.sender.is_none() => match &header.load {
+            Load::Iperf(iperf) => {
+                format!("{error}; look whether `iperf3 --server --port {}` runs on {}", iperf.port, iperf.server)
+            }
+            Load::Command(words) => format!("{error}; look what `{}` says by itself", words.join(" ")),
+        },
+        _ => error.to_string(),
+    };
+    format!("{why}; {}", if is_whole { "all settings are as before" } else { "not all settings are as before: see above" })
 }
 
 impl Which {
@@ -298,6 +328,9 @@ impl Ground {
             sender.map(|cpu| Lab::build(CpuSet::one(cpu), what.mtu.unwrap_or(9000), limit)).transpose()?;
         let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
+        if let Some(asked) = what.mtu.filter(|asked| Some(u64::from(*asked)) != nic.mtu) {
+            return Err(format!("--mtu {asked}: {name} has {} bytes in spite of it", nic.mtu.unwrap_or(0)).into());
+        }
         let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
         let header = Header {
             affinity_sweep: Header::FORMAT,

@@ -38,7 +38,30 @@ pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
     if !usual.is_empty() {
         fill(&format!("Unless a row says otherwise: {}.", usual.join(", ")), width, &mut out);
     }
-    if let [first, rest @ ..] = metrics.as_slice()
+    fit(&mut out, &mut parameters, &mut metrics, width);
+    out
+}
+
+/// Rows under headings, each with its unit, in lines of at most `width` letters where the widest column allows it. The first `beside` columns
+/// are words, and stand again beside those that come below for want of room; the others are numbers.
+pub fn rows(headings: &[(&str, &str)], beside: usize, rows: &[Vec<String>], width: usize) -> String {
+    let column = |(index, (heading, unit)): (usize, &(&str, &str))| Column {
+        heading: words(heading),
+        unit: (*unit).into(),
+        cells: rows.iter().map(|row| row.get(index).cloned().unwrap_or_default()).collect(),
+        is_number: index >= beside,
+        tall: usize::MAX,
+    };
+    let mut parameters: Vec<Column> = headings.iter().enumerate().map(column).collect();
+    let mut metrics = parameters.split_off(beside.min(headings.len()));
+    let mut out = String::new();
+    fit(&mut out, &mut parameters, &mut metrics, width);
+    out
+}
+
+/// Draws the columns, with headings as low as there is room for.
+fn fit(out: &mut String, parameters: &mut [Column], metrics: &mut [Column], width: usize) {
+    if let [first, rest @ ..] = &*metrics
         && !rest.is_empty()
         && !first.unit.is_empty()
         && rest.iter().all(|metric| metric.unit == first.unit)
@@ -47,18 +70,17 @@ pub fn lay_out(table: &Table, shown: usize, width: usize) -> String {
         metrics.iter_mut().for_each(|metric| metric.unit.clear());
     }
     for tall in TALL {
-        parameters.iter_mut().chain(&mut metrics).for_each(|column| column.tall = tall);
-        if parts(&parameters, &metrics, width).len() == 1 {
+        parameters.iter_mut().chain(&mut *metrics).for_each(|column| column.tall = tall);
+        if parts(parameters, metrics, width).len() == 1 {
             break;
         }
     }
-    for (index, part) in parts(&parameters, &metrics, width).into_iter().enumerate() {
+    for (index, part) in parts(parameters, metrics, width).into_iter().enumerate() {
         if index > 0 {
             out.push('\n');
         }
-        draw(&parameters.iter().chain(part).collect::<Vec<_>>(), &mut out);
+        draw(&parameters.iter().chain(part).collect::<Vec<_>>(), out);
     }
-    out
 }
 
 fn parameters(table: &Table, shown: usize) -> Vec<Column> {

@@ -1,7 +1,7 @@
 //! `longma experiment`: list, check, run, compare, report, merge.
 //! Not the work itself: that is `longma-lab`; here files are found and results printed.
 
-mod columns;
+pub(crate) mod columns;
 pub mod explain;
 mod find;
 mod print;

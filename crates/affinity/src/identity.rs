@@ -1,0 +1,134 @@
+//! Which run of which host, and which of its network namespaces: what was changed in one is not put back in another.
+//! Not what was changed: that is `journal`.
+//! Source: socket(7) and Linux net/core/net_namespace.c (SO_NETNS_COOKIE, 5.14); random(4) (boot_id); namespaces(7) (inode numbers).
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::str::FromStr;
+
+/// Where settings are: written as `BOOT net:INODE`, and ` cookie:NUMBER` behind it where the kernel gives one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Identity {
+    /// The kernel's name of its own run.
+    pub boot: String,
+    /// The inode number of the network namespace, which another has once this one is gone.
+    pub inode: u64,
+    /// The number of the network namespace that no other has in the same boot; none before Linux 5.14.
+    pub cookie: Option<u64>,
+}
+
+/// A text that names no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` names no boot and network namespace")]
+pub struct IdentityError(String);
+
+impl Identity {
+    /// Whether both are of one boot.
+    pub fn is_same_boot(&self, other: &Self) -> bool {
+        self.boot == other.boot
+    }
+
+    /// Whether both are one network namespace of one boot. Where either has no cookie the inode decides, and may be wrong.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.is_same_boot(other)
+            && match (self.cookie, other.cookie) {
+                (Some(one), Some(other)) => one == other,
+                _ => self.inode == other.inode,
+            }
+    }
+
+    /// Whether it cannot be taken for another namespace that came after this one.
+    pub fn is_certain(&self) -> bool {
+        self.cookie.is_some()
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} net:{}", self.boot, self.inode)?;
+        self.cookie.map_or(Ok(()), |cookie| write!(f, " cookie:{cookie}"))
+    }
+}
+
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError(text.into());
+        let (boot, rest) = text.split_once(" net:").ok_or_else(wrong)?;
+        let (inode, cookie) = match rest.split_once(" cookie:") {
+            Some((inode, cookie)) => (inode, Some(cookie.parse().map_err(|_| wrong())?)),
+            None => (rest, None),
+        };
+        Ok(Self { boot: boot.into(), inode: inode.parse().map_err(|_| wrong())?, cookie })
+    }
+}
+
+impl TryFrom<String> for Identity {
+    type Error = IdentityError;
+    fn try_from(text: String) -> Result<Self, IdentityError> {
+        text.parse()
+    }
+}
+
+impl From<Identity> for String {
+    fn from(identity: Identity) -> String {
+        identity.to_string()
+    }
+}
+
+/// The cookie of the calling thread's network namespace.
+///
+/// # Errors
+/// What the kernel said: ENOPROTOOPT before Linux 5.14.
+pub(crate) fn cookie() -> io::Result<u64> {
+    let socket: OwnedFd =
+        rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)?;
+    let mut cookie = 0u64;
+    let mut bytes = std::mem::size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the number and its length outlive the call, and the length is that of the number.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut bytes,
+        )
+    };
+    crate::child::check(status)?;
+    if bytes as usize == std::mem::size_of_val(&cookie) { Ok(cookie) } else { Err(io::ErrorKind::Unsupported.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_decides_where_both_have_one_and_the_inode_where_not() {
+        let of = |text: &str| text.parse::<Identity>().unwrap();
+        let first = of("boot1 net:7 cookie:21");
+        for (other, is_same) in [
+            ("boot1 net:7 cookie:21", true),
+            ("boot1 net:7 cookie:22", false),
+            ("boot1 net:7", true),
+            ("boot1 net:8", false),
+            ("boot2 net:7 cookie:21", false),
+        ] {
+            assert_eq!((first.is_same(&of(other)), of(other).is_same(&first)), (is_same, is_same), "{other}");
+            assert_eq!(of(other).to_string(), other);
+        }
+        assert!(first.is_certain() && !of("boot1 net:7").is_certain());
+        for wrong in ["", "boot1", "boot1 net:", "boot1 net:x", "boot1 net:7 cookie:", "boot1 net:7 cookie:-1"] {
+            assert!(wrong.parse::<Identity>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_gives_the_same_cookie_twice_or_none_at_all() {
+        assert_eq!(cookie().ok(), cookie().ok());
+    }
+}

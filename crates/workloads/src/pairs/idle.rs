@@ -1,0 +1,120 @@
+//! Which of the settings of a modelled sweep do nothing there, and why: one flow, one queue of the NIC, one program.
+//! Not what they do elsewhere: that is the book's.
+//! Source: the receiver, `guests/c/flow_receive.c`, `flow_steer.h` and `flow_path.h`.
+
+use longma_affinity::places::Pair;
+use longma_topology::CpuPlace;
+
+use super::Offload;
+
+/// What a setting is without being given.
+const USUAL: [(&str, u64); 12] = [
+    ("gro", 0),
+    ("lro", 0),
+    ("rfs", 0),
+    ("send_queues", 0),
+    ("xps", 0),
+    ("busy_us", 0),
+    ("threaded", 0),
+    ("ring", 1024),
+    ("delay_ns", 0),
+    ("frames", 0),
+    ("budget", 64),
+    ("near", 1),
+];
+
+/// What of `settings` changes nothing on some of the `pairs`, in a sentence each.
+pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
+    let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
+    let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
+    let rings = of("send_queues").unwrap_or(0);
+    // A core that protocol runs on, if it is neither the flow's nor the application's.
+    let protocol = |pair: &Pair| match (of("rfs"), of("rps")) {
+        (Some(1), _) => pair.application.into(),
+        (_, Some(core)) => core,
+        _ => pair.flow.into(),
+    };
+    let mut said = Vec::new();
+    for setting in settings {
+        let words = format!("{}={}", setting.name, setting.value);
+        if USUAL.contains(&(setting.name, setting.value)) {
+            said.push(format!("{words} is what it is without it"));
+            continue;
+        }
+        let everywhere = match setting.name {
+            "rps" if of("rfs") == Some(1) => Some("rfs=1 decides in its place"),
+            "xps" if rings < 2 => Some("there is one ring to send by: give send_queues=2 or more"),
+            "send_queues" if of("xps").unwrap_or(0) == 0 => Some("one flow has one ring: give xps=1, which chooses by core"),
+            "napi" if of("threaded").unwrap_or(0) == 0 => Some("no thread takes frames: give threaded=1"),
+            "frames" if of("delay_ns").unwrap_or(0) == 0 => {
+                Some("no interrupt is held back: give delay_ns")
+            }
+            _ => None,
+        };
+        if let Some(why) = everywhere {
+            said.push(format!("{words} does nothing: {why}"));
+            continue;
+        }
+        let here: (&dyn Fn(&Pair) -> bool, &str) = match setting.name {
+            "rps" => (&|pair| u64::from(pair.flow) == setting.value, "that is the flow's own core"),
+            "rfs" => (&|pair| pair.flow == pair.application, "the program runs on the flow's own core"),
+            "napi" => (&|pair| u64::from(pair.flow) == setting.value, "the thread is on the flow's core without it"),
+            "near" => (&|pair| node(pair.flow) == node(pair.application), "flow and application are of one NUMA node"),
+            "xps" => (
+                &|pair| protocol(pair) % rings.max(1) == u64::from(pair.application) % rings.max(1),
+                "the cores that send have one ring",
+            ),
+            _ => continue,
+        };
+        match pairs.iter().filter(|pair| here.0(pair)).count() {
+            0 => {}
+            all if all == pairs.len() => said.push(format!("{words} does nothing: {}", here.1)),
+            some => said.push(format!("{words} does nothing on {some} of {} pairs: {}", pairs.len(), here.1)),
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::places::{all_pairs, of_machine};
+    use longma_topology::Machine;
+
+    fn said(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
+        let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+        let settings: Vec<Offload> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
+        let pairs: Vec<Pair> = pairs.iter().map(|(flow, application)| Pair { flow: *flow, application: *application }).collect();
+        idle(&settings, &pairs, &places)
+    }
+
+    #[test]
+    fn what_changes_nothing_is_said_with_its_reason_and_what_does_is_not() {
+        for (settings, pair, why) in [
+            (&["rps=1"][..], (1, 2), "rps=1 does nothing: that is the flow's own core"),
+            (&["rfs=1"], (1, 1), "rfs=1 does nothing: the program runs on the flow's own core"),
+            (&["rfs=1", "rps=3"], (1, 2), "rps=3 does nothing: rfs=1 decides in its place"),
+            (&["xps=1"], (1, 2), "xps=1 does nothing: there is one ring to send by: give send_queues=2 or more"),
+            (&["send_queues=4"], (1, 2), "send_queues=4 does nothing: one flow has one ring: give xps=1, which chooses by core"),
+            (&["send_queues=4", "xps=1"], (1, 5), "xps=1 does nothing: the cores that send have one ring"),
+            (&["send_queues=4", "xps=1", "rfs=1"], (1, 2), "xps=1 does nothing: the cores that send have one ring"),
+            (&["napi=3"], (1, 2), "napi=3 does nothing: no thread takes frames: give threaded=1"),
+            (&["napi=1", "threaded=1"], (1, 2), "napi=1 does nothing: the thread is on the flow's core without it"),
+            (&["frames=8"], (1, 2), "frames=8 does nothing: no interrupt is held back: give delay_ns"),
+            (&["near=0"], (1, 2), "near=0 does nothing: flow and application are of one NUMA node"),
+            (&["gro=0"], (1, 2), "gro=0 is what it is without it"),
+        ] {
+            assert_eq!(said(settings, &[pair]), [why]);
+        }
+        for settings in [&["rps=3"][..], &["rfs=1"], &["send_queues=4", "xps=1"], &["napi=3", "threaded=1"], &["frames=8", "delay_ns=16000"], &["gro=1"], &["ring=256"]] {
+            assert_eq!(said(settings, &[(1, 2)]), [""; 0], "{settings:?}");
+        }
+        assert_eq!(said(&["near=0"], &[(1, 7)]), [""; 0]);
+    }
+
+    #[test]
+    fn of_many_pairs_it_says_on_how_many() {
+        let pairs: Vec<(u32, u32)> = all_pairs(&(0..12).collect::<Vec<_>>()).iter().map(|pair| (pair.flow, pair.application)).collect();
+        assert_eq!(said(&["rfs=1"], &pairs), ["rfs=1 does nothing on 12 of 144 pairs: the program runs on the flow's own core"]);
+    }
+}

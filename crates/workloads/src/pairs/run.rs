@@ -1,0 +1,131 @@
+//! One run of a pair: its command, its end, and what its statistics say.
+//! Not which runs there are.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use longma_affinity::child::{ChildError, Start, how_it_ended};
+use longma_affinity::places::{Class, Pair};
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde_json::Value;
+
+use super::{
+    AFTER_BYTES, BEFORE_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SETTLE_BYTES, Sweep, count, stages,
+};
+
+/// A pair takes some seconds.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Bytes in memory that a child opens as a file, and that are gone with this process.
+pub(super) struct Nameless(File);
+
+impl Nameless {
+    pub(super) fn new(bytes: &[u8]) -> io::Result<Self> {
+        let mut file = File::from(memfd_create("longma", MemfdFlags::CLOEXEC)?);
+        file.write_all(bytes)?;
+        Ok(Self(file))
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+/// Why a run gave nothing.
+pub(super) enum Undone {
+    /// All was to end.
+    Stopped,
+    /// It cannot be made: which, and why.
+    Failed(String),
+}
+
+/// Runs one pair.
+pub(super) fn one(
+    sweep: &Sweep,
+    nic: &Nic,
+    program: &Nameless,
+    (pair, class, seed): (Pair, Class, u64),
+    stop: &AtomicBool,
+) -> Result<Measured, Undone> {
+    let failed = |why: String| Undone::Failed(format!("pair {pair}: {why}"));
+    let mut out = Nameless::new(&[]).map_err(|error| failed(error.to_string()))?;
+    let words = words(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
+    // What is set where this runs is none of the guest's.
+    let start = Start { words, cpus: None, namespace: None, limit: LIMIT, has_environment: false };
+    let ended = start.spawn().and_then(|child| child.end(stop)).map_err(|error| match error {
+        ChildError::Stopped { .. } => Undone::Stopped,
+        error => failed(error.to_string()),
+    })?;
+    let said = ended.err;
+    let figure = |unit: &str| -> Result<f64, Undone> {
+        let found = said.lines().find_map(|line| line.strip_suffix(unit)?.parse().ok());
+        found.ok_or_else(|| failed(format!("it {}: {}", how_it_ended(ended.status), said.trim())))
+    };
+    let (gbps, bytes) = (
+        figure(" Gb/s")?,
+        figure(" bytes of interest, the mean of those that arrived and those that were read")?,
+    );
+    let mut text = String::new();
+    let read = out.0.seek(SeekFrom::Start(0)).and_then(|_| out.0.read_to_string(&mut text));
+    read.map_err(|error| failed(error.to_string()))?;
+    let result: Value = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    Ok(evaluate(&result, (pair, class, seed), (gbps, bytes)))
+}
+
+/// The command that runs a pair.
+fn words(
+    sweep: &Sweep,
+    nic: &Nic,
+    (pair, seed): (Pair, u64),
+    (program, out): (&Nameless, &Nameless),
+) -> Result<Vec<String>, String> {
+    let segment = sweep.mtu(nic)? - HEADER_BYTES;
+    let bytes = BEFORE_BYTES + SETTLE_BYTES + sweep.bytes;
+    let longma = sweep.longma.to_str().ok_or("the path of this program is no text")?;
+    let mut words: Vec<String> =
+        [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
+            .map(String::from)
+            .into();
+    words.extend(["--stats-out".into(), out.path(), "--seed".into(), seed.to_string(), "--wire".into()]);
+    words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, bytes + AFTER_BYTES));
+    let settings = [
+        ("flow", u64::from(pair.flow)),
+        ("application", pair.application.into()),
+        ("begin", BEFORE_BYTES),
+        ("settle", SETTLE_BYTES),
+        ("bytes", bytes),
+        ("path", sweep.frame_cycles.into()),
+        ("segment", segment),
+        // What is given may say otherwise.
+        ("near", 1),
+    ];
+    let offloads = sweep.settings.iter().map(|offload| (offload.name, offload.value));
+    words.extend(settings.into_iter().chain(offloads).map(|(name, value)| format!("--env={name}={value}")));
+    words.extend(["--".into(), program.path(), nic.name.clone()]);
+    Ok(words)
+}
+
+/// What the statistics of a run say, in which so many bytes were counted.
+fn evaluate(result: &Value, (pair, class, seed): (Pair, Class, u64), (gbps, bytes): (f64, f64)) -> Measured {
+    let all = &result["statistics"];
+    let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
+    let costs = COSTS.map(|(_, _, unit, of)| of(all, pair) / unit / gbit);
+    let stages = stages::cycles(result, pair).map(|cycles| cycles / 1e6 / gbit);
+    let busy = [pair.flow, pair.application].map(|core| {
+        let (cycles, idle) =
+            (count(all, &format!("core{core}.cycles")), count(all, &format!("core{core}.idle_cycles")));
+        let causes = all.get(format!("core{core}")).and_then(|core| core.get("cpi")?.as_object());
+        let cost = |cause: &Value| cause["value"].as_f64().unwrap_or(0.0);
+        let most = causes
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| *name != "idle")
+            .max_by(|one, other| cost(one.1).total_cmp(&cost(other.1)));
+        let most = most.map_or("-".into(), |(name, _)| name.clone());
+        (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, most)
+    });
+    Measured { pair, seed, class, gbps, costs, stages, busy }
+}
