@@ -2,6 +2,10 @@
 //! Not how a setting is written or put back: those are `setting` and `journal`.
 //! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy polling).
 
+mod idle;
+
+pub use idle::idle;
+
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Setting;

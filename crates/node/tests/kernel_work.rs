@@ -4,15 +4,11 @@
 
 mod simulator;
 
-use std::process::Command;
-
-use serde_json::Value;
-use simulator::{guest, simulator};
+use simulator::flow::{self, Run, shipped};
 
 /// The machine with these keys of its host's `[hosts.os]` besides, or in place of what it has.
 fn machine(edits: &[(&str, &str)]) -> tempfile::NamedTempFile {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/machines/sandybridge-2x6.toml");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string(shipped()).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let at = lines.iter().position(|line| line == "[hosts.os]").unwrap();
     for (key, value) in edits {
@@ -27,23 +23,6 @@ fn machine(edits: &[(&str, &str)]) -> tempfile::NamedTempFile {
     file
 }
 
-/// What a run counted and what it printed.
-struct Run {
-    statistics: Value,
-    printed: String,
-}
-
-impl Run {
-    fn count(&self, name: &str) -> f64 {
-        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
-        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
-    }
-
-    fn gbps(&self) -> f64 {
-        self.printed.split_whitespace().next().unwrap().parse().unwrap()
-    }
-}
-
 /// What the guest is told besides: a flow of which 3 MB count, and one that keeps a core busy, of which 4 MB count between others that
 /// wait.
 const LIGHT: &[&str] = &["begin=1000000"];
@@ -56,26 +35,10 @@ fn receive(
     edits: &[(&str, &str)],
     options: &[&str],
 ) -> Run {
-    let (machine, out) = (machine(edits), tempfile::NamedTempFile::new().unwrap());
-    let output = Command::new("timeout")
-        .arg("300")
-        .arg(simulator())
-        .arg("--machine")
-        .arg(machine.path())
-        .arg("--region")
-        .args(["--wire", if settings == FULL { "eth0:14000000" } else { "eth0:4000000" }, "--statistics"])
-        .arg(out.path())
-        .args(options)
-        .args(["--set", &format!("flow={flow}"), "--set", &format!("application={application}")])
-        .args(settings.iter().flat_map(|setting| ["--set", setting]))
-        .arg(guest("flow_receive-lasx"))
-        .arg("eth0")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{printed}");
-    assert!(output.stdout.starts_with(b"flow_receive: "), "{printed}");
-    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+    let machine = machine(edits);
+    let wire = if settings == FULL { "eth0:14000000" } else { "eth0:4000000" };
+    let (flow, application) = (format!("flow={flow}"), format!("application={application}"));
+    flow::receive(machine.path(), &[wire], &[&[&*flow, &*application], settings].concat(), options)
 }
 
 /// All that a core does, by cause, is its time.
@@ -114,7 +77,7 @@ fn a_cores_cycles_add_up_and_the_kernels_are_among_them() {
 #[test]
 fn a_costlier_interrupt_takes_throughput_of_a_full_core_and_never_gives_any() {
     for key in ["interrupt", "softirq"] {
-        let rate = |cost| receive((1, 1), FULL, &[(key, cost)], &[]).gbps();
+        let rate = |cost| receive((1, 1), FULL, &[(key, cost)], &[]).said(" Gb/s");
         let rates = ["100 ns", "4 us", "20 us"].map(rate);
         assert!(rates.windows(2).all(|pair| pair[1] <= pair[0] * 1.02), "{key}: {rates:?}");
         assert!(rates[2] < rates[0] * 0.9, "{key}: {rates:?}");
@@ -144,6 +107,6 @@ fn the_same_run_gives_the_same_statistics() {
 
 #[test]
 fn the_kernels_work_takes_time_at_level_cache_too() {
-    let rate = |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).gbps();
+    let rate = |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).said(" Gb/s");
     assert!(rate("20 us") < rate("100 ns"));
 }

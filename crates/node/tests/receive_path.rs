@@ -4,67 +4,15 @@
 
 mod simulator;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use serde_json::Value;
-use simulator::{guest, simulator};
-
-/// What a run counted and what it printed.
-struct Run {
-    statistics: Value,
-    printed: String,
-}
-
-impl Run {
-    /// A statistic; 0 of what never happened.
-    fn count(&self, name: &str) -> f64 {
-        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
-        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
-    }
-
-    /// How often the kernel did `work` on a core.
-    fn times(&self, core: u32, work: &str) -> f64 {
-        self.count(&format!("core{core}.kernel.{work}.times"))
-    }
-
-    /// A number that the guest printed before `words`.
-    fn said(&self, words: &str) -> f64 {
-        let before = self.printed.split(words).next().filter(|before| before.len() < self.printed.len());
-        let number = before.and_then(|before| before.split_whitespace().last()?.parse().ok());
-        number.unwrap_or_else(|| panic!("no {words} in {}", self.printed))
-    }
-}
-
-fn shipped() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../topology/machines/sandybridge-2x6.toml")
-}
+use simulator::flow::{self, Run, shipped};
 
 /// Two megabytes are counted behind one, of a stream with as much to come.
 const SHORT: [&str; 2] = ["begin=1000000", "bytes=3000000"];
 
 fn receive_on(machine: &Path, wires: &[&str], settings: &[&str]) -> Run {
-    let out = tempfile::NamedTempFile::new().unwrap();
-    let mut command = Command::new("timeout");
-    command
-        .arg("300")
-        .arg(simulator())
-        .arg("--machine")
-        .arg(machine)
-        .arg("--region")
-        .arg("--statistics")
-        .arg(out.path());
-    command.args(wires.iter().flat_map(|wire| ["--wire", wire]));
-    command.args(SHORT.iter().chain(settings).flat_map(|setting| ["--set", setting]));
-    command.arg(guest("flow_receive-lasx"));
-    command.args(wires.iter().filter_map(|wire| wire.split(':').next()));
-    let output = command.output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.success() && output.stdout.starts_with(b"flow_receive: "),
-        "{settings:?}: {printed}"
-    );
-    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+    flow::receive(machine, wires, &[&SHORT, settings].concat(), &[])
 }
 
 /// Interrupts on core 1, the program that reads on core 2.

@@ -2,6 +2,7 @@
 //! Not the page's: that is drawn by `longma-lab`.
 //! Source: the form is that of Hanford et al. 2014.
 
+use super::check::wrapped;
 use longma_affinity::analysis::PairResult;
 use longma_affinity::places::Pair;
 use std::collections::BTreeSet;
@@ -24,11 +25,13 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         (true, _) => NUMBERED,
         (_, true) => BARE,
         _ => {
-            return format!(
-                "{} by {} pairs have no room here: `longma affinity report --html FILE` draws them.\n",
+            let words = format!(
+                "{} by {} pairs have no room here: a wider terminal has, and --format json has all of them; `longma affinity report --html FILE` draws \
+                 those of a real host.",
                 flows.len(),
                 applications.len()
             );
+            return wrapped("", &words, width);
         }
     };
     let mut text = format!("{:LABEL$}application on CPU\n{:LABEL$}", "", "flow");
@@ -54,8 +57,7 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
         text.push('\n');
     }
     let legend = CIRCLES.map(|(from, circle)| format!("{circle} from {:.0} %", from * 100.0));
-    let _ = writeln!(text, "{} of the best", legend.join(", "));
-    text
+    text + &wrapped("", &format!("{} of the best", legend.join(", ")), width)
 }
 
 fn circle(value: f64, best: f64) -> char {
@@ -119,7 +121,9 @@ pub mod tests {
         let twelve = drawn(12, 80);
         assert!(twelve.contains("CPU 11    ●   ●") && twelve.contains("◔"), "{twelve}");
         assert!(twelve.lines().all(|line| line.chars().count() <= 80), "{twelve}");
-        assert!(drawn(12, 50).contains("have no room"), "{}", drawn(12, 50));
+        let narrow = drawn(12, 50);
+        assert!(narrow.contains("have no room"), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 50), "{narrow}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `longma affinity report`: what a sweep measured, in the terminal, as JSON, and as a page.
 //! Not what it means: that is `analysis`.
 
-use super::check::wrapped;
+use super::check::{listed, wrapped};
 use super::{Format, Outcome, matrix, page, variants, width};
-use crate::machine::{print as put, print_json, table};
+use crate::experiment::columns::rows as fitted;
+use crate::machine::{print as put, print_json};
 use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
@@ -94,21 +95,21 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
     text.push_str(&format!("\n{}\n", wrapped("", &words, width)));
     text.push_str(&matrix::text(&analysis.pairs, best.median_gbps, width));
     text.push_str("\nClasses\n");
-    text.push_str(&classes(&analysis.classes));
+    text.push_str(&listed(&classes(&analysis.classes), width));
     text.push_str("\nWhat limits them\n");
     for class in &analysis.classes {
         let words = format!("{}: {}", class.bottleneck.limit.words(), class.bottleneck.evidence);
         text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
     }
     text.push_str("\nWhat a Gb/s costs on the CPUs of the pair, medians\n");
-    text.push_str(&costs(analysis));
+    text.push_str(&costs(analysis, width));
     for remark in &analysis.remarks {
         text.push_str(&wrapped("note: ", remark, width));
     }
     text
 }
 
-fn classes(classes: &[ClassResult]) -> String {
+fn classes(classes: &[ClassResult]) -> Vec<Vec<String>> {
     let row = |class: &ClassResult| {
         let half = class.gbps.half.map_or("-".into(), |half| format!("{half:.2}"));
         let over = if class.over_pairs { "pairs" } else { "runs" };
@@ -124,26 +125,40 @@ fn classes(classes: &[ClassResult]) -> String {
     };
     let head =
         ["CLASS", "PAIRS", "RUNS", "   Gb/s", "± 95 %", "OVER", "WHAT IT IS"].map(String::from).to_vec();
-    table(&std::iter::once(head).chain(classes.iter().map(row)).collect::<Vec<_>>())
+    std::iter::once(head).chain(classes.iter().map(row)).collect()
 }
 
-fn costs(analysis: &Analysis) -> String {
+fn costs(analysis: &Analysis, width: usize) -> String {
     let counted = analysis.counted_costs();
-    let mut head = vec!["COST".to_string(), "UNIT".into()];
-    head.extend(analysis.classes.iter().map(|class| format!("{:>12}", class.class.word())));
+    let mut headings = vec![("COST", ""), ("UNIT", "")];
+    headings.extend(analysis.classes.iter().map(|class| (class.class.word(), "")));
     let row = |cost: &longma_affinity::analysis::Cost| {
         let mut row = vec![cost.0.to_string(), cost.1.into()];
         let value = |class: &ClassResult| (cost.2)(&class.costs).map_or("-".into(), longma_lab::number);
-        row.extend(analysis.classes.iter().map(|class| format!("{:>12}", value(class))));
+        row.extend(analysis.classes.iter().map(value));
         row
     };
-    table(&std::iter::once(head).chain(counted.iter().map(row)).collect::<Vec<_>>())
+    fitted(&headings, 2, &counted.iter().map(row).collect::<Vec<_>>(), width)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::affinity::matrix::tests::{made_up, pairs};
+    use longma_affinity::places::Class;
+
+    /// All five classes, as hosts with hardware threads and several last caches have them.
+    #[test]
+    fn a_report_of_every_class_fits_too() {
+        let mut results = made_up(&pairs(12));
+        for (index, sample) in results.samples.iter_mut().enumerate() {
+            sample.class = Class::ALL[index % Class::ALL.len()];
+        }
+        let text = text(&results.header, &Analysis::of(&results), 80);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert!(Class::ALL.iter().all(|class| text.contains(class.word())), "{text}");
+    }
 
     #[test]
     fn a_report_of_144_pairs_fits_into_eighty_columns() {

@@ -2,9 +2,9 @@
 
 mod live;
 
-use super::check::wrapped;
+use super::check::{listed, wrapped};
 use super::{Format, Outcome, chosen, interface, width};
-use crate::machine::{print, print_json, table};
+use crate::machine::{print, print_json};
 use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self as interfaces, Nic};
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let queues = format!("queues: {} receive, {} transmit", nic.rx_queues.len(), nic.tx_queues.len());
     let words =
         format!("{name} ({driver}), NUMA node {node}, {queues}; {} Gb/s in, {} Gb/s out", gbps(rx), gbps(tx));
-    print(&format!("{}\n{}", wrapped("", &words, width()), table(&rows)))
+    print(&format!("{}\n{}", wrapped("", &words, width()), listed(&rows, width())))
 }
 
 /// The CPUs that a queue's packets are spread over, as a list.

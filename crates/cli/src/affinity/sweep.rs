@@ -149,6 +149,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
             None => which.pairs.clone(),
         };
         let Model { frame_cycles, megabytes, seeds, ref with, .. } = arguments.model;
+        for (index, offload) in with.iter().enumerate() {
+            if with[..index].iter().any(|other| other.name == offload.name) {
+                return Err(format!("--with {} is given twice", offload.name).into());
+            }
+        }
         let sweep = Sweep {
             // This very file, though another one takes its name meanwhile.
             longma: Path::new("/proc/self/exe"),
@@ -170,6 +175,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(format!("--vary {beyond}").into());
     }
     let pairs = which.pairs(&ground)?;
+    for words in vary::idle(&which.variations, &ground.header.nic, &ground.header.load, &pairs) {
+        eprintln!("longma: note: --vary {words}");
+    }
     let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
     // What a killed sweep left changed is said before what it makes differ from the file's other runs.
     drop(Journal::begin(&arguments.journal.path(), &ground.host)?);

@@ -3,7 +3,8 @@
 
 use super::check::wrapped;
 use super::{Format, Outcome, report, width};
-use crate::machine::{print as put, print_json, table};
+use crate::experiment::columns::rows as fitted;
+use crate::machine::{print as put, print_json};
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
 use longma_affinity::places::Pair;
 use longma_affinity::sweep::Results;
@@ -51,7 +52,7 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
                 "sweep": results.header, "variants": variants, "effects": effects, "refused": refused, "shapley": shares,
             }))
         }
-        Format::Table => put(&text(results, by_variant, &effects)),
+        Format::Table => put(&text(results, by_variant, &effects, width())),
     }?;
     let has_result = by_variant.iter().any(|(_, analysis)| !analysis.pairs.is_empty());
     Ok(if has_result { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -91,52 +92,69 @@ fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
     effects
 }
 
-fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect]) -> String {
+fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect], width: usize) -> String {
     let mut text = String::new();
     for line in report::setting(&results.header) {
-        text.push_str(&wrapped("", &line, width()));
+        text.push_str(&wrapped("", &line, width));
     }
-    text.push_str("\nThroughput by variant, means over the pairs of a class, and the best pair\n");
-    let mut rows =
-        vec![["VARIANT", "CLASS", "   Gb/s", "BEST PAIR", "   Gb/s", "ms/Gbit"].map(String::from).to_vec()];
-    for (variant, analysis) in by_variant {
-        let best = analysis.best();
-        for (index, class) in analysis.classes.iter().enumerate() {
-            rows.push(vec![
-                if index == 0 { words(variant) } else { String::new() },
-                class.class.word().into(),
-                format!("{:>7.2}", class.gbps.mean),
-                best.filter(|_| index == 0).map_or(String::new(), |best| best.pair.to_string()),
-                best.filter(|_| index == 0)
-                    .map_or(String::new(), |best| format!("{:>7.2}", best.median_gbps)),
-                class.costs.core_ms.map_or("-".into(), |ms| format!("{ms:>7.1}")),
-            ]);
-        }
-    }
-    text.push_str(&table(&rows));
-    text.push_str("\nWhat a setting changes, all pairs and all else alike, with 95 % intervals\n");
+    text.push('\n');
+    text += &wrapped("", "Throughput by variant, means over the pairs of a class, and the best pair", width);
+    text += &throughputs(by_variant, width);
+    text.push('\n');
+    text += &wrapped("", "What a setting changes, all pairs and all else alike, with 95 % intervals", width);
     let with_half = |interval: &Interval| match interval.half {
         Some(half) => format!("{:+.2} ± {half:.2}", interval.mean),
         None => format!("{:+.2}", interval.mean),
     };
-    let mut rows = vec![["SETTING", "FROM", "TO", "Gb/s", "CORE ms/Gbit"].map(String::from).to_vec()];
-    for effect in effects {
-        rows.push(vec![
+    let row = |effect: &Effect| {
+        vec![
             effect.knob.to_string(),
             effect.from.to_string(),
             effect.to.to_string(),
             with_half(&effect.gbps),
             effect.core_ms.as_ref().map_or("-".into(), with_half),
-        ]);
-    }
-    text += &table(&rows);
+        ]
+    };
+    let headings = [("SETTING", ""), ("FROM", ""), ("TO", ""), ("Gb/s", ""), ("CORE ms/Gbit", "")];
+    text += &fitted(&headings, 3, &effects.iter().map(row).collect::<Vec<_>>(), width);
     for (variant, why) in results.refused() {
-        text += &wrapped(&format!("{}: ", words(variant)), &format!("not measured: {why}"), width());
+        text += &wrapped("", &format!("{}: not measured: {why}", words(variant)), width);
     }
     text + &match shares(by_variant) {
-        Ok(shares) => in_table(&shares),
-        Err(why) => wrapped("", &format!("No Shapley values: {why}."), width()),
+        Ok(shares) => in_table(&shares, width),
+        Err(why) => wrapped("", &format!("No Shapley values: {why}."), width),
     }
+}
+
+/// The classes' means by variant. Where the words of a variant take too much room they stand above, with a number.
+fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
+    let longest = by_variant.iter().map(|(variant, _)| words(variant).chars().count()).max().unwrap_or(0);
+    let has_room = longest <= width / 3;
+    let name = |index: usize, variant: &Variant| if has_room { words(variant) } else { format!("({})", index + 1) };
+    let mut text = String::new();
+    let mut rows = Vec::new();
+    for (number, (variant, analysis)) in by_variant.iter().enumerate() {
+        if !has_room {
+            text += &wrapped(&format!("{:6}", name(number, variant)), &words(variant), width);
+        }
+        let best = analysis.best();
+        for (index, class) in analysis.classes.iter().enumerate() {
+            let of_best = |value: &dyn Fn(&PairResult) -> String| {
+                best.filter(|_| index == 0).map_or(String::new(), value)
+            };
+            rows.push(vec![
+                if index == 0 { name(number, variant) } else { String::new() },
+                class.class.word().into(),
+                format!("{:.2}", class.gbps.mean),
+                class.costs.core_ms.map_or("-".into(), |ms| format!("{ms:.1}")),
+                of_best(&|best| best.pair.to_string()),
+                of_best(&|best| format!("{:.2}", best.median_gbps)),
+            ]);
+        }
+    }
+    let headings =
+        [("VARIANT", ""), ("CLASS", ""), ("Gb/s", ""), ("ms/Gbit", ""), ("BEST PAIR", ""), ("Gb/s", "")];
+    text + &fitted(&headings, 2, &rows, width)
 }
 
 /// What a setting has of the change from all settings' first values to all last ones.
@@ -197,20 +215,20 @@ fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
     Ok(ends.iter().enumerate().map(share).collect())
 }
 
-fn in_table(shares: &[Share]) -> String {
+fn in_table(shares: &[Share], width: usize) -> String {
     let number = |value: f64| format!("{value:+.2}");
-    let head = ["SETTING", "FROM", "TO", "Gb/s", "ALONE", "LAST", "CORE ms/Gbit"].map(String::from).to_vec();
+    let headings =
+        ["SETTING", "FROM", "TO", "Gb/s", "ALONE", "LAST", "CORE ms/Gbit"].map(|heading| (heading, ""));
     let row = |share: &Share| {
         let of = &share.gbps;
         let ms = share.core_ms.map_or("-".into(), |of| number(of.shapley));
         let (from, to) = (share.from.to_string(), share.to.to_string());
         vec![share.knob.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
     };
-    let rows: Vec<Vec<String>> = std::iter::once(head).chain(shares.iter().map(row)).collect();
-    format!(
-        "\nEach setting's part over all orders (Shapley value), alone, and after all others, means over pairs\n{}",
-        table(&rows)
-    )
+    let words =
+        "Each setting's part over all orders (Shapley value), alone, and after all others, means over pairs";
+    let rows: Vec<Vec<String>> = shares.iter().map(row).collect();
+    format!("\n{}{}", wrapped("", words, width), fitted(&headings, 3, &rows, width))
 }
 
 #[cfg(test)]
@@ -253,7 +271,20 @@ mod tests {
             .map(|share| (share.knob, share.gbps.shapley, share.gbps.alone, share.gbps.last))
             .collect();
         assert_eq!(found, [(Knob::Gro, 2.5, 4.0, 1.0), (Knob::Mtu, 4.5, 6.0, 3.0)]);
-        assert!(in_table(&shares).contains("+4.50"));
+        assert!(in_table(&shares, 80).contains("+4.50"));
+    }
+
+    /// Every knob in each variant, with five digits where they can have them.
+    #[test]
+    fn the_tables_of_many_settings_fit_into_eighty_columns() {
+        let results = made_up(&pairs(12));
+        let variant = |gro| Variant::from_iter(Knob::ALL.map(|knob| (knob, if knob == Knob::Gro { gro } else { 32_768 })));
+        let by_variant: Vec<(Variant, Analysis)> =
+            [0, 1].map(|gro| (variant(gro), Analysis::of(&results))).into();
+        let text = text(&results, &by_variant, &effects(&by_variant), 80);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert!(text.contains("(2)") && text.contains("busy-poll=32768"), "{text}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Source: `examples/simulate.rs`; `guests/expected`.
 #![allow(dead_code, reason = "every test program uses a part")]
 
+pub mod flow;
+
 use std::path::{Path, PathBuf};
 
 /// The simulating example, which cargo builds beside the tests.

@@ -7,6 +7,7 @@ use super::super::Frame;
 use super::registers as r;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
 
 /// Bytes of the hash's key.
 const KEY_BYTES: usize = 40;
@@ -27,37 +28,26 @@ pub(super) struct Spread {
 impl Spread {
     /// The queue of a frame; queue 0 if it has no addresses of IPv4, or if the table names one that is not there.
     pub fn queue_of(&self, frame: &Frame, queues: usize) -> usize {
-        let Some(fields) = hashed(frame) else { return 0 };
         let key = self.key.map(u64::to_le_bytes);
-        let entry = toeplitz(key.as_flattened(), &fields) as usize % (8 * TABLE_WORDS);
+        let Some(hash) = hash(key.as_flattened(), frame) else { return 0 };
+        let entry = hash as usize % (8 * TABLE_WORDS);
         let queue = usize::from(self.table[entry / 8].to_le_bytes()[entry % 8]);
         if queue < queues { queue } else { 0 }
     }
 }
 
-/// What of a frame is hashed: the addresses of IPv4, and behind them the ports of TCP.
-fn hashed(frame: &Frame) -> Option<Vec<u8>> {
+/// The hash of a frame: of the addresses of IPv4, and of the ports behind them if it is TCP's.
+fn hash(key: &[u8], frame: &Frame) -> Option<u32> {
     let packet = SlicedPacket::from_ethernet(frame.payload().ok()?).ok()?;
     let Some(NetSlice::Ipv4(ip)) = &packet.net else { return None };
-    let mut fields = [ip.header().source(), ip.header().destination()].concat();
-    if let Some(TransportSlice::Tcp(tcp)) = &packet.transport {
-        fields.extend(tcp.source_port().to_be_bytes());
-        fields.extend(tcp.destination_port().to_be_bytes());
-    }
-    Some(fields)
-}
-
-/// The Toeplitz hash: for each one of the input's bits, the 32 bits of the key that begin there.
-fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
-    let mut hash = 0;
-    for (number, byte) in input.iter().enumerate() {
-        for bit in (0..8).filter(|bit| byte & (0x80 >> bit) != 0) {
-            let five = key.get(number..number + 5).unwrap_or(&[0; 5]);
-            let window = five.iter().fold(0u64, |window, byte| window << 8 | u64::from(*byte));
-            hash ^= (window >> (8 - bit)) as u32;
-        }
-    }
-    hash
+    let ports = match &packet.transport {
+        Some(TransportSlice::Tcp(tcp)) => Some((tcp.source_port(), tcp.destination_port())),
+        _ => None,
+    };
+    let (from, to) = ports.unwrap_or_default();
+    let end = |address, port| SocketAddr::new(IpAddr::V4(address), port);
+    let (from, to) = (end(ip.header().source_addr(), from), end(ip.header().destination_addr(), to));
+    longma_rss::of_connection(key, from, to, ports.is_some())
 }
 
 /// The status bits that tell of a frame's sums: those of IPv4's header and of TCP, or of the header alone; none if it is no IPv4 packet, or
@@ -104,21 +94,16 @@ mod tests {
         segment.frame(&end(from), &end(to)).unwrap()
     }
 
-    /// The same document's table for IPv4.
+    /// Of the same document's table.
     #[test]
-    fn the_hash_is_that_of_the_published_table() {
-        let rows: [(End, End, u32, u32); 5] = [
-            (([66, 9, 149, 187], 2794), ([161, 142, 100, 80], 1766), 0x51cc_c178, 0x323e_8fc2),
-            (([199, 92, 111, 2], 14230), ([65, 69, 140, 83], 4739), 0xc626_b0ea, 0xd718_262a),
-            (([24, 19, 198, 95], 12898), ([12, 22, 207, 184], 38024), 0x5c2b_394a, 0xd2d0_a5de),
-            (([38, 27, 205, 30], 48228), ([209, 142, 163, 6], 2217), 0xafc7_327f, 0x8298_9176),
-            (([153, 39, 163, 191], 44251), ([202, 188, 127, 2], 1303), 0x10e8_28a2, 0x5d18_09c5),
-        ];
-        for (from, to, with_ports, addresses) in rows {
-            let fields = hashed(&frame(from, to)).unwrap();
-            assert_eq!(toeplitz(&KEY, &fields), with_ports, "{from:?}");
-            assert_eq!(toeplitz(&KEY, &fields[..8]), addresses, "{from:?}");
-        }
+    fn the_ports_are_hashed_and_those_of_what_is_no_tcp_are_not() {
+        let frame = frame(([66, 9, 149, 187], 2794), ([161, 142, 100, 80], 1766));
+        assert_eq!(hash(&KEY, &frame), Some(0x51cc_c178));
+        let mut bytes = frame.payload().unwrap().to_vec();
+        // The protocol's number, as of an experiment (RFC 3692).
+        bytes[14 + 9] = 253;
+        assert_eq!(hash(&KEY, &Frame::new(&bytes)), Some(0x323e_8fc2));
+        assert_eq!(hash(&KEY, &Frame::new(&[0; 60])), None);
     }
 
     #[test]
