@@ -363,7 +363,9 @@ mod tests {
 
     #[test]
     fn a_child_that_somebody_kills_is_named_with_its_number_and_the_signal() {
-        for (script, how) in [("kill -9 $$", "was killed by SIGKILL"), ("kill -15 $$", "was killed by SIGTERM")] {
+        for (script, how) in
+            [("kill -9 $$", "was killed by SIGKILL"), ("kill -15 $$", "was killed by SIGTERM")]
+        {
             let child = shell(&format!("echo 5; {script}"), 20.0).spawn().unwrap();
             let process = child.id();
             let error = child.end(&AtomicBool::new(false)).unwrap_err().to_string();

@@ -100,7 +100,11 @@ pub(crate) fn cookie() -> io::Result<u64> {
         )
     };
     crate::child::check(status)?;
-    if bytes as usize == std::mem::size_of_val(&cookie) { Ok(cookie) } else { Err(io::ErrorKind::Unsupported.into()) }
+    if bytes as usize == std::mem::size_of_val(&cookie) {
+        Ok(cookie)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +126,9 @@ mod tests {
             assert_eq!(of(other).to_string(), other);
         }
         assert!(first.is_certain() && !of("boot1 net:7").is_certain());
-        for wrong in ["", "boot1", "boot1 net:", "boot1 net:x", "boot1 net:7 cookie:", "boot1 net:7 cookie:-1"] {
+        for wrong in
+            ["", "boot1", "boot1 net:", "boot1 net:x", "boot1 net:7 cookie:", "boot1 net:7 cookie:-1"]
+        {
             assert!(wrong.parse::<Identity>().is_err(), "{wrong}");
         }
     }

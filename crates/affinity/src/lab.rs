@@ -91,7 +91,11 @@ impl Namespace {
     /// What has become of the process that keeps it, in words, if it has ended.
     fn ended(&mut self, whose: &str) -> Option<String> {
         let status = self.holder.try_wait().ok()??;
-        Some(format!("the process that keeps the {whose}'s namespace (`cat`, process {}) {}", self.id(), how_it_ended(status)))
+        Some(format!(
+            "the process that keeps the {whose}'s namespace (`cat`, process {}) {}",
+            self.id(),
+            how_it_ended(status)
+        ))
     }
 
     fn ip(&self, words: &[&str]) -> Result<(), ChildError> {

@@ -107,6 +107,7 @@ fn the_same_run_gives_the_same_statistics() {
 
 #[test]
 fn the_kernels_work_takes_time_at_level_cache_too() {
-    let rate = |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).said(" Gb/s");
+    let rate =
+        |interrupt| receive((1, 1), FULL, &[("interrupt", interrupt)], &["--level", "cache"]).said(" Gb/s");
     assert!(rate("20 us") < rate("100 ns"));
 }

@@ -72,9 +72,10 @@ impl Sweep<'_> {
         };
         match self.mtu {
             Some(mtu) if mtu > limit => Err(format!("packets of {mtu} bytes: {whose} takes {limit} at most")),
-            asked if asked.unwrap_or(limit) < least => {
-                Err(format!("packets of {} bytes: the modelled receiver takes {least} at least", asked.unwrap_or(limit)))
-            }
+            asked if asked.unwrap_or(limit) < least => Err(format!(
+                "packets of {} bytes: the modelled receiver takes {least} at least",
+                asked.unwrap_or(limit)
+            )),
             asked => Ok(asked.unwrap_or(limit)),
         }
     }
@@ -255,7 +256,8 @@ pub fn measure(
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
     let work = || {
         while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
-            let unknown = || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
+            let unknown =
+                || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
             let class = classify(places, pair).ok_or_else(unknown);
             let result = class.and_then(|class| one(sweep, nic, &program, (pair, class, seed), stop));
             let result = result.and_then(|one| keep(&one).map(|()| one).map_err(Undone::Failed));

@@ -60,7 +60,9 @@ fn numbers(sample: &Sample) -> Vec<Bound> {
     if let Some(rate) = &sample.rate {
         let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MOST_CPUS)];
         all.push(("rate.gbps".into(), rate.gbps, 0.0, MOST_GBPS));
-        all.extend(optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))));
+        all.extend(
+            optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))),
+        );
         all.extend(rate.retransmits.map(|value| count("rate.retransmits", value)));
     }
     all.extend(sample.migrations.map(|value| count("migrations", value)));
@@ -96,6 +98,8 @@ fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
         ("cache_references", cache_references),
         ("cache_misses", cache_misses),
     ];
-    let bound = |(name, count): (&str, Option<f64>)| Some((format!("hardware.{cpu}.{name}"), count?, 0.0, MOST_COUNT));
+    let bound = |(name, count): (&str, Option<f64>)| {
+        Some((format!("hardware.{cpu}.{name}"), count?, 0.0, MOST_COUNT))
+    };
     counts.into_iter().filter_map(bound).collect()
 }

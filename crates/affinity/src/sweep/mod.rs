@@ -394,9 +394,9 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
         Ok(rate) if ended.status.success() => Ok(rate),
         Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
         // Nothing at all was said.
-        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => {
-            Err(Trouble::Load(LoadError::NoRate(format!("it said nothing and {}", how_it_ended(ended.status)))))
-        }
+        Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => Err(Trouble::Load(
+            LoadError::NoRate(format!("it said nothing and {}", how_it_ended(ended.status))),
+        )),
         Err(LoadError::NoRate(_)) if !ended.err.trim().is_empty() => {
             Err(Trouble::Load(LoadError::NoRate(ended.err.trim().lines().last().unwrap_or_default().into())))
         }

@@ -202,8 +202,12 @@ impl Results {
         let mut words = match (failed, refused) {
             (0, 0) => return Some("it has no run: the sweep ended before the first one did".into()),
             (_, 0) => format!("none of its {failed} runs has a result"),
-            (0, _) => format!("none of its {refused} runs was made: the interface does not take their settings"),
-            _ => format!("none of its runs has a result: {failed} failed, and {refused} were not made for the settings"),
+            (0, _) => {
+                format!("none of its {refused} runs was made: the interface does not take their settings")
+            }
+            _ => format!(
+                "none of its runs has a result: {failed} failed, and {refused} were not made for the settings"
+            ),
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
         if let Some(why) = last(failed == 0).and_then(|sample| sample.failure.as_deref()) {
@@ -285,7 +289,8 @@ fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     // Types of this program are no words for people, and the place is counted from the line's begin.
     let words = |error: &serde_json::Error| {
         let said = error.to_string();
-        let said = said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
+        let said =
+            said.split(" at line ").next().unwrap_or(&said).replace("expected f64", "expected a number");
         let said = said.replace("expected u64", "expected a whole number from 0 on");
         said.replace("expected u32", &format!("expected a whole number from 0 to {}", u32::MAX))
     };

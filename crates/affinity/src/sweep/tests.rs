@@ -186,7 +186,10 @@ fn a_load_that_somebody_kills_is_a_failed_run_that_names_the_signal_and_the_othe
     let mut failures = Vec::new();
     let outcome = bench.run(&script, 1, &mut |sample, _, _| failures.extend(sample.failure.clone())).unwrap();
     assert_eq!((outcome.ran, outcome.failed), (runs, 1));
-    assert!(failures[0].starts_with("`sh` (process ") && failures[0].ends_with(") was killed by SIGKILL"), "{failures:?}");
+    assert!(
+        failures[0].starts_with("`sh` (process ") && failures[0].ends_with(") was killed by SIGKILL"),
+        "{failures:?}"
+    );
     // The same command makes the one that is missing.
     let again = bench.run(&script, 1, &mut |_, _, _| ()).unwrap();
     assert_eq!((again.ran, again.known, again.failed), (1, runs - 1, 0));
@@ -270,15 +273,29 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
         Results::read(&bench.file()).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(read(&|_| ()), Ok(()));
-    let cpu = |name: &'static str, value: f64| move |sample: &mut serde_json::Value| sample["kernel"]["cpus"]["0"][name] = value.into();
+    let cpu = |name: &'static str, value: f64| {
+        move |sample: &mut serde_json::Value| sample["kernel"]["cpus"]["0"][name] = value.into()
+    };
     for (change, why) in [
-        (&cpu("softirq", 7.0) as &dyn Fn(&mut serde_json::Value), "kernel.cpus.0.softirq is 7: it must be from 0 to 1"),
+        (
+            &cpu("softirq", 7.0) as &dyn Fn(&mut serde_json::Value),
+            "kernel.cpus.0.softirq is 7: it must be from 0 to 1",
+        ),
         (&cpu("idle", -3.0), "kernel.cpus.0.idle is -3: it must be from 0 to 1"),
         (&cpu("idle", 0.9), "the sum of kernel.cpus.0 is 1.3: it must be from 0 to 1.000001"),
-        (&|sample| sample["kernel"]["seconds"] = (-1).into(), "kernel.seconds is -1: it must be from 0 to 604800"),
-        (&|sample| sample["hardware"]["0"]["cycles"] = (-1e9).into(), "hardware.0.cycles is -1000000000: it must be from 0 to"),
+        (
+            &|sample| sample["kernel"]["seconds"] = (-1).into(),
+            "kernel.seconds is -1: it must be from 0 to 604800",
+        ),
+        (
+            &|sample| sample["hardware"]["0"]["cycles"] = (-1e9).into(),
+            "hardware.0.cycles is -1000000000: it must be from 0 to",
+        ),
         (&|sample| sample["rate"]["lost"] = 1.5.into(), "rate.lost is 1.5: it must be from 0 to 1"),
-        (&|sample| sample["rate"]["remote_cpu"] = (-0.5).into(), "rate.remote_cpu is -0.5: it must be from 0 to 8192"),
+        (
+            &|sample| sample["rate"]["remote_cpu"] = (-0.5).into(),
+            "rate.remote_cpu is -0.5: it must be from 0 to 8192",
+        ),
         (&|sample| sample["rate"] = serde_json::Value::Null, "neither a `rate` nor a `failure`"),
         (&|sample| sample["refused"] = true.into(), "`refused` and has a `rate`"),
     ] {
@@ -288,7 +305,10 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
     let longer = first.replace("\"seconds\":0", "\"seconds\":86400");
     std::fs::write(bench.file(), longer + "\n").unwrap();
     let error = Results::read(&bench.file()).unwrap_err().to_string();
-    assert!(error.contains("line 1") && error.contains("seconds is 86400: it must be from 0 to 3600"), "{error}");
+    assert!(
+        error.contains("line 1") && error.contains("seconds is 86400: it must be from 0 to 3600"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -350,7 +370,8 @@ fn picky() -> FakeHost {
 fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
     let (host, folder, stop) = (picky(), tempfile::tempdir().unwrap(), AtomicBool::new(false));
     let (header, mut nothing) = (header(&host, "true"), || None);
-    let setup = Setup { host: &host, header: &header, namespace: None, after_failure: &mut nothing, stop: &stop };
+    let setup =
+        Setup { host: &host, header: &header, namespace: None, after_failure: &mut nothing, stop: &stop };
     let mut journal = Journal::begin(&folder.path().join("journal"), &host).unwrap();
     let eth0 = || "eth0".parse().unwrap();
     let wanted = vec![(Setting::Mtu(eth0()), "9000".into()), (Setting::Threaded(eth0()), "1".into())];
@@ -378,7 +399,8 @@ fn settings_that_are_refused_in_one_order_go_back_and_are_made_in_the_other() {
 /// Threads can be begun with large packets only by way of small ones, where every combination begins.
 #[test]
 fn a_combination_begins_where_the_host_was_and_not_where_the_one_before_has_left_it() {
-    let variations: Vec<_> = ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
+    let variations: Vec<_> =
+        ["mtu=1500,9000", "threaded=0,1"].iter().map(|text| text.parse().unwrap()).collect();
     for seed in 1..=8 {
         let mut bench = Bench { host: picky(), seed, ..Bench::new() };
         bench.variants = crate::vary::variants(&variations);

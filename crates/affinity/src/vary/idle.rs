@@ -10,7 +10,10 @@ use crate::places::Pair;
 /// What of `variations` changes nothing on some of the `pairs`, in a sentence each.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
     let values = |knob: Knob| {
-        variations.iter().find(|variation| variation.knob == knob).map_or(&[][..], |variation| &variation.values)
+        variations
+            .iter()
+            .find(|variation| variation.knob == knob)
+            .map_or(&[][..], |variation| &variation.values)
     };
     let (is_udp, sends) = match load {
         Load::Iperf(iperf) => (iperf.udp, !iperf.reverse),
@@ -78,14 +81,24 @@ mod tests {
             ("lro=1,0", &one, &forward, &near, "only acknowledgements arrive here"),
             ("rfs=0", &one, &tcp, &near, "a flow table without entries is none"),
             ("rfs=0,64", &one, &tcp, &same, "the flow's own CPU on 1 of 2 pairs"),
-            ("rfs=0,64", &one, &tcp, &same[1..], "rfs does nothing where the application runs on the flow's own CPU"),
+            (
+                "rfs=0,64",
+                &one,
+                &tcp,
+                &same[1..],
+                "rfs does nothing where the application runs on the flow's own CPU",
+            ),
         ] {
             let found = said(text, nic, iperf, pairs);
             assert!(found.contains(why), "{text}: {found}");
         }
-        for (text, nic, iperf) in
-            [("xps=1,2", &two, &tcp), ("gro=1,0", &one, &tcp), ("tso=1,0", &one, &forward), ("rfs=0,64", &one, &tcp), ("mtu=1500,9000", &one, &udp)]
-        {
+        for (text, nic, iperf) in [
+            ("xps=1,2", &two, &tcp),
+            ("gro=1,0", &one, &tcp),
+            ("tso=1,0", &one, &forward),
+            ("rfs=0,64", &one, &tcp),
+            ("mtu=1500,9000", &one, &udp),
+        ] {
             assert_eq!(said(text, nic, iperf, &near), "", "{text}");
         }
     }

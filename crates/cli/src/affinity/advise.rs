@@ -109,7 +109,10 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     let _ = std::fs::remove_dir_all(&folder);
     let Some(results) = raced? else { return Ok(None) };
     if let Some(nothing) = results.nothing() {
-        return Err(format!("nothing was measured: {nothing}; by topology alone: the same command without --lab and --connect").into());
+        return Err(format!(
+            "nothing was measured: {nothing}; by topology alone: the same command without --lab and --connect"
+        )
+        .into());
     }
     Ok(Some(Advice { ranking, ..of_results(&results) }))
 }

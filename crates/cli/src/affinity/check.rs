@@ -107,9 +107,13 @@ pub fn wrapped(label: &str, words: &str, width: usize) -> String {
 pub fn listed(rows: &[Vec<String>], width: usize) -> String {
     let mut heads: Vec<Vec<String>> = rows.to_vec();
     let last: Vec<String> = heads.iter_mut().map(|row| row.pop().unwrap_or_default()).collect();
-    let wide = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let wide =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let line = |(head, last): (&Vec<String>, &String)| {
-        let cells = head.iter().enumerate().map(|(column, cell)| format!("{cell:w$}  ", w = wide(column).unwrap_or(0)));
+        let cells = head
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("{cell:w$}  ", w = wide(column).unwrap_or(0)));
         wrapped(&cells.collect::<String>(), last, width)
     };
     heads.iter().zip(&last).map(line).collect()

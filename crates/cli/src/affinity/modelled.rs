@@ -66,7 +66,10 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         Some(path) => {
             format!("{count} of {} runs are in {}: the same command goes on", runs.len(), path.display())
         }
-        None => format!("{count} of {} runs were made; with --output FILE they are kept, and the same command goes on", runs.len()),
+        None => format!(
+            "{count} of {} runs were made; with --output FILE they are kept, and the same command goes on",
+            runs.len()
+        ),
     };
     let fresh = fresh.map_err(|why| format!("{why}; {}", there(done.load(Ordering::Relaxed))))?;
     measured.extend(fresh.into_iter().map(|one| ((one.pair, one.seed), one)));
@@ -129,7 +132,8 @@ fn text(
     text += "\nClasses: means over their pairs with 95 % intervals\n";
     text += &classes(measured, width);
     if sweep.seeds > 1 {
-        let words = format!("The same over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
+        let words =
+            format!("The same over {} seeds: means of all pairs with 95 % intervals over seeds", sweep.seeds);
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
     text += &wrapped("", &told_apart(measured), width);
@@ -150,7 +154,10 @@ fn text(
 /// What was swept.
 fn heading(sweep: &Sweep, nic: &Nic, mtu: u64, (pairs, took): (usize, Duration), width: usize) -> String {
     let mut words = vec![
-        format!("{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}", sweep.machine, nic.gbps, nic.name),
+        format!(
+            "{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}",
+            sweep.machine, nic.gbps, nic.name
+        ),
         format!(
             "{} cycles a frame besides the receiver's own; {pairs} pairs of {} MB in {:.0} s",
             sweep.frame_cycles,
@@ -372,7 +379,8 @@ mod tests {
     fn the_whole_report_fits_into_eighty_columns() {
         let machine = Machine::open(PUBLISHED).unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
-        let settings = ["gro=1", "rfs=1", "send_queues=16", "xps=1", "busy_us=1000000", "delay_ns=1000000000"];
+        let settings =
+            ["gro=1", "rfs=1", "send_queues=16", "xps=1", "busy_us=1000000", "delay_ns=1000000000"];
         let sweep = Sweep {
             longma: Path::new("/proc/self/exe"),
             machine: PUBLISHED,
@@ -385,7 +393,9 @@ mod tests {
             settings: settings.iter().map(|setting| setting.parse().unwrap()).collect(),
         };
         let mut runs = Vec::new();
-        for (flow, application, seed) in (0..12).flat_map(|flow| (0..12).flat_map(move |app| [(flow, app, 1), (flow, app, 2)])) {
+        for (flow, application, seed) in
+            (0..12).flat_map(|flow| (0..12).flat_map(move |app| [(flow, app, 1), (flow, app, 2)]))
+        {
             let of = f64::from(flow * 12 + application) + seed as f64;
             runs.push(Measured {
                 pair: Pair { flow, application },

@@ -39,7 +39,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
-        eprintln!("longma: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing");
+        eprintln!(
+            "longma: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing"
+        );
     }
     let by_variant: Vec<(Variant, Analysis)> = results
         .variants()

@@ -27,8 +27,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         );
     }
     if arguments.format == Format::Json {
-        let rows =
-            restored.settings.iter().map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
+        let rows = restored
+            .settings
+            .iter()
+            .map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
         print_json(&json!(rows.collect::<Vec<_>>()))?;
     } else {
         print(&text(&restored))?;

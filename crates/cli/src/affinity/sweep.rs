@@ -201,7 +201,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     let good = results.known.iter().filter(|sample| sample.rate.is_some()).count();
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
-    format!("{error}; {good} {plural} in {}: the same command goes on with those that are missing", file.display())
+    format!(
+        "{error}; {good} {plural} in {}: the same command goes on with those that are missing",
+        file.display()
+    )
 }
 
 /// Makes the runs, and puts the settings back whatever happens.
@@ -260,13 +263,19 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
         ),
         (SweepError::Load { .. }, _) if header.sender.is_none() => match &header.load {
             Load::Iperf(iperf) => {
-                format!("{error}; look whether `iperf3 --server --port {}` runs on {}", iperf.port, iperf.server)
+                format!(
+                    "{error}; look whether `iperf3 --server --port {}` runs on {}",
+                    iperf.port, iperf.server
+                )
             }
             Load::Command(words) => format!("{error}; look what `{}` says by itself", words.join(" ")),
         },
         _ => error.to_string(),
     };
-    format!("{why}; {}", if is_whole { "all settings are as before" } else { "not all settings are as before: see above" })
+    format!(
+        "{why}; {}",
+        if is_whole { "all settings are as before" } else { "not all settings are as before: see above" }
+    )
 }
 
 impl Which {
@@ -337,7 +346,9 @@ impl Ground {
         let host = lab.as_ref().map_or_else(Tree::live, Lab::host);
         let nic = interfaces::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
         if let Some(asked) = what.mtu.filter(|asked| Some(u64::from(*asked)) != nic.mtu) {
-            return Err(format!("--mtu {asked}: {name} has {} bytes in spite of it", nic.mtu.unwrap_or(0)).into());
+            return Err(
+                format!("--mtu {asked}: {name} has {} bytes in spite of it", nic.mtu.unwrap_or(0)).into()
+            );
         }
         let steering = if what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
         let header = Header {

@@ -130,7 +130,8 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
 fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
     let longest = by_variant.iter().map(|(variant, _)| words(variant).chars().count()).max().unwrap_or(0);
     let has_room = longest <= width / 3;
-    let name = |index: usize, variant: &Variant| if has_room { words(variant) } else { format!("({})", index + 1) };
+    let name =
+        |index: usize, variant: &Variant| if has_room { words(variant) } else { format!("({})", index + 1) };
     let mut text = String::new();
     let mut rows = Vec::new();
     for (number, (variant, analysis)) in by_variant.iter().enumerate() {
@@ -278,7 +279,9 @@ mod tests {
     #[test]
     fn the_tables_of_many_settings_fit_into_eighty_columns() {
         let results = made_up(&pairs(12));
-        let variant = |gro| Variant::from_iter(Knob::ALL.map(|knob| (knob, if knob == Knob::Gro { gro } else { 32_768 })));
+        let variant = |gro| {
+            Variant::from_iter(Knob::ALL.map(|knob| (knob, if knob == Knob::Gro { gro } else { 32_768 })))
+        };
         let by_variant: Vec<(Variant, Analysis)> =
             [0, 1].map(|gro| (variant(gro), Analysis::of(&results))).into();
         let text = text(&results, &by_variant, &effects(&by_variant), 80);

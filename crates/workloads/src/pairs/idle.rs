@@ -44,11 +44,11 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
         let everywhere = match setting.name {
             "rps" if of("rfs") == Some(1) => Some("rfs=1 decides in its place"),
             "xps" if rings < 2 => Some("there is one ring to send by: give send_queues=2 or more"),
-            "send_queues" if of("xps").unwrap_or(0) == 0 => Some("one flow has one ring: give xps=1, which chooses by core"),
-            "napi" if of("threaded").unwrap_or(0) == 0 => Some("no thread takes frames: give threaded=1"),
-            "frames" if of("delay_ns").unwrap_or(0) == 0 => {
-                Some("no interrupt is held back: give delay_ns")
+            "send_queues" if of("xps").unwrap_or(0) == 0 => {
+                Some("one flow has one ring: give xps=1, which chooses by core")
             }
+            "napi" if of("threaded").unwrap_or(0) == 0 => Some("no thread takes frames: give threaded=1"),
+            "frames" if of("delay_ns").unwrap_or(0) == 0 => Some("no interrupt is held back: give delay_ns"),
             _ => None,
         };
         if let Some(why) = everywhere {
@@ -58,8 +58,13 @@ pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<St
         let here: (&dyn Fn(&Pair) -> bool, &str) = match setting.name {
             "rps" => (&|pair| u64::from(pair.flow) == setting.value, "that is the flow's own core"),
             "rfs" => (&|pair| pair.flow == pair.application, "the program runs on the flow's own core"),
-            "napi" => (&|pair| u64::from(pair.flow) == setting.value, "the thread is on the flow's core without it"),
-            "near" => (&|pair| node(pair.flow) == node(pair.application), "flow and application are of one NUMA node"),
+            "napi" => {
+                (&|pair| u64::from(pair.flow) == setting.value, "the thread is on the flow's core without it")
+            }
+            "near" => (
+                &|pair| node(pair.flow) == node(pair.application),
+                "flow and application are of one NUMA node",
+            ),
             "xps" => (
                 &|pair| protocol(pair) % rings.max(1) == u64::from(pair.application) % rings.max(1),
                 "the cores that send have one ring",
@@ -84,7 +89,8 @@ mod tests {
     fn said(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
         let settings: Vec<Offload> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
-        let pairs: Vec<Pair> = pairs.iter().map(|(flow, application)| Pair { flow: *flow, application: *application }).collect();
+        let pairs: Vec<Pair> =
+            pairs.iter().map(|(flow, application)| Pair { flow: *flow, application: *application }).collect();
         idle(&settings, &pairs, &places)
     }
 
@@ -94,19 +100,43 @@ mod tests {
             (&["rps=1"][..], (1, 2), "rps=1 does nothing: that is the flow's own core"),
             (&["rfs=1"], (1, 1), "rfs=1 does nothing: the program runs on the flow's own core"),
             (&["rfs=1", "rps=3"], (1, 2), "rps=3 does nothing: rfs=1 decides in its place"),
-            (&["xps=1"], (1, 2), "xps=1 does nothing: there is one ring to send by: give send_queues=2 or more"),
-            (&["send_queues=4"], (1, 2), "send_queues=4 does nothing: one flow has one ring: give xps=1, which chooses by core"),
+            (
+                &["xps=1"],
+                (1, 2),
+                "xps=1 does nothing: there is one ring to send by: give send_queues=2 or more",
+            ),
+            (
+                &["send_queues=4"],
+                (1, 2),
+                "send_queues=4 does nothing: one flow has one ring: give xps=1, which chooses by core",
+            ),
             (&["send_queues=4", "xps=1"], (1, 5), "xps=1 does nothing: the cores that send have one ring"),
-            (&["send_queues=4", "xps=1", "rfs=1"], (1, 2), "xps=1 does nothing: the cores that send have one ring"),
+            (
+                &["send_queues=4", "xps=1", "rfs=1"],
+                (1, 2),
+                "xps=1 does nothing: the cores that send have one ring",
+            ),
             (&["napi=3"], (1, 2), "napi=3 does nothing: no thread takes frames: give threaded=1"),
-            (&["napi=1", "threaded=1"], (1, 2), "napi=1 does nothing: the thread is on the flow's core without it"),
+            (
+                &["napi=1", "threaded=1"],
+                (1, 2),
+                "napi=1 does nothing: the thread is on the flow's core without it",
+            ),
             (&["frames=8"], (1, 2), "frames=8 does nothing: no interrupt is held back: give delay_ns"),
             (&["near=0"], (1, 2), "near=0 does nothing: flow and application are of one NUMA node"),
             (&["gro=0"], (1, 2), "gro=0 is what it is without it"),
         ] {
             assert_eq!(said(settings, &[pair]), [why]);
         }
-        for settings in [&["rps=3"][..], &["rfs=1"], &["send_queues=4", "xps=1"], &["napi=3", "threaded=1"], &["frames=8", "delay_ns=16000"], &["gro=1"], &["ring=256"]] {
+        for settings in [
+            &["rps=3"][..],
+            &["rfs=1"],
+            &["send_queues=4", "xps=1"],
+            &["napi=3", "threaded=1"],
+            &["frames=8", "delay_ns=16000"],
+            &["gro=1"],
+            &["ring=256"],
+        ] {
             assert_eq!(said(settings, &[(1, 2)]), [""; 0], "{settings:?}");
         }
         assert_eq!(said(&["near=0"], &[(1, 7)]), [""; 0]);
@@ -114,7 +144,13 @@ mod tests {
 
     #[test]
     fn of_many_pairs_it_says_on_how_many() {
-        let pairs: Vec<(u32, u32)> = all_pairs(&(0..12).collect::<Vec<_>>()).iter().map(|pair| (pair.flow, pair.application)).collect();
-        assert_eq!(said(&["rfs=1"], &pairs), ["rfs=1 does nothing on 12 of 144 pairs: the program runs on the flow's own core"]);
+        let pairs: Vec<(u32, u32)> = all_pairs(&(0..12).collect::<Vec<_>>())
+            .iter()
+            .map(|pair| (pair.flow, pair.application))
+            .collect();
+        assert_eq!(
+            said(&["rfs=1"], &pairs),
+            ["rfs=1 does nothing on 12 of 144 pairs: the program runs on the flow's own core"]
+        );
     }
 }

@@ -134,7 +134,8 @@ fn parse(text: &str, header: &Header, places: &[CpuPlace]) -> Result<Vec<Measure
     }
     let run = |(line, text): (usize, &str)| {
         let run: Result<Measured, _> = serde_json::from_str(text);
-        let checked = run.map_err(|error| error.to_string()).and_then(|run| check(&run, places).map(|()| run));
+        let checked =
+            run.map_err(|error| error.to_string()).and_then(|run| check(&run, places).map(|()| run));
         checked.map_err(|why| format!(", line {}: no result of a modelled sweep: {why}", line + 1))
     };
     lines.map(run).collect()
@@ -147,7 +148,11 @@ fn check(run: &Measured, places: &[CpuPlace]) -> Result<(), String> {
     }
     let within = |field: &str, value: f64, range: std::ops::RangeInclusive<f64>| {
         let (least, most) = (range.start(), range.end());
-        if range.contains(&value) { Ok(()) } else { Err(format!("{field} is {value}: it must be from {least} to {most}")) }
+        if range.contains(&value) {
+            Ok(())
+        } else {
+            Err(format!("{field} is {value}: it must be from {least} to {most}"))
+        }
     };
     within("gbps", run.gbps, 0.0..=MOST_GBPS)?;
     run.costs.iter().try_for_each(|cost| within("a number of costs", *cost, COSTS))?;
@@ -204,9 +209,16 @@ mod tests {
         assert_eq!(open(0).unwrap().known, [run(1), Measured { gbps: 0.1 + 0.2, ..run(2) }]);
         assert_eq!(std::fs::read(&path).unwrap(), text);
         let other = open(3000).err().unwrap();
-        assert!(other.contains("holds another sweep: --frame-cycles differs; choose another file"), "{other}");
+        assert!(
+            other.contains("holds another sweep: --frame-cycles differs; choose another file"),
+            "{other}"
+        );
         for (from, to, why) in [
-            ("39.5", "-39.5", "line 2: no result of a modelled sweep: gbps is -39.5: it must be from 0 to 1000000"),
+            (
+                "39.5",
+                "-39.5",
+                "line 2: no result of a modelled sweep: gbps is -39.5: it must be from 0 to 1000000",
+            ),
             ("[0.5,", "[7.0,", "a number of busy is 7"),
             ("shared-cache", "other-socket", "not other-socket on this machine"),
         ] {

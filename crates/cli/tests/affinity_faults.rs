@@ -1,0 +1,272 @@
+//! `longma affinity` when something goes wrong in the middle: loads and servers that are killed, namespaces that come again, limits, Ctrl-C.
+//! Not what it does otherwise: that is `affinity.rs`.
+
+mod typed;
+mod veth;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use typed::{Group, text};
+use veth::{Network, signal, with_its_test};
+
+const AFFINITY: Group = Group("affinity");
+
+/// As in `affinity.rs`.
+fn can_sweep() -> bool {
+    let runs = |words: &[&str]| {
+        Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
+    };
+    // SAFETY: a call without arguments that cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let can =
+        root && runs(&["iperf3", "--version"]) && runs(&["ip", "-V"]) && runs(&["unshare", "--net", "true"]);
+    if !can {
+        eprintln!("left out: a sweep needs root, ip and iperf3");
+    }
+    can
+}
+
+fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The children of a process whose command line has `word`.
+fn child_with(parent: u32, word: &str) -> Option<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    children.split_whitespace().filter_map(|child| child.parse().ok()).find(|child: &u32| {
+        let words = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|of| of == word.as_bytes())
+    })
+}
+
+fn kill(process: u32) {
+    // SAFETY: a signal to a process that a child of the test's own has begun.
+    unsafe { libc::kill(process as i32, libc::SIGKILL) };
+}
+
+/// A sweep of one pair in a laboratory of its own; its file of results.
+fn lab(folder: &Path, repeats: &str) -> (Child, PathBuf) {
+    let file = folder.join("lab.jsonl");
+    let words = ["sweep", "--lab", "--pair", "0,0", "--seconds", "2", "--repeats", repeats];
+    let mut command = AFFINITY.command(&words);
+    command.arg("--output").arg(&file).arg("--journal").arg(folder.join("journal"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    with_its_test(&mut command);
+    (command.spawn().unwrap(), file)
+}
+
+#[test]
+fn a_load_and_a_server_that_are_killed_are_named_and_the_sweep_goes_on() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (sweep, file) = lab(folder.path(), "3");
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+    // The client of the first run, and the server in the middle of the second one.
+    waits("no load", || child_with(sweep.id(), "--client").is_some());
+    let client = child_with(sweep.id(), "--client").unwrap();
+    kill(client);
+    waits("no second run", || lines() == 2 && child_with(sweep.id(), "--client").is_some());
+    std::thread::sleep(Duration::from_millis(500));
+    let server = child_with(sweep.id(), "--server").unwrap();
+    kill(server);
+    let ended = sweep.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("`iperf3` (process {client}) was killed by SIGKILL")), "{said}");
+    let words =
+        format!("the lab's server (`iperf3`, process {server}) was killed by SIGKILL and is started again");
+    assert!(said.contains(&words), "{said}");
+    assert!(said.contains("2 runs failed; the same command makes them again"), "{said}");
+    let again = lab(folder.path(), "3").0.wait_with_output().unwrap();
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(lines(), 1 + 3 + 2);
+}
+
+#[test]
+fn a_lab_whose_namespace_is_gone_ends_the_sweep_and_what_was_measured_is_kept() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (sweep, file) = lab(folder.path(), "50");
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+    waits("no run", || lines() >= 2);
+    // The first that was begun is the receiver's.
+    let holder = child_with(sweep.id(), "cat").unwrap();
+    kill(holder);
+    let ended = sweep.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let words = format!(
+        "the lab is gone: the process that keeps the receiver's namespace (`cat`, process {holder}) was killed by SIGKILL"
+    );
+    assert!(said.contains(&words), "{said}");
+    assert!(said.contains("with a result") && said.contains("the same command goes on"), "{said}");
+}
+
+/// The kernel gives a namespace's inode number to the next one: what was changed in one that is gone is not put back there.
+#[test]
+fn a_journal_of_a_namespace_that_is_gone_changes_nothing_in_one_with_its_number() {
+    if !can_sweep() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let inode = |network: &Network| text(&network.inside("stat -L -c %i /proc/self/ns/net").stdout);
+    let first = Network::new("a");
+    first.set("0");
+    let mut sweep = first.sweep("50");
+    first.wait_for_change(0);
+    signal(&sweep, libc::SIGKILL);
+    sweep.wait().unwrap();
+    let (was, left) = (inode(&first), first.rps());
+    std::fs::copy(first.path("journal"), &journal).unwrap();
+    drop(first);
+    // Others may make namespaces meanwhile.
+    let mut made = Vec::new();
+    for number in 0..20 {
+        let network = Network::bare(&format!("b{number}"));
+        let is_same = inode(&network) == was;
+        made.push(network);
+        if is_same {
+            break;
+        }
+    }
+    let second = made.last().unwrap();
+    if inode(second) != was {
+        eprintln!("the number did not come again: another namespace is tried all the same");
+    }
+    // As the sweep had left it, so that a journal that is taken for this one's would be put back.
+    second.set(&format!("{left:x}"));
+    let restored = second.longma(&["restore", "--journal"]).arg(&journal).output().unwrap();
+    assert_eq!(restored.status.code(), Some(1), "{}", text(&restored.stdout));
+    assert!(
+        text(&restored.stderr).contains("another boot or network namespace"),
+        "{}",
+        text(&restored.stderr)
+    );
+    assert_eq!(second.rps(), left);
+}
+
+#[test]
+fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
+    let refused =
+        AFFINITY.failure(&["sweep", "--model", "sandybridge-2x6", "--mtu", "9001", "--pair", "1,2"]);
+    assert!(
+        refused.contains("sandybridge-2x6: packets of 9001 bytes: the NIC eth0 takes 9000 at most"),
+        "{refused}"
+    );
+    if !can_sweep() {
+        return;
+    }
+    let network = Network::bare("m");
+    let before = network.settings();
+    let mut command =
+        network.longma(&["sweep", "--interface", "in0", "--vary", "mtu=1500,70000", "--output"]);
+    let output = command.arg(network.path("m.jsonl")).args(["--", "echo", "1"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("mtu=70000: in0 takes packets of 68 to 65535 bytes"),
+        "{said}"
+    );
+    assert_eq!(network.settings(), before);
+}
+
+/// A file of results with these runs of the pair 0,0: none has a rate.
+fn without_results(path: &Path, refused: bool) {
+    let header = r#"{"affinity_sweep":1,"kernel":"6.1","processor":"some","places":[{"cpu":0,"core":[0],"last_cache":[0],"socket":0,"node":0}],"nic":{"name":"eth7","driver":null,"node":null,"speed_mbps":null,"mtu":1500,"state":"up","rx_queues":[0],"tx_queues":[0],"irqs":[]},"steering":{"rps":{"interface":"eth7","queues":[0]}},"load":{"command":["x"]},"seconds":1,"sender":null}"#;
+    let run = format!(
+        r#"{{"pair":{{"flow":0,"application":0}},"class":"same-cpu","repeat":0,"at":0,"rate":null,"failure":"the server is gone","refused":{refused},"kernel":{{"seconds":0.0,"cpus":{{}},"interrupts":{{}},"receptions":{{}},"context_switches":0,"running_before":0}},"hardware":{{}},"migrations":null}}"#
+    );
+    std::fs::write(path, format!("{header}\n{run}\n")).unwrap();
+}
+
+#[test]
+fn advice_from_a_file_without_results_says_what_is_there_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.jsonl");
+    let file = path.to_str().unwrap();
+    for (refused, what) in [
+        (false, "none of its 1 runs has a result (the last one: the server is gone)"),
+        (true, "none of its 1 runs was made: the interface does not take their settings"),
+    ] {
+        without_results(&path, refused);
+        let said = AFFINITY.failure(&["advise", "--results", file]);
+        assert!(said.contains(what) && said.contains(file), "{said}");
+        assert!(said.contains("longma affinity advise --interface eth7"), "{said}");
+        assert!(AFFINITY.failure(&["report", file]).contains(what));
+    }
+    let header = std::fs::read_to_string(&path).unwrap().lines().next().unwrap().to_string() + "\n";
+    std::fs::write(&path, header).unwrap();
+    assert!(AFFINITY.failure(&["advise", "--results", file]).contains("it has no run"));
+}
+
+/// Ctrl-C on a terminal goes to all processes of the group: to the runs as well.
+#[test]
+fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.jsonl");
+    let words = ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--format", "json"];
+    let pairs = ["--pair", "1,1", "--pair", "1,2", "--pair", "1,7", "--pair", "7,1"];
+    let sweep = |kept: bool| {
+        let mut command = AFFINITY.command(&[&words[..], &pairs].concat());
+        if kept {
+            command.arg("--output").arg(&file);
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+    let mut first = sweep(true);
+    std::os::unix::process::CommandExt::process_group(&mut first, 0);
+    let first = first.spawn().unwrap();
+    waits("no run", || lines() >= 2);
+    // SAFETY: a signal to the group of a child of our own that has not been waited for.
+    unsafe { libc::kill(-(first.id() as i32), libc::SIGINT) };
+    let stopped = first.wait_with_output().unwrap();
+    let said = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(130), "{said}");
+    let kept = lines() - 1;
+    assert!((1..4).contains(&kept), "{kept}");
+    assert!(
+        said.contains(&format!("stopped; {kept} of 4 runs are in"))
+            && said.contains("the same command goes on"),
+        "{said}"
+    );
+    let rest = sweep(true).output().unwrap();
+    assert!(rest.status.success(), "{}", text(&rest.stderr));
+    assert_eq!(lines(), 5);
+    // On one CPU, none of them kept: the same bytes.
+    let mut alone = Command::new("taskset");
+    alone.args(["-c", "0", env!("CARGO_BIN_EXE_longma"), "affinity"]).args(words).args(pairs);
+    let whole = alone.current_dir("/").output().unwrap();
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert_eq!(text(&rest.stdout), text(&whole.stdout));
+    let third = sweep(true).output().unwrap();
+    assert_eq!((text(&third.stdout), lines()), (text(&whole.stdout), 5), "nothing is left to do");
+}
+
+#[test]
+fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
+    let words =
+        ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
+    let plain = AFFINITY.output(&words);
+    let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
+    let said = text(&idle.stderr);
+    assert!(
+        said.contains("note: xps=1 does nothing: there is one ring")
+            && said.contains("note: frames=8 does nothing"),
+        "{said}"
+    );
+    // And it is so.
+    assert_eq!(text(&idle.stdout), text(&plain.stdout));
+    let twice = AFFINITY.failure(&[&words[..], &["--with", "gro=1", "--with", "gro=0"]].concat());
+    assert!(twice.contains("--with gro is given twice"), "{twice}");
+}
