@@ -151,14 +151,8 @@ pub fn run(
     results: &mut ResultFile,
     tell: &mut dyn FnMut(&Sample, usize, usize),
 ) -> Result<Outcome, SweepError> {
-    let is_known = |run: &Run| {
-        let is_same = |sample: &Sample| {
-            (sample.pair, sample.repeat, &sample.variant) == (run.pair, run.repeat, &run.variant)
-        };
-        results.known.iter().any(|sample| is_same(sample) && (sample.failure.is_none() || sample.refused))
-    };
     let order = plan.order();
-    let todo: Vec<Run> = order.iter().filter(|run| !is_known(run)).cloned().collect();
+    let todo: Vec<Run> = order.iter().filter(|run| !is_known(run, &results.known)).cloned().collect();
     let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
     let mut in_a_row = 0;
     let (base, mut applied) = (base(plan, setup), Variant::new());
@@ -215,6 +209,14 @@ pub fn run(
         Some((_, error)) if outcome.ran == 0 && outcome.known == 0 => Err(error.into()),
         _ => Ok(outcome),
     }
+}
+
+/// Whether a run has a result, or is known to be refused.
+fn is_known(run: &Run, known: &[Sample]) -> bool {
+    let is_same = |sample: &Sample| {
+        (sample.pair, sample.repeat, &sample.variant) == (run.pair, run.repeat, &run.variant)
+    };
+    known.iter().any(|sample| is_same(sample) && (sample.failure.is_none() || sample.refused))
 }
 
 /// A run whose settings the interface does not take.

@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let restored = journal.map(Journal::restore).transpose()?;
     let back = match &restored {
         None => "nothing was changed".into(),
-        Some(restored) if restored.0.is_empty() => "nothing was changed".into(),
+        Some(restored) if restored.settings.is_empty() => "nothing was changed".into(),
         Some(restored) => restore::text(restored).trim().replace('\n', "; "),
     };
     session.tell(&Decision::new(Act::Ended, "longma", format!("{back}; {}", session.used())))?;

@@ -89,7 +89,7 @@ impl Kept {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
         let mut text = String::new();
-        file.by_ref().take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        Read::by_ref(&mut file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
         // A last line without its end was being written when the sweep ended.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if whole == 0 && !(text.is_empty() || text.starts_with(BEGINNING)) {
