@@ -66,7 +66,7 @@ impl Sweep<'_> {
     /// A larger one than the NIC or the receiver takes is asked for, or a smaller one than the receiver can be told of.
     pub fn mtu(&self, nic: &Nic) -> Result<u64, String> {
         let (least, most) = (LEAST_SEGMENT_BYTES + HEADER_BYTES, SEGMENT_BYTES + HEADER_BYTES);
-        let (limit, whose) = match nic.mtu < most {
+        let (limit, whose) = match nic.mtu <= most {
             true => (nic.mtu, format!("the NIC {}", nic.name)),
             false => (most, "the modelled receiver".into()),
         };
