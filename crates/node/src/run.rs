@@ -40,6 +40,13 @@ impl Shared {
         self.translated.as_deref()
     }
 
+    /// A debugger looks at the process from now on, or no longer.
+    pub fn watch(&self, is_watched: bool) {
+        if let Some(translated) = &self.translated {
+            translated.watch(&self.cores, is_watched);
+        }
+    }
+
     /// Has `finish` be told how the process ended; only the first call counts.
     pub fn tell_at_end(&self, finish: Box<Finish>) {
         let _ = self.finish.set(finish);
@@ -83,7 +90,10 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
                 None => run_to_stop(&mut core, &mut thread),
                 Some(translated) => translated.run(&shared.cores, &mut core, &mut thread),
             },
-            (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
+            (Some(follower), _) => match &shared.translated {
+                None => run_under_debugger(&mut core, &mut thread, follower),
+                Some(translated) => translated.steer(&shared.cores, &mut core, &mut thread, follower),
+            },
         };
         match outcome {
             Outcome::Continue => {}

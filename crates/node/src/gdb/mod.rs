@@ -19,10 +19,10 @@ use gdbstub::stub::{DisconnectReason, GdbStub};
 use longma_guest::host::{descriptors, faults};
 use rustix::fd::OwnedFd;
 
-pub(crate) use follower::Follower;
+pub(crate) use follower::{Follower, Next};
 pub(crate) use session::Session;
 
-use crate::cores::Cores;
+use crate::run::Shared;
 
 /// A place where a debugger can connect.
 #[derive(Debug)]
@@ -56,15 +56,20 @@ pub(crate) fn session() -> io::Result<Arc<Session>> {
 }
 
 /// Serves one debugger, on a thread of its own, until it lets go or the process ends.
-pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, cores: Arc<Cores>) -> io::Result<()> {
-    cores.process().intercept_signals(true);
+pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, shared: Arc<Shared>) -> io::Result<()> {
+    shared.cores.process().intercept_signals(true);
+    shared.watch(true);
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
         let stream =
             debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(descriptors::keep);
         drop(debugger);
-        let Ok(stream) = stream else { return session.detach(&cores) };
-        let mut target = target::Target::new(session.clone(), cores.clone());
+        let let_go = || {
+            shared.watch(false);
+            session.detach(&shared.cores);
+        };
+        let Ok(stream) = stream else { return let_go() };
+        let mut target = target::Target::new(session.clone(), shared.clone());
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
@@ -72,7 +77,7 @@ pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, cores: Arc<Cores>
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
             // A debugger that is gone without a word has let go too.
-            Ok(DisconnectReason::Disconnect) | Err(_) => session.detach(&cores),
+            Ok(DisconnectReason::Disconnect) | Err(_) => let_go(),
         }
     })?;
     Ok(())
