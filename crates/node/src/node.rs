@@ -121,7 +121,7 @@ impl Node {
             ));
         }
         let session = self.shared.begin_session(gdb::session()?);
-        gdb::serve(debugger, session, self.shared.clone())
+        gdb::serve(debugger, session, self.shared.cores.clone(), self.shared.translated().cloned())
     }
 
     /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.

@@ -14,7 +14,7 @@ use crate::{
     gdb::{Follower, Session},
     report::Report,
     schedule::{self, Simulated},
-    translated::Translation,
+    translated::{Steers, Translation},
 };
 
 /// Told once how the process ended.
@@ -24,27 +24,20 @@ type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 pub(crate) struct Shared {
     /// The process and what executes it.
     pub cores: Arc<Cores>,
-    translated: Option<Box<dyn Translation>>,
+    translated: Option<Arc<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
 
 impl Shared {
     /// For a process that nobody debugs yet, and of whose end nobody is told.
-    pub fn new(cores: Arc<Cores>, translated: Option<Box<dyn Translation>>) -> Self {
+    pub fn new(cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         Self { cores, translated, finish: OnceLock::new(), session: OnceLock::new() }
     }
 
     /// What is translated, if the program is for another architecture.
-    pub fn translated(&self) -> Option<&dyn Translation> {
-        self.translated.as_deref()
-    }
-
-    /// A debugger looks at the process from now on, or no longer.
-    pub fn watch(&self, is_watched: bool) {
-        if let Some(translated) = &self.translated {
-            translated.watch(&self.cores, is_watched);
-        }
+    pub fn translated(&self) -> Option<&Arc<dyn Translation>> {
+        self.translated.as_ref()
     }
 
     /// Has `finish` be told how the process ended; only the first call counts.
@@ -153,7 +146,7 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
 /// Ends the program as the guest ended.
 pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
-        finish(ending, &Report { cores: &shared.cores, translated: shared.translated() });
+        finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });
     }
     if let Some(session) = shared.session() {
         session.end(ending);

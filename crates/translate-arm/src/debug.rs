@@ -56,10 +56,34 @@ static ROWS: [Row<Seen>; 8] = [
 const FLAGS: [(&str, u8); 4] = [("V", 28), ("C", 29), ("Z", 30), ("N", 31)];
 const FLAG_BITS: u64 = 0xf << 28;
 
+/// Lanes of a vector as gdb names them: a letter, how many, and the types as a floating-point, an unsigned and a signed number.
+const LANES: [(&str, u8, [&str; 3]); 5] = [
+    ("d", 2, ["ieee_double", "uint64", "int64"]),
+    ("s", 4, ["ieee_single", "uint32", "int32"]),
+    ("h", 8, ["ieee_half", "uint16", "int16"]),
+    ("b", 16, ["", "uint8", "int8"]),
+    ("q", 1, ["", "uint128", "int128"]),
+];
+
+/// The type of a vector: of each size of lanes, those of each type.
+fn vector() -> String {
+    let (mut parts, mut lanes) = (String::new(), String::new());
+    for (letter, count, types) in LANES {
+        let mut fields = String::new();
+        for (name, of) in ["f", "u", "s"].into_iter().zip(types).filter(|(_, of)| !of.is_empty()) {
+            parts += &format!("<vector id=\"v{letter}{name}\" type=\"{of}\" count=\"{count}\"/>");
+            fields += &format!("<field name=\"{name}\" type=\"v{letter}{name}\"/>");
+        }
+        parts += &format!("<union id=\"vn{letter}\">{fields}</union>");
+        lanes += &format!("<field name=\"{letter}\" type=\"vn{letter}\"/>");
+    }
+    format!("{parts}<union id=\"aarch64v\">{lanes}</union>")
+}
+
 fn types(feature: &str) -> String {
     match feature {
         "aarch64.core" => debug::flags("cpsr_flags", 4, &FLAGS),
-        "aarch64.fpu" => debug::vector("aarch64v", 128, true),
+        "aarch64.fpu" => vector(),
         _ => String::new(),
     }
 }

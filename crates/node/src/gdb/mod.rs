@@ -19,10 +19,10 @@ use gdbstub::stub::{DisconnectReason, GdbStub};
 use longma_guest::host::{descriptors, faults};
 use rustix::fd::OwnedFd;
 
-pub(crate) use follower::{Follower, Next};
+pub(crate) use follower::Follower;
 pub(crate) use session::Session;
 
-use crate::run::Shared;
+use crate::{cores::Cores, translated::Translation};
 
 /// A place where a debugger can connect.
 #[derive(Debug)]
@@ -55,21 +55,31 @@ pub(crate) fn session() -> io::Result<Arc<Session>> {
     Ok(Arc::new(Session::new(descriptors::keep(wake)?)))
 }
 
-/// Serves one debugger, on a thread of its own, until it lets go or the process ends.
-pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, shared: Arc<Shared>) -> io::Result<()> {
-    shared.cores.process().intercept_signals(true);
-    shared.watch(true);
+/// Serves one debugger, on a thread of its own, until it lets go or the process ends; `translated` is there if the program is for another
+/// architecture.
+pub(crate) fn serve(
+    debugger: Debugger,
+    session: Arc<Session>,
+    cores: Arc<Cores>,
+    translated: Option<Arc<dyn Translation>>,
+) -> io::Result<()> {
+    cores.process().intercept_signals(true);
+    if let Some(translated) = &translated {
+        translated.watch(&cores, true);
+    }
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
         let stream =
             debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(descriptors::keep);
         drop(debugger);
         let let_go = || {
-            shared.watch(false);
-            session.detach(&shared.cores);
+            if let Some(translated) = &translated {
+                translated.watch(&cores, false);
+            }
+            session.detach(&cores);
         };
         let Ok(stream) = stream else { return let_go() };
-        let mut target = target::Target::new(session.clone(), shared.clone());
+        let mut target = target::Target::new(session.clone(), cores.clone(), translated.clone());
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {

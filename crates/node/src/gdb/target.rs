@@ -55,7 +55,7 @@ use super::{
     session::{Activity, Control, Event, Order, Session, ThreadPlace},
     signals::{to_gdb, to_linux},
 };
-use crate::{cores::Cores, ending::Ending, run::Shared};
+use crate::{cores::Cores, ending::Ending, translated::Translation};
 
 /// More than any variable; watching is slow enough with these.
 const MOST_WATCHED_BYTES: u64 = 4096;
@@ -63,8 +63,9 @@ const MOST_WATCHED_BYTES: u64 = 4096;
 /// The process under the debugger's hands.
 pub(super) struct Target {
     session: Arc<Session>,
-    shared: Arc<Shared>,
     pub(super) cores: Arc<Cores>,
+    /// What knows the registers, if the program is for another architecture.
+    translated: Option<Arc<dyn Translation>>,
     /// What gdb is told of the registers.
     description: String,
     /// What threads are to do when the process goes on.
@@ -91,25 +92,24 @@ pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8
 }
 
 impl Target {
-    pub fn new(session: Arc<Session>, shared: Arc<Shared>) -> Self {
+    pub fn new(session: Arc<Session>, cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         // gdb asks for registers at once: the first thread must have come to its stop.
         let mut control = session.lock();
         while control.threads.is_empty() {
             control = session.wait(control);
         }
         drop(session.wait_until_stopped(control));
-        let description = match shared.translated() {
+        let description = match &translated {
             None => registers::description().xml(),
             Some(translated) => translated.describe_registers(),
         };
-        let cores = shared.cores.clone();
         let files = OpenFiles::default();
-        Self { session, shared, cores, description, orders: Vec::new(), locked: false, files }
+        Self { session, cores, translated, description, orders: Vec::new(), locked: false, files }
     }
 
     /// What is in the register of a number, and its size.
     fn register(&self, state: &State, number: usize) -> Option<(Value, usize)> {
-        match self.shared.translated() {
+        match &self.translated {
             None => {
                 let register = registers::description().register(number)?;
                 Some((registers::read(register, state), register.bytes))
@@ -120,7 +120,7 @@ impl Target {
 
     /// Sets the register of a number; false if there is none, or it cannot have the value.
     fn set_register(&self, state: &mut State, number: usize, bytes: &[u8]) -> bool {
-        if let Some(translated) = self.shared.translated() {
+        if let Some(translated) = &self.translated {
             return translated.write_register(&self.cores, state, number, bytes);
         }
         let Some(register) = registers::description().register(number) else { return false };
@@ -285,7 +285,7 @@ impl MultiThreadBase for Target {
             file.write_all_at(data, at)?;
         }
         let written = start..start + data.len() as u64;
-        if let Some(translated) = self.shared.translated() {
+        if let Some(translated) = &self.translated {
             translated.note_change(written.clone());
         }
         self.cores.code().invalidate(&written);
@@ -360,7 +360,7 @@ impl MultiThreadResume for Target {
         }
         let breakpoints = control.plan.breakpoints.clone();
         drop(control);
-        if let Some(translated) = self.shared.translated() {
+        if let Some(translated) = &self.translated {
             translated.stop_at(&self.cores, &breakpoints);
         }
         self.session.resume();

@@ -8,8 +8,8 @@ mod steered;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use longma_core::{Core, Executed};
@@ -26,9 +26,9 @@ use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
-use crate::gdb::Follower;
 use listing::ListedUnit;
 use steered::Steered;
+pub(crate) use steered::{Next, Steers};
 
 /// The translation of one process, of whichever architecture its program is.
 pub(crate) trait Translation: Send + Sync {
@@ -39,7 +39,7 @@ pub(crate) trait Translation: Send + Sync {
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
 
     /// The same under a debugger, until that lets go of it.
-    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut Follower) -> Outcome;
+    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut dyn Steers) -> Outcome;
 
     /// A debugger will see every register as the source has it wherever a thread stops; or none looks any more.
     fn watch(&self, cores: &Cores, is_watched: bool);
@@ -78,12 +78,12 @@ pub(crate) trait Translation: Send + Sync {
 }
 
 /// What a process needs whose program is for another architecture; `None` for LoongArch's own.
-pub(crate) fn translation_of(process: &Process) -> Option<Box<dyn Translation>> {
+pub(crate) fn translation_of(process: &Process) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Box::new(Translated::<Mips64>::of(process)?)),
-        Architecture::X86_64 => Some(Box::new(Translated::<X86_64>::of(process)?)),
-        Architecture::Aarch64 => Some(Box::new(Translated::<Aarch64>::of(process)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process)?)),
+        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process)?)),
     }
 }
 
@@ -131,7 +131,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
         self.go(&mut Steered::free(cores, thread), core)
     }
 
-    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut Follower) -> Outcome {
+    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut dyn Steers) -> Outcome {
         self.go_steered(cores, core, thread, follower)
     }
 

@@ -10,14 +10,54 @@ use longma_translate::front_end::FrontEnd;
 
 use super::{Translated, Translation};
 use crate::cores::Cores;
-use crate::gdb::{Follower, Next};
+
+/// What becomes of a thread at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Whoever steered it has let go.
+    Free,
+    /// It goes on to the next breakpoint, across the one that may be here.
+    Run,
+    /// It executes one instruction.
+    Step,
+}
+
+/// Who steers a thread: a debugger, by the thread's side of its session.
+pub(crate) trait Steers {
+    /// Whether it has not let go.
+    fn is_attached(&self) -> bool;
+
+    /// Tells what is to be told of the place where the thread is, and waits while it is to; gives what becomes of it then.
+    fn next(&mut self, state: &mut State) -> Next;
+
+    /// The instruction at the program counter is executed.
+    fn begin_instruction(&mut self);
+
+    /// The bytes under watch.
+    fn watched(&self) -> Vec<Vec<u8>>;
+
+    /// Tells if the last instruction changed something under watch.
+    fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]);
+
+    /// A system call begins, which may take long: meanwhile the process can be stopped without this thread, and this is what is seen of it.
+    fn enter_call(&self, state: State);
+
+    /// It is over; if the process has been stopped meanwhile, the thread stops behind it.
+    fn leave_call(&mut self, state: &mut State);
+
+    /// A trap: the signal is seen first, and may be taken away.
+    fn raise(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome;
+
+    /// Delivers what has arrived: a signal is seen first, and may be taken away.
+    fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome;
+}
 
 /// A thread that runs, its process's cores, and who steers it.
 pub(super) struct Steered<'a> {
     pub cores: &'a Cores,
     pub thread: &'a mut Thread,
-    /// The thread's side of a debugging session.
-    pub follower: Option<&'a mut Follower>,
+    /// Who steers it, if anybody does.
+    pub follower: Option<&'a mut dyn Steers>,
     /// The program counter is a source address, every register is in its place, and the debugger may look. Nobody's but a follower's.
     pub is_at_source: bool,
 }
@@ -66,7 +106,7 @@ impl<F: FrontEnd> Translated<F> {
         cores: &Cores,
         core: &mut Core,
         thread: &mut Thread,
-        follower: &mut Follower,
+        follower: &mut dyn Steers,
     ) -> Outcome {
         if !follower.is_attached() {
             return self.go(&mut Steered::free(cores, thread), core);
