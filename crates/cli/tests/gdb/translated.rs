@@ -15,6 +15,7 @@ const MIPS_FLAGS: u32 = 0x8000_0007;
 
 // gdb's numbers.
 const RAX: u32 = 0;
+const RCX: u32 = 2;
 const RSP: u32 = 7;
 const RIP: u32 = 16;
 const EFLAGS: u32 = 17;
@@ -95,6 +96,19 @@ fn flags_that_nothing_reads_are_there_and_a_jump_to_itself_is_a_step() {
         assert_eq!(program.register(RIP), CODE + 12);
     }
     program.send("k");
+}
+
+#[test]
+fn a_repeated_instruction_is_a_step_a_round_and_one_step_where_there_is_none() {
+    // mov ecx, 2; lea rdi, [rsp - 64]; rep stosb; rep stosb.
+    let code = [0xb9, 2, 0, 0, 0, 0x48, 0x8d, 0x7c, 0x24, 0xc0, 0xf3, 0xaa, 0xf3, 0xaa];
+    let mut program = x86(&[&code, &exit(5)]);
+    (0..2).for_each(|_| assert!(is_stop(&program.resume("s"), TRAP)));
+    for (pc, count) in [(10, 1), (12, 0), (14, 0)] {
+        assert!(is_stop(&program.resume("s"), TRAP));
+        assert_eq!((program.register(RIP), program.register(RCX)), (CODE + pc, count));
+    }
+    assert_eq!(program.resume("c"), "W05");
 }
 
 #[test]

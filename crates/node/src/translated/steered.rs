@@ -163,9 +163,10 @@ impl<F: FrontEnd> Translated<F> {
     /// Executes one source instruction.
     fn step(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
-        let code = match self.code_past_stop(on.cores, state.pc) {
+        let start = state.pc;
+        let code = match self.code_past_stop(on.cores, start) {
             Ok(code) => code,
-            Err(refusal) => return self.refuse(on, state, state.pc, refusal),
+            Err(refusal) => return self.refuse(on, state, start, refusal),
         };
         state.pc = code;
         on.is_at_source = false;
@@ -174,7 +175,7 @@ impl<F: FrontEnd> Translated<F> {
             follower.watched()
         });
         let mut was_asked = false;
-        let outcome = self.step_to_boundary(on, core, &mut was_asked);
+        let outcome = self.step_to_boundary(on, core, start, &mut was_asked);
         if was_asked {
             core.cpu().attention.request();
         }
@@ -186,11 +187,17 @@ impl<F: FrontEnd> Translated<F> {
         outcome.err().unwrap_or(Outcome::Continue)
     }
 
-    /// Executes the words of one instruction.
+    /// Executes the words of the instruction at `start`; of one that repeats, those of a round.
     ///
     /// # Errors
     /// It did not end by itself, but in a trap or a system call: what comes of that.
-    fn step_to_boundary(&self, on: &mut Steered, core: &mut Core, was_asked: &mut bool) -> Result<(), Outcome> {
+    fn step_to_boundary(
+        &self,
+        on: &mut Steered,
+        core: &mut Core,
+        start: u64,
+        was_asked: &mut bool,
+    ) -> Result<(), Outcome> {
         let mut has_begun = false;
         loop {
             let word = core.cpu().state.pc;
@@ -208,8 +215,12 @@ impl<F: FrontEnd> Translated<F> {
                     }
                 }
             }
+            // What leads to itself is over where it begins again, but not before its own words; others are over where another begins.
             has_begun |= self.engine().source_instructions(word, 1) != 0;
-            if has_begun && self.reach_boundary(on.cores, &mut core.cpu().state).is_some() {
+            let state = &mut core.cpu().state;
+            let place = self.engine().position(state.pc);
+            let may_be_over = has_begun || place.is_some_and(|place| place.pc != start);
+            if may_be_over && self.reach_boundary(on.cores, state).is_some() {
                 on.is_at_source = true;
                 return Ok(());
             }
