@@ -301,7 +301,9 @@ mod tests {
         // The top of the stack is register 6: 1.0, then 0.0; register 0 is infinite and 1 denormal.
         area[2..4].copy_from_slice(&(6u16 << 11).to_le_bytes());
         area[4] = 0b1100_0011;
-        for (at, exponent, mantissa) in [(0, 0x3fffu16, 1u64 << 63), (1, 0, 0), (2, 0x7fff, 1 << 63), (3, 0, 5)] {
+        for (at, exponent, mantissa) in
+            [(0, 0x3fffu16, 1u64 << 63), (1, 0, 0), (2, 0x7fff, 1 << 63), (3, 0, 5)]
+        {
             area[32 + 16 * at..][..8].copy_from_slice(&mantissa.to_le_bytes());
             area[40 + 16 * at..][..2].copy_from_slice(&exponent.to_le_bytes());
         }

@@ -174,7 +174,15 @@ mod tests {
         rows: &[
             Row { feature: "a", kind: 'x', count: 2, bits: 64, names: "x#", of: "int64", group: "general" },
             Row { feature: "b", kind: 's', count: 1, bits: 32, names: "state", of: "int", group: "system" },
-            Row { feature: "a", kind: 'y', count: 2, bits: 128, names: "lo hi", of: "uint128", group: "general" },
+            Row {
+                feature: "a",
+                kind: 'y',
+                count: 2,
+                bits: 128,
+                names: "lo hi",
+                of: "uint128",
+                group: "general",
+            },
         ],
         types: |feature| if feature == "b" { flags("bits", 4, &[("Z", 3)]) } else { String::new() },
     };

@@ -219,10 +219,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// Translates the one instruction at `start`, with its delay slot if it has one: between any two such units every register is as the
     /// source has it, those that nobody reads too.
-    fn translate_one(
-        start: u64,
-        fetch: &dyn Fn(u64) -> Option<u32>,
-    ) -> Unit<Self::Service, Self::Pending>;
+    fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit<Self::Service, Self::Pending>;
 
     /// What kind of instruction stands at `pc`, and the instruction, as an assembler writes it.
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String);
@@ -293,11 +290,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 }
 
 /// The code of `bytes` bytes from `start` on, and nothing else.
-pub fn within(
-    start: u64,
-    bytes: u64,
-    fetch: &dyn Fn(u64) -> Option<u32>,
-) -> impl Fn(u64) -> Option<u32> {
+pub fn within(start: u64, bytes: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> impl Fn(u64) -> Option<u32> {
     move |pc| (pc.wrapping_sub(start) < bytes).then(|| fetch(pc)).flatten()
 }
 

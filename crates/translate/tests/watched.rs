@@ -33,7 +33,8 @@ fn bytes(words: &[u32]) -> Vec<u8> {
 fn memory<F: FrontEnd>(mut code: Vec<u8>) -> (Engine<F>, Parts) {
     code.resize(4096, 0);
     let table = TABLE + (BASE << F::ENTRY_SHIFT);
-    let parts = [(BASE, code), (CODE, vec![0; CODE_BYTES as usize]), (table, vec![0; 4096 << F::ENTRY_SHIFT])];
+    let parts =
+        [(BASE, code), (CODE, vec![0; CODE_BYTES as usize]), (table, vec![0; 4096 << F::ENTRY_SHIFT])];
     let engine = Engine::new(Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT });
     (engine, Parts::new(parts))
 }
@@ -73,7 +74,12 @@ fn stops_have_no_code<F: FrontEnd>(code: Vec<u8>, at: u64) {
 
     engine.stop_at(&BTreeSet::from([pc]), &memory).unwrap();
     assert_eq!(engine.code_of(pc, &memory), Err(Refusal::Stop));
-    assert_eq!((engine.exit_at(first), entry(&memory)), (Some(Exit::To(pc)), 0), "{}: who was on the way there", F::NAME);
+    assert_eq!(
+        (engine.exit_at(first), entry(&memory)),
+        (Some(Exit::To(pc)), 0),
+        "{}: who was on the way there",
+        F::NAME
+    );
     let past = engine.code_past_stop(pc, &memory).unwrap();
     assert!(past != first && entry(&memory) == 0);
     assert_eq!(engine.code_past_stop(pc, &memory), Ok(past), "it is made once");

@@ -132,4 +132,3 @@ pub fn is_stop(reply: &str, signal: u8) -> bool {
 
 /// SIGTRAP, by gdb's number.
 pub const TRAP: u8 = 5;
-

@@ -9,6 +9,7 @@ mod translated;
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 use debugged::*;
 use programs::*;

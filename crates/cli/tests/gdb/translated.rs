@@ -54,7 +54,10 @@ const MIPS: [u32; 7] =
 #[test]
 fn x86_stops_between_a_subtraction_and_its_branch_with_the_flags_there() {
     let mut program = x86(&[&COUNT_DOWN, &exit(7)]);
-    assert_eq!((program.register(RIP), program.register(EFLAGS)), (CODE, 0x202 | 0x44 & program.register(EFLAGS)));
+    assert_eq!(
+        (program.register(RIP), program.register(EFLAGS)),
+        (CODE, 0x202 | 0x44 & program.register(EFLAGS))
+    );
     assert_eq!(program.ask(&format!("Z0,{JNZ:x},1")), "OK");
     let reply = program.resume("c");
     assert!(is_stop(&reply, TRAP) && reply.contains("swbreak"), "{reply}");
@@ -180,7 +183,10 @@ fn signals_system_calls_and_changed_variables_stop_translated_programs_at_their_
     let variable = program.register(RSP) - 8;
     assert_eq!(program.ask(&format!("Z2,{variable:x},8")), "OK");
     let reply = program.resume("c");
-    assert!(is_stop(&reply, TRAP) && reply.contains(&format!("watch:{variable:x}")), "{reply}");
+    assert!(
+        is_stop(&reply, TRAP) && reply.contains("watch:") && reply.contains(&format!("{variable:x};")),
+        "{reply}"
+    );
     assert_eq!(program.register(RIP), CODE + 9);
     assert_eq!(program.ask(&format!("z2,{variable:x},8")), "OK");
     assert_eq!(program.resume("c"), "W04");
@@ -213,14 +219,27 @@ fn a_child_of_a_debugged_program_runs_across_its_breakpoints() {
 #[test]
 fn gdb_is_told_of_the_registers_of_the_source_and_sets_them_all_at_once() {
     let programs = [
-        (x86(&[&COUNT_DOWN, &exit(7)]), "i386:x86-64", "i386.core", 16 * 8 + 8 + 7 * 4 + 80 + 32 + 256 + 4 + 24),
+        (
+            x86(&[&COUNT_DOWN, &exit(7)]),
+            "i386:x86-64",
+            "i386.core",
+            16 * 8 + 8 + 7 * 4 + 80 + 32 + 256 + 4 + 24,
+        ),
         (words(&ARM, EM_AARCH64, 0), "aarch64", "aarch64.core", 33 * 8 + 4 + 32 * 16 + 8 + 8),
         (words(&MIPS, EM_MIPS, MIPS_FLAGS), "mips", "mips.cpu", 72 * 8),
-        (Debugged::start(&SPINNER), "loongarch64", "loongarch.base", 35 * 8 + 32 * 8 + 8 + 4 + 32 * 48 + 4 * 8 + 8),
+        (
+            Debugged::start(&SPINNER),
+            "loongarch64",
+            "loongarch.base",
+            35 * 8 + 32 * 8 + 8 + 4 + 32 * 48 + 4 * 8 + 8,
+        ),
     ];
     for (mut program, architecture, feature, bytes) in programs {
         let description = program.ask("qXfer:features:read:target.xml:0,ffb");
-        assert!(description.contains(&format!("<architecture>{architecture}</architecture>")), "{description}");
+        assert!(
+            description.contains(&format!("<architecture>{architecture}</architecture>")),
+            "{description}"
+        );
         assert!(description.contains(&format!("org.gnu.gdb.{feature}")), "{description}");
         let all = program.ask("g");
         assert_eq!(all.len(), 2 * bytes, "{architecture}");

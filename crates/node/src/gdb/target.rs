@@ -342,6 +342,11 @@ impl SingleRegisterAccess<Tid> for Target {
 impl MultiThreadResume for Target {
     fn resume(&mut self) -> Result<(), Self::Error> {
         let mut control = self.session.lock();
+        let is_told = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
+        if self.locked && !control.threads.keys().any(is_told) {
+            // Nothing would ever happen that could be told.
+            return Err("no thread that there is was told to go on");
+        }
         let default = if self.locked { Order::Stay } else { Order::Continue };
         for (tid, place) in &mut control.threads {
             // The first that names the thread counts.

@@ -39,7 +39,13 @@ pub(crate) trait Translation: Send + Sync {
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
 
     /// The same under a debugger, until that lets go of it.
-    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut dyn Steers) -> Outcome;
+    fn steer(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        follower: &mut dyn Steers,
+    ) -> Outcome;
 
     /// A debugger will see every register as the source has it wherever a thread stops; or none looks any more.
     fn watch(&self, cores: &Cores, is_watched: bool);
@@ -131,7 +137,13 @@ impl<F: FrontEnd> Translation for Translated<F> {
         self.go(&mut Steered::free(cores, thread), core)
     }
 
-    fn steer(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, follower: &mut dyn Steers) -> Outcome {
+    fn steer(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        follower: &mut dyn Steers,
+    ) -> Outcome {
         self.go_steered(cores, core, thread, follower)
     }
 

@@ -12,8 +12,8 @@ use longma_translate::front_end::{
     EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
 };
 
-use super::{Translated, Translation};
 use super::steered::Steered;
+use super::{Translated, Translation};
 use crate::cores::Cores;
 
 /// Where a thread's code goes on, and the general and vector registers that it needs if they are not those of the source.
