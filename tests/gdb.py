@@ -121,7 +121,8 @@ GIVEN = 0x7EDCBA9876543211
 # x86-64: flags in the order of the manual's CF PF ZF SF OF, and what leaves which of them undefined until they are written again.
 X86_FLAGS = 0x8C5
 X86_UNDEFINED = {"imul": 0xC4, "mul": 0xC4, "shl": 0x800, "shr": 0x800, "sar": 0x800, "rol": 0x800, "ror": 0x800, "shld": 0x800}
-X86_WRITERS = ("add", "sub", "cmp", "test", "and", "or", "xor", "neg", "inc", "dec")
+# Of AArch64 only with an s behind it.
+WRITERS = ("add", "sub", "cmp", "cmn", "tst", "test", "and", "or", "xor", "neg", "inc", "dec")
 
 
 def knows(gdb, architecture):
@@ -210,7 +211,7 @@ def compare(architecture, emulator, gdb, program):
     """Steps through a function with longma and without it; gives what is wrong, nothing if that is nothing."""
     formats = " ".join("%lx" for _ in architecture.registers)
     # gdb casts no flags, and prints pointers only if they are cast.
-    values = ", ".join(f"${name}" if name == "eflags" else f"(long)${name}" for name in architecture.registers)
+    values = ", ".join(f"${name}" if name in ("eflags", "cpsr") else f"(long)${name}" for name in architecture.registers)
     show = ["x/i $pc", f'printf "<<{formats}>>\\n", {values}']
     start = ["break *mixed", "continue", "delete", f"set var {architecture.argument} = {GIVEN}"]
     words = [*start, *(word for _ in range(STEPS) for word in (*show, "stepi")), "finish", "kill"]
@@ -220,17 +221,17 @@ def compare(architecture, emulator, gdb, program):
         return f"{len(ours)} steps, and {len(theirs)} without longma, of {STEPS}"
     # Stacks and environments lie elsewhere: what points into them is apart by what it was at the beginning.
     apart = {(own - other) % 2**64 for own, other in zip(ours[0][1], theirs[0][1])}
-    undefined = 0
+    undefined = X86_FLAGS  # By what came before, as far as stacks lie elsewhere.
     for index, ((name, own), (_, other)) in enumerate(zip(ours, theirs)):
         for register, mine, its in zip(architecture.registers, own, other):
             if register == "eflags":
                 mine, its = mine & X86_FLAGS & ~undefined, its & X86_FLAGS & ~undefined
             if register == "cpsr":
-                mine, its = mine >> 28, its >> 28
+                mine, its = (mine >> 28, its >> 28) if undefined != X86_FLAGS else (0, 0)
             if mine != its and (register in ("pc", "rip", "cpsr", "eflags") or (mine - its) % 2**64 not in apart):
                 before = ours[index - 1][0] if index else "the beginning"
                 return f"step {index}, behind {before}: {register} is {mine:#x}, and {its:#x} without longma"
-        if name.startswith(X86_WRITERS):
+        if name.startswith(WRITERS) and (name not in ("add", "sub", "and") or "eflags" in architecture.registers):
             undefined = 0
         undefined |= next((bits for end, bits in X86_UNDEFINED.items() if name.startswith(end)), 0)
     if our_result is None or our_result != their_result:
