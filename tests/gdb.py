@@ -227,7 +227,7 @@ def compare(architecture, emulator, gdb, program):
             if register == "eflags":
                 mine, its = mine & X86_FLAGS & ~undefined, its & X86_FLAGS & ~undefined
             if register == "cpsr":
-                mine, its = (mine >> 28, its >> 28) if undefined != X86_FLAGS else (0, 0)
+                mine, its = (mine >> 28 & 15, its >> 28 & 15) if undefined != X86_FLAGS else (0, 0)
             if mine != its and (register in ("pc", "rip", "cpsr", "eflags") or (mine - its) % 2**64 not in apart):
                 before = ours[index - 1][0] if index else "the beginning"
                 return f"step {index}, behind {before}: {register} is {mine:#x}, and {its:#x} without longma"
