@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Debugs a compiled program with gdb itself, through longma run --gdb.
+"""Debugs compiled programs for every architecture with gdb itself, through longma run --gdb.
 
+Each program is taken through a session, and for the translated architectures through a function instruction by instruction: registers and
+flags must be those that the same program shows to gdb natively (x86-64) or under QEMU's user mode (AArch64, MIPS64).
 Not the protocol's own tests (crates/cli/tests/gdb.rs has those, without gdb).
-Needs a gdb that knows LoongArch (GDB 12 or later, built with that target) and zig; installs both if they are missing.
+Needs zig, and a gdb that knows the architectures (for LoongArch GDB 12 or later): installs one if there is none.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,11 +32,29 @@ int counter;
 static void on_signal(int signal) { (void)signal; counter += 1000; }
 __attribute__((noinline)) int inner(int by) { counter += by; return counter * 2; }
 __attribute__((noinline)) int outer(int by) { return inner(by) + 1; }
+
+/* What single steps go through: every flag, signed and unsigned, products, a loop, a call, memory, doubles. */
+double scale = 0.5;
+__attribute__((noinline)) long mixed(long a, long b) {
+    unsigned long sum = (unsigned long)a;
+    long table[4] = {b, 1, -2, a};
+    for (int i = 0; i < 6; i++) {
+        unsigned long before = sum;
+        sum += (unsigned long)table[i & 3] * 0x9e3779b97f4a7c15u;
+        if (sum < before) sum ^= sum >> 7;
+        if ((long)sum < b) sum -= 3;
+        if ((int)sum > (int)before) table[i & 3] = (int)sum;
+        sum = sum << 5 | sum >> 59;
+    }
+    return (long)sum + outer((int)b) + (long)((double)b * scale);
+}
 static void *thread(void *given) { return (void *)(long)outer((int)(long)given); }
 
 int main(void) {
     pthread_t other;
     signal(SIGUSR1, on_signal);
+    if (mixed(3, 4) == 0) puts("zero");
+    counter = 0;
     int sum = outer(1) + outer(2);
     pthread_create(&other, NULL, thread, (void *)3L);
     pthread_join(other, NULL);
@@ -44,17 +65,17 @@ int main(void) {
 }
 """
 
-# What gdb is told, and a pattern that its answers must hold, in this order.
+# What gdb is told, and a pattern that its answers must hold, in this order; ARGUMENT is the register of the first argument.
 SESSION = [
-    ("info registers pc", r"_start"),
-    ("break inner", r"Breakpoint 1 at"),
-    ("continue", r"Breakpoint 1, inner \(by=1\)"),
-    ("backtrace", r"#0 +inner \(by=1\)[\s\S]*#1 .* outer \(by=1\)[\s\S]*#2 .* main"),
-    ("print $a0", r"= 1\b"),
+    ("x/i $pc", r"_start"),
+    ("break inner if by < 4", r"Breakpoint 1 at"),
+    ("continue", r"Breakpoint 1, inner \((by=|by@entry=)*1\)"),
+    ("backtrace", r"#0 +inner [\s\S]*#1 .* outer [\s\S]*#2 .* main"),
+    ("print ARGUMENT", r"= 1\b"),
     ("finish", r"Value returned is \$\d+ = 2"),
-    ("continue", r"Breakpoint 1, inner \(by=2\)"),
+    ("continue", r"Breakpoint 1, inner \((by=|by@entry=)*2\)"),
     ("next", r""),
-    ("continue", r"hit Breakpoint 1, inner \(by=3\)"),
+    ("continue", r"hit Breakpoint 1, inner \((by=|by@entry=)*3\)"),
     ("info threads", r"\* 2 +Thread"),
     ("thread apply all backtrace 1", r"Thread 1 "),
     ("delete", r""),
@@ -70,76 +91,204 @@ SESSION = [
 ]
 
 
-def knows_loongarch(gdb):
-    """True if this gdb can debug LoongArch programs."""
+class Architecture:
+    """What differs between programs: gdb's name, zig's, the argument's register, and how the same is run without longma."""
+
+    def __init__(self, known_as, target, argument, registers=(), other=None):
+        self.known_as, self.target, self.argument = known_as, target, argument
+        self.registers, self.other = registers, other
+
+
+X86_REGISTERS = [*"rip eflags rax rbx rcx rdx rsi rdi rbp rsp".split(), *(f"r{n}" for n in range(8, 16))]
+ARCHITECTURES = {
+    "loongarch64": Architecture("Loongarch64", "loongarch64-linux-musl", "$a0"),
+    "x86_64": Architecture("i386:x86-64", "x86_64-linux-musl", "$rdi", [*X86_REGISTERS, "xmm0.v2_int64[0]", "xmm1.v2_int64[0]"]),
+    "aarch64": Architecture(
+        "aarch64", "aarch64-linux-musl", "$x0", ["pc", "cpsr", "sp", *(f"x{n}" for n in range(31)), "v0.d.u[0]", "v1.d.u[0]"], "qemu-aarch64"
+    ),
+    # k0 and k1, which the kernel changes at any time, read as zero.
+    "mips64el": Architecture(
+        "mips:isa64r2",
+        "mips64el-linux-muslabi64",
+        "$a0",
+        ["pc", "hi", "lo", *(f"{n}" for n in "at v0 v1 a0 a1 a2 a3 a4 a5 a6 a7 t0 t1 t2 t3 s0 s1 s2 s3 s4 s5 s6 s7 t8 t9 gp sp s8 ra".split())],
+        "qemu-mips64el",
+    ),
+}
+STEPS = 150
+GIVEN = 0x7EDCBA9876543211
+
+# x86-64: flags in the order of the manual's CF PF ZF SF OF, and what leaves which of them undefined until they are written again.
+X86_FLAGS = 0x8C5
+X86_UNDEFINED = {"imul": 0xC4, "mul": 0xC4, "shl": 0x800, "shr": 0x800, "sar": 0x800, "rol": 0x800, "ror": 0x800, "shld": 0x800}
+# Of AArch64 only with an s behind it.
+WRITERS = ("add", "sub", "cmp", "cmn", "tst", "test", "and", "or", "xor", "neg", "inc", "dec")
+
+
+def knows(gdb, architecture):
+    """True if this gdb can debug programs of an architecture."""
     try:
-        run = subprocess.run([gdb, "-nx", "-batch", "-ex", "set architecture Loongarch64"], capture_output=True, text=True, timeout=60)
+        run = subprocess.run([gdb, "-nx", "-batch", "-ex", f"set architecture {architecture}"], capture_output=True, text=True, timeout=60)
     except OSError:
         return False
     return "is set to" in run.stdout + run.stderr
 
 
-def find_gdb():
-    """A gdb that knows LoongArch, installed if there is none."""
+def find_gdb(architecture):
+    """A gdb that knows an architecture, installed if there is none."""
     own = VENV / "bin" / "gdb"
-    for name in ["loongarch64-linux-gnu-gdb", "gdb", "gdb-multiarch", str(own)]:
-        if shutil.which(name) and knows_loongarch(name):
+    for name in ["gdb-multiarch", "gdb", "loongarch64-linux-gnu-gdb", str(own)]:
+        if shutil.which(name) and knows(name, architecture):
             return name
     print(f"gdb: installing {GDB_PACKAGE} into {VENV.relative_to(ROOT)}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", VENV], check=True, timeout=TIMEOUT_S)
     subprocess.run([VENV / "bin" / "pip", "install", "--quiet", GDB_PACKAGE], check=True, timeout=600)
-    if not knows_loongarch(str(own)):
-        sys.exit("gdb: this needs a gdb that knows LoongArch: install one and give it with --gdb")
+    if not knows(str(own), architecture):
+        sys.exit(f"gdb: this needs a gdb that knows {architecture}: install one and give it with --gdb")
     return str(own)
 
 
 def zig():
-    """The command for zig."""
-    for python in [sys.executable, ROOT / "target" / "guests-venv" / "bin" / "python3"]:
-        if subprocess.run([python, "-m", "ziglang", "version"], capture_output=True, timeout=60).returncode == 0:
+    """The command for zig, installed if there is none."""
+    own = ROOT / "target" / "guests-venv" / "bin" / "python3"
+    for python in [sys.executable, str(own)]:
+        if shutil.which(python) and subprocess.run([python, "-m", "ziglang", "version"], capture_output=True, timeout=60).returncode == 0:
             return [python, "-m", "ziglang"]
-    sys.exit("gdb: zig is missing: run guests/build --install")
+    subprocess.run([ROOT / "guests" / "build", "--install"], check=True, timeout=600)
+    return [str(own), "-m", "ziglang"]
 
 
-def debug(emulator, gdb, program):
-    """Runs the session; returns what gdb printed for each command, the program's output and its end."""
+QUIET = ["set debuginfod enabled off", "set pagination off", "set width 0", "set confirm off"]
+
+
+def run_gdb(gdb, words, program=None):
+    """What gdb prints for these commands."""
+    told = [part for word in [*QUIET, *words] for part in ("-ex", word)]
+    command = [gdb, "-nx", "-batch", *told, *([program] if program else [])]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S).stdout
+
+
+def under_longma(emulator, gdb, program, words):
+    """Debugs a program under longma; returns what gdb printed, the program's output and its end."""
     command = [*emulator, "--gdb", "0", program]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         address = child.stderr.readline().split()[-1]
-        words = ["set debuginfod enabled off", "set pagination off", "set width 0", f"target remote {address}"]
-        words += [word for said, _ in SESSION for word in (f"echo \\n<<<{said}>>>\\n", said)]
-        told = [part for word in words for part in ("-ex", word)]
-        run = subprocess.run([gdb, "-nx", "-batch", *told], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S)
+        printed = run_gdb(gdb, [f"target remote {address}", *words])
         output, _ = child.communicate(timeout=TIMEOUT_S)
     finally:
         child.kill()
-    return re.split(r"\n<<<.*>>>\n", run.stdout)[1:], output, child.returncode
+    return printed, output, child.returncode
+
+
+def without_longma(other, gdb, program, words):
+    """The same natively or under another emulator; what gdb printed."""
+    if other is None:
+        return run_gdb(gdb, [word if word != "continue" else "run" for word in words], program)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    child = subprocess.Popen([other, "-g", str(port), program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        return run_gdb(gdb, [f"target remote 127.0.0.1:{port}", *words], program)
+    finally:
+        child.kill()
+
+
+def steps_of(printed):
+    """What was printed of each step: the instruction's name and the registers; and the function's result."""
+    steps = []
+    for line in printed.splitlines():
+        if found := re.match(r"(?:=> )?0x[0-9a-f]+ <mixed[^>]*>:\t(\S+)|(?:=> )?0x[0-9a-f]+[^:]*:\t(\S+)", line):
+            steps.append([found.group(1) or found.group(2), None])
+        elif found := re.match(r"<<(.*)>>", line):
+            steps[-1][1] = [int(value, 16) for value in found.group(1).split()]
+    result = re.search(r"Value returned is \$\d+ = (-?\d+)", printed)
+    return steps, result and result.group(1)
+
+
+def compare(architecture, emulator, gdb, program):
+    """Steps through a function with longma and without it; gives what is wrong, nothing if that is nothing."""
+    formats = " ".join("%lx" for _ in architecture.registers)
+    # gdb casts no flags, and prints pointers only if they are cast.
+    values = ", ".join(f"${name}" if name in ("eflags", "cpsr") else f"(long)${name}" for name in architecture.registers)
+    show = ["x/i $pc", f'printf "<<{formats}>>\\n", {values}']
+    start = ["break *mixed", "continue", "delete", f"set var {architecture.argument} = {GIVEN}"]
+    words = [*start, *(word for _ in range(STEPS) for word in (*show, "stepi")), "finish", "kill"]
+    ours, our_result = steps_of(under_longma(emulator, gdb, program, words)[0])
+    theirs, their_result = steps_of(without_longma(architecture.other, gdb, program, words))
+    if not len(ours) == len(theirs) == STEPS or not all(registers for _, registers in [*ours, *theirs]):
+        return f"{len(ours)} steps, and {len(theirs)} without longma, of {STEPS}"
+    # Stacks and environments lie elsewhere: what points into them is apart by what it was at the beginning.
+    apart = {(own - other) % 2**64 for own, other in zip(ours[0][1], theirs[0][1])}
+    undefined = X86_FLAGS  # By what came before, as far as stacks lie elsewhere.
+    for index, ((name, own), (_, other)) in enumerate(zip(ours, theirs)):
+        for register, mine, its in zip(architecture.registers, own, other):
+            if register == "eflags":
+                mine, its = mine & X86_FLAGS & ~undefined, its & X86_FLAGS & ~undefined
+            if register == "cpsr":
+                mine, its = (mine >> 28 & 15, its >> 28 & 15) if undefined != X86_FLAGS else (0, 0)
+            if mine != its and (register in ("pc", "rip", "cpsr", "eflags") or (mine - its) % 2**64 not in apart):
+                before = ours[index - 1][0] if index else "the beginning"
+                return f"step {index}, behind {before}: {register} is {mine:#x}, and {its:#x} without longma"
+        if name.startswith(WRITERS) and (name not in ("add", "sub", "and") or "eflags" in architecture.registers):
+            undefined = 0
+        undefined |= next((bits for end, bits in X86_UNDEFINED.items() if name.startswith(end)), 0)
+    if our_result is None or our_result != their_result:
+        return f"the function returned {our_result}, and {their_result} without longma"
+    return None
+
+
+class Tally:
+    """What has passed and failed."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def note(self, what, right, said):
+        """Counts and prints one check; `said` is why it failed."""
+        self.passed, self.failed = self.passed + bool(right), self.failed + (not right)
+        print(f"{'ok  ' if right else 'FAIL'} {what}" + ("" if right else f": {said}"))
+
+
+def check(name, emulator, options, folder, tally):
+    """Takes a program for one architecture through everything."""
+    architecture = ARCHITECTURES[name]
+    gdb = options.gdb or find_gdb(architecture.known_as)
+    program = pathlib.Path(folder, name)
+    build = [*zig(), "cc", "-target", architecture.target, "-O1", "-g", "-static", "-Wno-option-ignored", "-o", program]
+    subprocess.run([*build, pathlib.Path(folder, "program.c")], check=True, timeout=600)
+    session = [(said.replace("ARGUMENT", architecture.argument), wanted) for said, wanted in SESSION]
+    words = [word for said, _ in session for word in (f"echo \\n<<<{said}>>>\\n", said)]
+    printed, output, ended = under_longma(emulator, gdb, program, words)
+    answers = re.split(r"\n<<<.*>>>\n", printed)[1:]
+    for index, (said, wanted) in enumerate(session):
+        answer = answers[index] if index < len(answers) else "(nothing)"
+        tally.note(f"{name}: {said}", re.search(wanted, answer), f"no '{wanted}' in:\n{answer}")
+    tally.note(f"{name}: what it prints", output == "sum 10, counter 1005\n", repr(output))
+    tally.note(f"{name}: how it ends", ended in (-6, 134), ended)
+    if not architecture.registers:
+        return
+    if architecture.other and not shutil.which(architecture.other):
+        print(f"left out: {name} was not compared step by step: install qemu-user")
+        return
+    wrong = compare(architecture, emulator, gdb, program)
+    tally.note(f"{name}: {STEPS} steps and the result are those without longma", wrong is None, wrong)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emulator", default=f"{ROOT}/target/release/longma run", help="command that runs a program")
     parser.add_argument("--gdb", help="the gdb to use")
+    parser.add_argument("--only", choices=ARCHITECTURES, help="programs for one architecture")
     options = parser.parse_args()
-    gdb = options.gdb or find_gdb()
-    failed = 0
+    tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
-        source, program = pathlib.Path(folder, "program.c"), pathlib.Path(folder, "program")
-        source.write_text(PROGRAM)
-        build = [*zig(), "cc", "-target", "loongarch64-linux-musl", "-O1", "-g", "-static", "-o", program, source]
-        subprocess.run(build, check=True, timeout=600)
-        answers, output, ended = debug(shlex.split(options.emulator), gdb, program)
-    for index, (said, wanted) in enumerate(SESSION):
-        answer = answers[index] if index < len(answers) else "(nothing)"
-        right = re.search(wanted, answer) is not None
-        failed += not right
-        print(f"{'ok  ' if right else 'FAIL'} {said}" + ("" if right else f": no '{wanted}' in:\n{answer}"))
-    for what, right in [("what it prints", output == "sum 10, counter 1005\n"), ("how it ends", ended in (-6, 134))]:
-        failed += not right
-        print(f"{'ok  ' if right else 'FAIL'} {what}" + ("" if right else f": {output!r}, {ended}"))
-    print(f"gdb: {len(SESSION) + 2 - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+        pathlib.Path(folder, "program.c").write_text(PROGRAM)
+        for name in [options.only] if options.only else ARCHITECTURES:
+            check(name, shlex.split(options.emulator), options, folder, tally)
+    print(f"gdb: {tally.passed} passed, {tally.failed} failed")
+    sys.exit(1 if tally.failed else 0)
 
 
 if __name__ == "__main__":

@@ -29,4 +29,4 @@ pub use longma_translate_x86::features as x86_features;
 pub use node::{Node, NodeConfig, NodeError};
 pub use report::Report;
 pub use seen::{OtherCores, Seen};
-pub use translated::{TranslatedError, listing};
+pub use translated::listing;

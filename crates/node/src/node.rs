@@ -17,7 +17,7 @@ use crate::{
     report::Report,
     run::{Shared, end, run_thread},
     schedule::Simulated,
-    translated::{TranslatedError, translation_of},
+    translated::translation_of,
 };
 
 /// What to run and how.
@@ -55,9 +55,6 @@ pub enum NodeError {
         "the host gives no memory for translated code: {0}; check `ulimit -v` and whether executable memory is forbidden"
     )]
     Host(#[source] io::Error),
-    /// It is for another architecture, and what is asked for goes with LoongArch only.
-    #[error(transparent)]
-    Translated(#[from] TranslatedError),
 }
 
 /// A loaded process.
@@ -123,11 +120,8 @@ impl Node {
                 "a debugger cannot steer a process in simulated time; run it at level functional",
             ));
         }
-        if self.shared.translated().is_some() {
-            return Err(io::Error::other(TranslatedError::Debugged));
-        }
         let session = self.shared.begin_session(gdb::session()?);
-        gdb::serve(debugger, session, self.shared.cores.clone())
+        gdb::serve(debugger, session, self.shared.cores.clone(), self.shared.translated().cloned())
     }
 
     /// Runs the process to its end and this program with it. `finish` is called once, on whichever thread sees the end.

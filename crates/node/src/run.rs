@@ -14,7 +14,7 @@ use crate::{
     gdb::{Follower, Session},
     report::Report,
     schedule::{self, Simulated},
-    translated::Translation,
+    translated::{Steers, Translation},
 };
 
 /// Told once how the process ended.
@@ -24,20 +24,20 @@ type Finish = dyn Fn(Ending, &Report) + Send + Sync;
 pub(crate) struct Shared {
     /// The process and what executes it.
     pub cores: Arc<Cores>,
-    translated: Option<Box<dyn Translation>>,
+    translated: Option<Arc<dyn Translation>>,
     finish: OnceLock<Box<Finish>>,
     session: OnceLock<Arc<Session>>,
 }
 
 impl Shared {
     /// For a process that nobody debugs yet, and of whose end nobody is told.
-    pub fn new(cores: Arc<Cores>, translated: Option<Box<dyn Translation>>) -> Self {
+    pub fn new(cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         Self { cores, translated, finish: OnceLock::new(), session: OnceLock::new() }
     }
 
     /// What is translated, if the program is for another architecture.
-    pub fn translated(&self) -> Option<&dyn Translation> {
-        self.translated.as_deref()
+    pub fn translated(&self) -> Option<&Arc<dyn Translation>> {
+        self.translated.as_ref()
     }
 
     /// Has `finish` be told how the process ended; only the first call counts.
@@ -83,7 +83,10 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
                 None => run_to_stop(&mut core, &mut thread),
                 Some(translated) => translated.run(&shared.cores, &mut core, &mut thread),
             },
-            (Some(follower), _) => run_under_debugger(&mut core, &mut thread, follower),
+            (Some(follower), _) => match &shared.translated {
+                None => run_under_debugger(&mut core, &mut thread, follower),
+                Some(translated) => translated.steer(&shared.cores, &mut core, &mut thread, follower),
+            },
         };
         match outcome {
             Outcome::Continue => {}
@@ -143,7 +146,7 @@ fn run_under_debugger(core: &mut Core, thread: &mut Thread, follower: &mut Follo
 /// Ends the program as the guest ended.
 pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
-        finish(ending, &Report { cores: &shared.cores, translated: shared.translated() });
+        finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });
     }
     if let Some(session) = shared.session() {
         session.end(ending);

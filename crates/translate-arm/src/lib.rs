@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487); Linux arch/arm64/kernel/entry.S (registers of calls).
 
 mod code;
+pub mod debug;
 pub mod instruction;
 mod numbers;
 mod print;
@@ -17,6 +18,7 @@ use longma_loongarch::{Instruction as Word, Op as La, State};
 pub use code::Known;
 use code::unit;
 use instruction::Instruction;
+use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
 pub use service::{frame, serve};
@@ -40,6 +42,7 @@ impl FrontEnd for Aarch64 {
     type Service = Instruction;
     type Pending = Known;
     type After = After;
+    type Seen = debug::Seen;
 
     const NAME: &'static str = "AArch64";
     const ENTRY_SHIFT: u32 = 0;
@@ -59,6 +62,10 @@ impl FrontEnd for Aarch64 {
 
     fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
         unit::translate(start, fetch, known)
+    }
+
+    fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
+        unit::translate(start, &front_end::within(start, 4, fetch), &|_| true)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
@@ -138,5 +145,22 @@ impl FrontEnd for Aarch64 {
 
     fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
         frame::after(state, frame, memory);
+    }
+
+    fn registers() -> Description<debug::Seen> {
+        debug::description()
+    }
+
+    fn read_register(register: Register<debug::Seen>, state: &State, memory: &dyn Structures) -> Value {
+        debug::read(register, state, memory)
+    }
+
+    fn write_register(
+        register: Register<debug::Seen>,
+        value: &Value,
+        state: &mut State,
+        memory: &dyn Structures,
+    ) -> bool {
+        debug::write(register, value, state, memory)
     }
 }

@@ -3,6 +3,7 @@
 //! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
 
 pub mod code;
+pub mod debug;
 mod float;
 pub mod frame;
 pub mod instruction;
@@ -20,7 +21,8 @@ use longma_loongarch::{Instruction as Word, Op as La, State};
 
 use code::{Pending, Unit};
 use instruction::Instruction;
-use longma_translate::front_end::{CallResult, FrontEnd, Served, Step, Structures};
+use longma_translate::debug::{Description, Register, Value};
+use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 use lower::SPARE_SOURCE;
 use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
@@ -49,6 +51,7 @@ impl FrontEnd for Mips64 {
     type Service = Instruction;
     type Pending = Pending;
     type After = After;
+    type Seen = debug::Seen;
 
     const NAME: &'static str = "MIPS64";
     const ENTRY_SHIFT: u32 = 0;
@@ -64,6 +67,11 @@ impl FrontEnd for Mips64 {
 
     fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
         unit::translate(start, fetch, known)
+    }
+
+    fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
+        // The second word is the delay slot, which nothing but a jump looks at.
+        unit::translate(start, &front_end::within(start, 8, fetch), &|_| true)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
@@ -158,5 +166,22 @@ impl FrontEnd for Mips64 {
 
     fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
         frame::after(state, frame, memory);
+    }
+
+    fn registers() -> Description<debug::Seen> {
+        debug::description()
+    }
+
+    fn read_register(register: Register<debug::Seen>, state: &State, _: &dyn Structures) -> Value {
+        debug::read(register, state)
+    }
+
+    fn write_register(
+        register: Register<debug::Seen>,
+        value: &Value,
+        state: &mut State,
+        _: &dyn Structures,
+    ) -> bool {
+        debug::write(register, value, state)
     }
 }

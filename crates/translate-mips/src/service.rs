@@ -106,12 +106,14 @@ pub fn control(state: &State) -> u32 {
     fcsr >> 8 & 3 | (fcsr >> 16 & 31) << 2 | (fcsr & 31) << 7 | (fcsr >> 24 & 31) << 12 | conditions
 }
 
+/// FIR: doubles, singles, words and longs, 64-bit registers.
+pub(super) const IMPLEMENTATION: u32 = 0x0073_0000;
+
 fn read_control(state: &State, number: u8) -> u64 {
     let all = control(state);
     let conditions = all >> 23 & 1 | (all >> 25 & 127) << 1;
     extend(u64::from(match number {
-        // FIR: doubles, singles, words and longs, 64-bit registers.
-        0 => 0x0073_0000,
+        0 => IMPLEMENTATION,
         25 => conditions,
         26 => all & 0x0003_f07c,
         28 => all & 0xf83 | all >> 22 & 4,

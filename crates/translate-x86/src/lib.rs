@@ -3,6 +3,7 @@
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual; System V ABI, AMD64 supplement, appendix A.2 (calls).
 
 mod code;
+pub mod debug;
 pub mod features;
 pub mod registers;
 mod service;
@@ -15,6 +16,7 @@ use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
 
 pub use code::Known;
 use code::unit;
+use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 use registers::{
     GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
@@ -39,6 +41,7 @@ impl FrontEnd for X86_64 {
     type Service = Instruction;
     type Pending = Known;
     type After = After;
+    type Seen = debug::Seen;
 
     const NAME: &'static str = "x86-64";
     const ENTRY_SHIFT: u32 = 2;
@@ -58,6 +61,10 @@ impl FrontEnd for X86_64 {
 
     fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
         unit::translate(start, fetch, known)
+    }
+
+    fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
+        unit::translate_one(start, fetch)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
@@ -140,6 +147,23 @@ impl FrontEnd for X86_64 {
 
     fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures) {
         frame::after(state, frame, memory);
+    }
+
+    fn registers() -> Description<debug::Seen> {
+        debug::description()
+    }
+
+    fn read_register(register: Register<debug::Seen>, state: &State, _: &dyn Structures) -> Value {
+        debug::read(register, state)
+    }
+
+    fn write_register(
+        register: Register<debug::Seen>,
+        value: &Value,
+        state: &mut State,
+        _: &dyn Structures,
+    ) -> bool {
+        debug::write(register, value, state)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where translated units lie, how jumps find them, and what is known of each of their words.
 //! Not what instructions become, and not system calls: those are the front end's.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use longma_loongarch::Op as La;
@@ -27,6 +28,8 @@ pub enum Refusal {
     Fault(Fault),
     /// The area is full.
     Full,
+    /// Whoever comes to the address is to stop there first.
+    Stop,
 }
 
 impl From<Fault> for Refusal {
@@ -61,6 +64,12 @@ pub struct Engine<F: FrontEnd> {
     heads: FxHashMap<u64, Vec<(u64, u64)>>,
     /// How often such a source address has been translated.
     copies: FxHashMap<u64, u32>,
+    /// Each unit is one instruction: between any two of them every register is as the source has it.
+    is_watched: bool,
+    /// Source addresses that have no code for who comes to them.
+    stops: BTreeSet<u64>,
+    /// The code that they have for who goes on from there all the same.
+    past_stops: FxHashMap<u64, u64>,
 }
 
 /// Code that several units reach is translated so often; then it becomes a unit of its own.
@@ -82,6 +91,9 @@ impl<F: FrontEnd> Engine<F> {
             readers: FxHashMap::default(),
             heads: FxHashMap::default(),
             copies: FxHashMap::default(),
+            is_watched: false,
+            stops: BTreeSet::new(),
+            past_stops: FxHashMap::default(),
         }
     }
 
@@ -98,9 +110,19 @@ impl<F: FrontEnd> Engine<F> {
     /// The code of a source address, translated now if it has not been.
     ///
     /// # Errors
-    /// There is nothing to be executed, or no room.
+    /// There is nothing to be executed, no room, or a stop is there.
     pub fn code_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
-        if let Some(&found) = self.entries.get(&pc) {
+        if self.stops.contains(&pc) { Err(Refusal::Stop) } else { self.code_past_stop(pc, memory) }
+    }
+
+    /// As [`Self::code_of`], whether a stop is there or not.
+    ///
+    /// # Errors
+    /// There is nothing to be executed, or no room.
+    pub fn code_past_stop(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
+        let is_stop = self.stops.contains(&pc);
+        let found = if is_stop { self.past_stops.get(&pc) } else { self.entries.get(&pc) };
+        if let Some(&found) = found {
             return Ok(found);
         }
         let is_aligned = pc.is_multiple_of(F::ALIGNMENT);
@@ -117,14 +139,20 @@ impl<F: FrontEnd> Engine<F> {
             let is_known = |pc| {
                 entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES)
             };
-            let unit = F::translate(pc, &|pc| memory.fetch(pc).ok(), &is_known);
+            let fetch = |pc| memory.fetch(pc).ok();
+            let unit = if self.is_watched {
+                F::translate_one(pc, &fetch)
+            } else {
+                F::translate(pc, &fetch, &is_known)
+            };
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
                 break unit;
             }
             // Another thread has taken the code away since it was looked for: it is looked for again, and maybe that is a fault.
         };
         self.place(unit, memory)?;
-        Ok(self.entries[&pc])
+        let placed = if is_stop { &self.past_stops } else { &self.entries };
+        Ok(placed[&pc])
     }
 
     /// Where the table of targets has the entry of `pc`.
@@ -153,10 +181,13 @@ impl<F: FrontEnd> Engine<F> {
         memory.place(&words)?;
         self.next = end;
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
+        let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
+        let (kept, listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
         // Indirect jumps find the entries from here on; they ascend by source address.
-        let table = unit.entries.iter().map(|(pc, offset)| (self.entry_of(*pc), address(*offset) as u32));
+        let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.place(&table.collect::<Vec<_>>())?;
-        self.entries.extend(unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset))));
+        self.entries.extend(listed);
+        self.past_stops.extend(kept);
         for (first, bytes) in &unit.sources {
             for page in first / PAGE..=(first + bytes - 1) / PAGE {
                 self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
@@ -261,20 +292,60 @@ impl<F: FrontEnd> Engine<F> {
             pages.iter().flat_map(|page| self.readers.remove(page).unwrap_or_default()).collect();
         let heads: Vec<_> =
             pages.iter().flat_map(|page| self.heads.remove(page).unwrap_or_default()).collect();
-        let leave = encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) });
-        let word = leave.unwrap_or_default();
         for pc in gone {
-            if let Some(code) = self.entries.remove(&pc) {
-                memory.place(&[(self.entry_of(pc), 0)])?;
-                memory.replace(code, word)?;
-                self.exits.insert(code, Exit::To(pc));
-            }
+            self.past_stops.remove(&pc);
+            self.close(pc, memory)?;
         }
         for (pc, code) in heads {
-            memory.replace(code, word)?;
-            self.exits.insert(code, Exit::Leave(pc));
+            self.close_head(pc, code, memory)?;
             self.copies.remove(&pc);
         }
+        Ok(())
+    }
+
+    /// Nobody comes to the code of a source address any more: who would, comes out to the engine.
+    fn close(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        if let Some(code) = self.entries.remove(&pc) {
+            memory.place(&[(self.entry_of(pc), 0)])?;
+            memory.replace(code, leave())?;
+            self.exits.insert(code, Exit::To(pc));
+        }
+        Ok(())
+    }
+
+    fn close_head(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        memory.replace(code, leave())?;
+        self.exits.insert(code, Exit::Leave(pc));
+        Ok(())
+    }
+
+    /// From now on each unit is one instruction, so that a debugger sees every register as the source has it wherever a thread stops; or
+    /// no longer, and then there are no stops either. What has been translated is forgotten.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    pub fn watch(&mut self, is_watched: bool, memory: &dyn Memory) -> Result<(), Fault> {
+        self.is_watched = is_watched;
+        self.stops.clear();
+        self.forget(0..self.layout.limit, memory)
+    }
+
+    /// Whoever comes to one of these source addresses stops there ([`Refusal::Stop`]); at others, no longer. Only while the engine is
+    /// watched: other units go on across the instructions in their middle.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    pub fn stop_at(&mut self, stops: &BTreeSet<u64>, memory: &dyn Memory) -> Result<(), Fault> {
+        let new: Vec<u64> = stops.difference(&self.stops).copied().collect();
+        for pc in new {
+            self.close(pc, memory)?;
+            let heads = self.heads.get(&(pc / PAGE)).into_iter().flatten();
+            let heads: Vec<u64> = heads.filter(|(head, _)| *head == pc).map(|(_, code)| *code).collect();
+            for code in heads {
+                self.close_head(pc, code, memory)?;
+            }
+        }
+        self.stops.clone_from(stops);
         Ok(())
     }
 
@@ -283,6 +354,11 @@ impl<F: FrontEnd> Engine<F> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         self.readers.keys().any(|page| pages.contains(page))
     }
+}
+
+/// The word that comes out to the engine.
+fn leave() -> u32 {
+    encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) }).unwrap_or_default()
 }
 
 /// `b` from one address to another, if it reaches.

@@ -7,6 +7,7 @@ use std::ops::Range;
 use longma_loongarch::{Fault, Instruction, State};
 
 use crate::assembler::Assembler;
+use crate::debug::{Description, Register, Value};
 
 /// `break` codes that only translated code has.
 pub const EXIT: i32 = 0x7001;
@@ -177,6 +178,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     type Pending: Copy + Debug + Send + Sync;
     /// What remains to be done with a call's result.
     type After: Copy + Debug;
+    /// What a register is that a debugger is told of.
+    type Seen: Copy + 'static;
 
     /// What its programs are called.
     const NAME: &'static str;
@@ -213,6 +216,10 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
     ) -> Unit<Self::Service, Self::Pending>;
+
+    /// Translates the one instruction at `start`, with its delay slot if it has one: between any two such units every register is as the
+    /// source has it, those that nobody reads too.
+    fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit<Self::Service, Self::Pending>;
 
     /// What kind of instruction stands at `pc`, and the instruction, as an assembler writes it.
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String);
@@ -266,6 +273,25 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// What the process's own frame does not bring back of the handler's changes.
     fn after_leaving(state: &mut State, frame: u64, memory: &dyn Structures);
+
+    /// The registers that a debugger is told of.
+    fn registers() -> Description<Self::Seen>;
+
+    /// What is in one of a thread that is between two instructions, its program counter at a source address.
+    fn read_register(register: Register<Self::Seen>, state: &State, memory: &dyn Structures) -> Value;
+
+    /// Sets it; false if it cannot have the value.
+    fn write_register(
+        register: Register<Self::Seen>,
+        value: &Value,
+        state: &mut State,
+        memory: &dyn Structures,
+    ) -> bool;
+}
+
+/// The code of `bytes` bytes from `start` on, and nothing else.
+pub fn within(start: u64, bytes: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> impl Fn(u64) -> Option<u32> {
+    move |pc| (pc.wrapping_sub(start) < bytes).then(|| fetch(pc)).flatten()
 }
 
 /// The memory of a process, as far as translation touches it.

@@ -4,6 +4,7 @@
 
 pub mod assembler;
 pub mod calls;
+pub mod debug;
 pub mod engine;
 pub mod front_end;
 pub mod process_frame;

@@ -105,7 +105,7 @@ impl Failure {
                 "give the directory that holds its system's files: -L DIR if only the libraries come from there, --root DIR if it is to be the program's whole file system; or link the program statically",
                 NOT_FOUND,
             ),
-            NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) | NodeError::Translated(_) => {
+            NodeError::Load(LoadError::Map { .. }) | NodeError::Checkpoint(_) => {
                 (message, advice, OWN_FAILURE)
             }
             NodeError::Load(_) => (message, advice, CANNOT_EXECUTE),

@@ -1,5 +1,6 @@
 //! A guest thread under a debugger: it looks for breakpoints before every instruction, and stops when asked to.
-//! Not what the debugger says (see `target.rs`). While there is nothing to look for, translated code runs.
+//! Not what the debugger says (see `target.rs`). While there is nothing to look for, translated code runs; so it does in a program for
+//! another architecture up to its breakpoints (see `translated`).
 //! Source: GDB manual, appendix E (remote protocol, all-stop mode); ptrace(2) for what a debugger expects of signals.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -14,6 +15,7 @@ use super::{
     signals::is_told,
 };
 use crate::cores::Cores;
+use crate::translated::{Next, Steers};
 
 /// One guest thread's side of a session.
 pub(crate) struct Follower {
@@ -71,32 +73,14 @@ impl Follower {
     /// As [`Core::run`].
     pub fn run(&mut self, core: &mut Core) -> Stop {
         loop {
-            if !self.session.is_attached() {
-                return core.run();
-            }
-            if self.session.stopping.load(Ordering::SeqCst) || self.order == Order::Stay {
-                self.stop_here(&mut core.cpu().state);
-                continue;
-            }
-            let pc = core.cpu().state.pc;
-            if std::mem::take(&mut self.stepped) && !self.is_stepping_on(pc) {
-                let done = Event::Signal { tid: self.tid, signal: libc::SIGTRAP };
-                self.report(&mut core.cpu().state, done);
-                continue;
-            }
-            if self.plan.breakpoints.contains(&pc) && self.skip != Some(pc) {
-                self.report(&mut core.cpu().state, Event::Breakpoint { tid: self.tid });
-                continue;
-            }
-            let steps = matches!(self.order, Order::Step(_));
-            if self.plan.is_empty() && !steps {
+            let next = self.next(&mut core.cpu().state);
+            if next == Next::Free || next == Next::Run && self.plan.is_empty() {
                 return core.run();
             }
             let watched = self.watched();
             let stop = core.step();
             if stop != Some(Stop::Attention) {
-                self.skip = None;
-                self.stepped = steps;
+                self.begin_instruction();
             }
             if let Some(stop) = stop {
                 return stop;
@@ -105,96 +89,20 @@ impl Follower {
         }
     }
 
+    fn steps(&self) -> bool {
+        matches!(self.order, Order::Step(_))
+    }
+
     fn is_stepping_on(&self, pc: u64) -> bool {
         matches!(&self.order, Order::Step(range) if range.contains(&pc))
     }
 
-    /// The bytes under watch.
-    fn watched(&self) -> Vec<Vec<u8>> {
-        let read = |range: &std::ops::Range<u64>| {
-            let mut bytes = vec![0; (range.end - range.start) as usize];
-            // What cannot be read does not change either.
-            let _ = self.cores.process().memory().read(range.start, &mut bytes);
-            bytes
-        };
-        self.plan.watchpoints.iter().map(read).collect()
-    }
-
-    /// Tells if the last instruction changed something under watch.
-    fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]) {
-        if before.is_empty() {
-            return;
-        }
-        let after = self.watched();
-        let changed = before.iter().zip(&after).position(|(before, after)| before != after);
-        if let Some(range) = changed.and_then(|index| self.plan.watchpoints.get(index)) {
-            let event = Event::Watchpoint { tid: self.tid, address: range.start };
-            self.stepped = false;
-            self.report(state, event);
-        }
-    }
-
     /// A system call, which may take long: meanwhile the process can be stopped without this thread.
     pub fn call(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
-        if !self.session.is_attached() {
-            return thread.raise(state, trap);
-        }
-        let mut control = self.session.lock();
-        if let Some(place) = control.threads.get_mut(&self.tid) {
-            place.state = state.clone();
-            place.state.pc = state.pc.wrapping_add(4);
-            place.activity = Activity::InCall;
-        }
-        drop(control);
-        self.session.notify();
+        self.enter_call(State { pc: state.pc.wrapping_add(4), ..state.clone() });
         let outcome = thread.raise(state, trap);
-        // A forked child must not touch the lock: another thread of the parent may have held it.
-        if self.session.is_attached() {
-            let session = self.session.clone();
-            let control = session.lock();
-            let is_new = control.threads.get(&self.tid).is_some_and(|place| place.order != self.order);
-            self.park(control, state);
-            self.stepped |= is_new && matches!(self.order, Order::Step(_));
-        }
+        self.leave_call(state);
         outcome
-    }
-
-    /// A trap other than a system call: the debugger sees the signal first and may take it away.
-    pub fn raise(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
-        let Some(signal) = thread.signal_of(state, trap) else { return self.call(thread, state, trap) };
-        self.stepped = false;
-        let before = state.pc;
-        match self.report_signal(state, signal) {
-            Some(passed) if passed == signal && state.pc == before => {
-                self.stepped = matches!(self.order, Order::Step(_));
-                thread.raise(state, trap)
-            }
-            Some(other) => {
-                self.send(other);
-                Outcome::Continue
-            }
-            None => Outcome::Continue,
-        }
-    }
-
-    /// The attention flag was raised: signals that have arrived are shown to the debugger before they are delivered. Of several at
-    /// once it sees the first.
-    pub fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome {
-        let own = self.sent.take();
-        if self.session.is_attached()
-            && let Some(signal) = thread.next_signal()
-            && is_told(signal)
-            && own != Some(signal)
-        {
-            let passed = self.report_signal(state, signal);
-            if passed != Some(signal) {
-                thread.discard_signal(signal);
-                if let Some(other) = passed {
-                    self.send(other);
-                }
-            }
-        }
-        thread.deliver_pending(state)
     }
 
     /// A signal of the debugger's own: it need not be told of it.
@@ -258,9 +166,125 @@ impl Follower {
         *state = place.state.clone();
         place.activity = Activity::Running;
         self.order = place.order.clone();
-        let steps = matches!(self.order, Order::Step(_));
         let reported = place.reported_at.take() == Some(state.pc);
-        self.skip = (steps || reported).then_some(state.pc);
-        place.signal.take()
+        let signal = place.signal.take();
+        self.skip = (self.steps() || reported).then_some(state.pc);
+        signal
+    }
+}
+
+impl Steers for Follower {
+    fn is_attached(&self) -> bool {
+        self.session.is_attached()
+    }
+
+    fn next(&mut self, state: &mut State) -> Next {
+        loop {
+            if !self.session.is_attached() {
+                return Next::Free;
+            }
+            if self.session.stopping.load(Ordering::SeqCst) || self.order == Order::Stay {
+                self.stop_here(state);
+                continue;
+            }
+            if std::mem::take(&mut self.stepped) && !self.is_stepping_on(state.pc) {
+                self.report(state, Event::Signal { tid: self.tid, signal: libc::SIGTRAP });
+                continue;
+            }
+            if self.plan.breakpoints.contains(&state.pc) && self.skip != Some(state.pc) {
+                self.report(state, Event::Breakpoint { tid: self.tid });
+                continue;
+            }
+            let looks = self.steps() || !self.plan.watchpoints.is_empty();
+            return if looks { Next::Step } else { Next::Run };
+        }
+    }
+
+    fn begin_instruction(&mut self) {
+        self.skip = None;
+        self.stepped = self.steps();
+    }
+
+    fn watched(&self) -> Vec<Vec<u8>> {
+        let read = |range: &std::ops::Range<u64>| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            // What cannot be read does not change either.
+            let _ = self.cores.process().memory().read(range.start, &mut bytes);
+            bytes
+        };
+        self.plan.watchpoints.iter().map(read).collect()
+    }
+
+    fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]) {
+        if before.is_empty() {
+            return;
+        }
+        let after = self.watched();
+        let changed = before.iter().zip(&after).position(|(before, after)| before != after);
+        if let Some(range) = changed.and_then(|index| self.plan.watchpoints.get(index)) {
+            let event = Event::Watchpoint { tid: self.tid, address: range.start };
+            self.stepped = false;
+            self.report(state, event);
+        }
+    }
+
+    fn enter_call(&self, state: State) {
+        if !self.session.is_attached() {
+            return;
+        }
+        let mut control = self.session.lock();
+        if let Some(place) = control.threads.get_mut(&self.tid) {
+            place.state = state;
+            place.activity = Activity::InCall;
+        }
+        drop(control);
+        self.session.notify();
+    }
+
+    fn leave_call(&mut self, state: &mut State) {
+        // A forked child must not touch the lock: another thread of the parent may have held it.
+        if self.session.is_attached() {
+            let session = self.session.clone();
+            let control = session.lock();
+            let is_new = control.threads.get(&self.tid).is_some_and(|place| place.order != self.order);
+            self.park(control, state);
+            self.stepped |= is_new && self.steps();
+        }
+    }
+
+    fn raise(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
+        let Some(signal) = thread.signal_of(state, trap) else { return self.call(thread, state, trap) };
+        self.stepped = false;
+        let before = state.pc;
+        match self.report_signal(state, signal) {
+            Some(passed) if passed == signal && state.pc == before => {
+                self.stepped = self.steps();
+                thread.raise(state, trap)
+            }
+            Some(other) => {
+                self.send(other);
+                Outcome::Continue
+            }
+            None => Outcome::Continue,
+        }
+    }
+
+    // Of several at once it sees the first.
+    fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome {
+        let own = self.sent.take();
+        if self.session.is_attached()
+            && let Some(signal) = thread.next_signal()
+            && is_told(signal)
+            && own != Some(signal)
+        {
+            let passed = self.report_signal(state, signal);
+            if passed != Some(signal) {
+                thread.discard_signal(signal);
+                if let Some(other) = passed {
+                    self.send(other);
+                }
+            }
+        }
+        thread.deliver_pending(state)
     }
 }

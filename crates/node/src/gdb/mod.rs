@@ -22,7 +22,7 @@ use rustix::fd::OwnedFd;
 pub(crate) use follower::Follower;
 pub(crate) use session::Session;
 
-use crate::cores::Cores;
+use crate::{cores::Cores, translated::Translation};
 
 /// A place where a debugger can connect.
 #[derive(Debug)]
@@ -55,16 +55,31 @@ pub(crate) fn session() -> io::Result<Arc<Session>> {
     Ok(Arc::new(Session::new(descriptors::keep(wake)?)))
 }
 
-/// Serves one debugger, on a thread of its own, until it lets go or the process ends.
-pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, cores: Arc<Cores>) -> io::Result<()> {
+/// Serves one debugger, on a thread of its own, until it lets go or the process ends; `translated` is there if the program is for another
+/// architecture.
+pub(crate) fn serve(
+    debugger: Debugger,
+    session: Arc<Session>,
+    cores: Arc<Cores>,
+    translated: Option<Arc<dyn Translation>>,
+) -> io::Result<()> {
     cores.process().intercept_signals(true);
+    if let Some(translated) = &translated {
+        translated.watch(&cores, true);
+    }
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
         let stream =
             debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(descriptors::keep);
         drop(debugger);
-        let Ok(stream) = stream else { return session.detach(&cores) };
-        let mut target = target::Target::new(session.clone(), cores.clone());
+        let let_go = || {
+            if let Some(translated) = &translated {
+                translated.watch(&cores, false);
+            }
+            session.detach(&cores);
+        };
+        let Ok(stream) = stream else { return let_go() };
+        let mut target = target::Target::new(session.clone(), cores.clone(), translated.clone());
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
             Ok(DisconnectReason::TargetExited(_) | DisconnectReason::TargetTerminated(_)) => {
@@ -72,7 +87,7 @@ pub(crate) fn serve(debugger: Debugger, session: Arc<Session>, cores: Arc<Cores>
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::die_by(libc::SIGKILL),
             // A debugger that is gone without a word has let go too.
-            Ok(DisconnectReason::Disconnect) | Err(_) => session.detach(&cores),
+            Ok(DisconnectReason::Disconnect) | Err(_) => let_go(),
         }
     })?;
     Ok(())

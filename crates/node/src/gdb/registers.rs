@@ -1,34 +1,64 @@
-//! LoongArch64's registers as gdb numbers, names and sizes them.
-//! Not their meaning.
+//! LoongArch64's registers as gdb numbers, names and sizes them, and gdbstub's view of those of any program.
+//! Not their meaning, and not those of programs for other architectures (the front ends, `longma_translate_x86` and its kin).
 //! Source: GDB manual, appendix G.5.6 (LoongArch features); gdb/features/loongarch in its sources for the order.
 
-use std::fmt::Write;
 use std::num::NonZeroUsize;
 
 use gdbstub::arch;
-use longma_guest::host::locks::Lazy;
 use longma_loongarch::State;
+use longma_translate::debug::{self, Description, Row, Value, of_word, value, words};
 
-/// The architecture as gdbstub wants it.
+/// Any program's architecture as gdbstub wants it: which one it is, the target description says, and its registers are bytes here.
 #[derive(Debug)]
-pub(super) enum LoongArch64 {}
+pub(super) enum AnyArchitecture {}
 
-impl arch::Arch for LoongArch64 {
+impl arch::Arch for AnyArchitecture {
     type Usize = u64;
     type Registers = Registers;
     type BreakpointKind = usize;
-    type RegId = Register;
+    type RegId = Number;
+}
 
-    fn target_description_xml() -> Option<&'static str> {
-        static XML: Lazy<String> = Lazy::new(target_xml);
-        Some(&XML)
+/// gdb's number of a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number(pub usize);
+
+impl arch::RegId for Number {
+    fn from_raw_id(id: usize) -> Option<(Self, Option<NonZeroUsize>)> {
+        Some((Self(id), None))
     }
 }
 
-/// Consecutive registers of one kind.
+/// All registers of a thread, one behind the other in gdb's order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Registers {
+    pub pc: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl arch::Registers for Registers {
+    type ProgramCounter = u64;
+
+    fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
+        self.bytes.iter().for_each(|&byte| write_byte(Some(byte)));
+    }
+
+    fn gdb_deserialize(&mut self, bytes: &[u8]) -> Result<(), ()> {
+        self.bytes = bytes.to_vec();
+        Ok(())
+    }
+}
+
+/// What a register of LoongArch64 is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    General,
+pub(super) enum Kind {
+    Zero,
+    /// The general registers from this one on.
+    General(u8),
     OriginalA0,
     Pc,
     BadAddress,
@@ -42,221 +72,123 @@ enum Kind {
     X87Top,
 }
 
-/// One kind's row: feature, kind, how many, bits, name before the number, gdb's type and group.
-struct Row(&'static str, Kind, u16, u16, &'static str, &'static str, &'static str);
+const fn row(
+    feature: &'static str,
+    kind: Kind,
+    count: u16,
+    bits: u16,
+    names: &'static str,
+    of: &'static str,
+    group: &'static str,
+) -> Row<Kind> {
+    Row { feature, kind, count, bits, names, of, group }
+}
 
-const ROWS: [Row; 12] = [
-    Row("base", Kind::General, 32, 64, "r", "uint64", "general"),
-    Row("base", Kind::OriginalA0, 1, 64, "orig_a0", "uint64", "general"),
-    Row("base", Kind::Pc, 1, 64, "pc", "code_ptr", "general"),
-    Row("base", Kind::BadAddress, 1, 64, "badv", "code_ptr", "general"),
-    Row("fpu", Kind::Float, 32, 64, "f", "fputype", "float"),
-    Row("fpu", Kind::Condition, 8, 8, "fcc", "uint8", "float"),
-    Row("fpu", Kind::FloatControl, 1, 32, "fcsr", "uint32", "float"),
-    Row("lsx", Kind::Lsx, 32, 128, "vr", "lsxv", "vector"),
-    Row("lasx", Kind::Lasx, 32, 256, "xr", "lasxv", "vector"),
-    Row("lbt", Kind::Scratch, 4, 64, "scr", "uint64", "general"),
-    Row("lbt", Kind::X86Flags, 1, 32, "eflags", "uint32", "general"),
-    Row("lbt", Kind::X87Top, 1, 32, "ftop", "uint32", "general"),
+static ROWS: [Row<Kind>; 14] = [
+    row("loongarch.base", Kind::Zero, 1, 64, "r0", "uint64", "general"),
+    row("loongarch.base", Kind::General(1), 1, 64, "r1", "code_ptr", "general"),
+    row(
+        "loongarch.base",
+        Kind::General(2),
+        30,
+        64,
+        "r2 r3 r4 r5 r6 r7 r8 r9 r10 r11 r12 r13 r14 r15 r16 r17 r18 r19 r20 r21 r22 r23 r24 r25 r26 r27 r28 r29 r30 r31",
+        "uint64",
+        "general",
+    ),
+    row("loongarch.base", Kind::OriginalA0, 1, 64, "orig_a0", "uint64", "general"),
+    row("loongarch.base", Kind::Pc, 1, 64, "pc", "code_ptr", "general"),
+    row("loongarch.base", Kind::BadAddress, 1, 64, "badv", "code_ptr", "general"),
+    row("loongarch.fpu", Kind::Float, 32, 64, "f#", "fputype", "float"),
+    row("loongarch.fpu", Kind::Condition, 8, 8, "fcc#", "uint8", "float"),
+    row("loongarch.fpu", Kind::FloatControl, 1, 32, "fcsr", "uint32", "float"),
+    row("loongarch.lsx", Kind::Lsx, 32, 128, "vr#", "lsxv", "vector"),
+    row("loongarch.lasx", Kind::Lasx, 32, 256, "xr#", "lasxv", "vector"),
+    row("loongarch.lbt", Kind::Scratch, 4, 64, "scr#", "uint64", "general"),
+    row("loongarch.lbt", Kind::X86Flags, 1, 32, "eflags", "uint32", "general"),
+    row("loongarch.lbt", Kind::X87Top, 1, 32, "ftop", "uint32", "general"),
 ];
 
-fn target_xml() -> String {
-    let mut xml = String::from(
-        "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">\
-         <architecture>loongarch64</architecture><osabi>GNU/Linux</osabi>",
-    );
-    let vector = |id: &str, bits: u16| {
-        let lanes =
-            [("f", "ieee_single", 32), ("d", "ieee_double", 64), ("b", "int8", 8), ("h", "int16", 16)]
-                .into_iter()
-                .chain([("w", "int32", 32), ("l", "int64", 64)])
-                .map(|(name, kind, size)| (name, kind, bits / size));
-        let lanes: Vec<_> = lanes.collect();
-        let vectors: String = lanes
-            .iter()
-            .map(|(name, kind, count)| {
-                format!("<vector id=\"{id}{name}\" type=\"{kind}\" count=\"{count}\"/>")
-            })
-            .collect();
-        let fields: String = lanes
-            .iter()
-            .map(|(name, kind, count)| format!("<field name=\"v{count}_{kind}\" type=\"{id}{name}\"/>"))
-            .collect();
-        format!("{vectors}<union id=\"{id}\">{fields}</union>")
-    };
-    let mut feature = "";
-    for Row(of, _, count, bits, name, kind, group) in &ROWS {
-        if *of != feature {
-            xml += if feature.is_empty() { "" } else { "</feature>" };
-            write!(xml, "<feature name=\"org.gnu.gdb.loongarch.{of}\">").expect("a string takes everything");
-            xml += &match *of {
-                "fpu" => "<union id=\"fputype\"><field name=\"f\" type=\"ieee_single\"/>\
-                          <field name=\"d\" type=\"ieee_double\"/></union>"
-                    .into(),
-                "lsx" => vector("lsxv", 128),
-                "lasx" => vector("lasxv", 256),
-                _ => String::new(),
-            };
-            feature = of;
-        }
-        for number in 0..*count {
-            let number = if *count == 1 { String::new() } else { number.to_string() };
-            let kind = if name == &"r" && matches!(number.as_str(), "1") { "code_ptr" } else { kind };
-            write!(
-                xml,
-                "<reg name=\"{name}{number}\" bitsize=\"{bits}\" type=\"{kind}\" group=\"{group}\"/>"
-            )
-            .expect("a string takes everything");
-        }
-    }
-    xml + "</feature></target>"
-}
-
-/// One register, by gdb's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Register {
-    kind: Kind,
-    /// Among its kind.
-    index: u16,
-    bytes: usize,
-}
-
-impl Register {
-    /// All of them, in gdb's order.
-    fn all() -> impl Iterator<Item = Self> {
-        ROWS.iter().flat_map(|Row(_, kind, count, bits, ..)| {
-            (0..*count).map(move |index| Self { kind: *kind, index, bytes: usize::from(bits / 8) })
-        })
-    }
-
-    /// Its size in bytes, and its value, little-endian, in the first of these.
-    pub fn read(self, state: &State) -> ([u8; 32], usize) {
-        let index = usize::from(self.index);
-        let wide = |value: u64| [value, 0, 0, 0];
-        let words = match self.kind {
-            Kind::General => wide(state.x[index]),
-            Kind::Pc => wide(state.pc),
-            // Of a system call that is over, and of a fault that was told otherwise: neither is kept.
-            Kind::OriginalA0 | Kind::BadAddress => wide(0),
-            Kind::Float => wide(state.v[index].0[0]),
-            Kind::Condition => wide(state.fcc[index].into()),
-            Kind::FloatControl => wide(state.fcsr.0.into()),
-            Kind::Lsx | Kind::Lasx => state.v[index].0,
-            Kind::Scratch => wide(state.lbt.scratch[index]),
-            Kind::X86Flags => wide(state.lbt.eflags.into()),
-            Kind::X87Top => wide(state.lbt.top.into()),
-        };
-        (std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8]), self.bytes)
-    }
-
-    /// Sets it; false if `bytes` is not of its size.
-    pub fn write(self, state: &mut State, bytes: &[u8]) -> bool {
-        if bytes.len() != self.bytes {
-            return false;
-        }
-        let mut padded = [0; 32];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        let words: [u64; 4] = std::array::from_fn(|word| {
-            u64::from_le_bytes(std::array::from_fn(|byte| padded[8 * word + byte]))
-        });
-        let index = usize::from(self.index);
-        let low = words[0];
-        match self.kind {
-            Kind::General => state.set_r(self.index as u8, low),
-            Kind::Pc => state.pc = low,
-            Kind::OriginalA0 | Kind::BadAddress => {}
-            Kind::Float => state.v[index].0[0] = low,
-            Kind::Condition => state.fcc[index] = low as u8 & 1,
-            Kind::FloatControl => state.fcsr.0 = low as u32,
-            Kind::Lsx => state.v[index].0[..2].copy_from_slice(&words[..2]),
-            Kind::Lasx => state.v[index].0 = words,
-            Kind::Scratch => state.lbt.scratch[index] = low,
-            Kind::X86Flags => state.lbt.eflags = low as u32,
-            Kind::X87Top => state.lbt.top = low as u8 & 7,
-        }
-        true
+fn types(feature: &str) -> String {
+    match feature {
+        "loongarch.fpu" => "<union id=\"fputype\"><field name=\"f\" type=\"ieee_single\"/>\
+                            <field name=\"d\" type=\"ieee_double\"/></union>"
+            .into(),
+        "loongarch.lsx" => debug::vector("lsxv", 128, false),
+        "loongarch.lasx" => debug::vector("lasxv", 256, false),
+        _ => String::new(),
     }
 }
 
-impl arch::RegId for Register {
-    fn from_raw_id(id: usize) -> Option<(Self, Option<NonZeroUsize>)> {
-        let register = Self::all().nth(id)?;
-        Some((register, NonZeroUsize::new(register.bytes)))
-    }
+/// The registers of a LoongArch64 program.
+pub(super) fn description() -> Description<Kind> {
+    Description { architecture: "loongarch64", rows: &ROWS, types }
 }
 
-/// All registers of a thread.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Registers(pub State);
-
-impl arch::Registers for Registers {
-    type ProgramCounter = u64;
-
-    fn pc(&self) -> u64 {
-        self.0.pc
-    }
-
-    fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
-        for register in Register::all() {
-            let (value, bytes) = register.read(&self.0);
-            value[..bytes].iter().for_each(|&byte| write_byte(Some(byte)));
+/// What is in a register of a LoongArch64 program.
+pub(super) fn read(register: debug::Register<Kind>, state: &State) -> Value {
+    let index = register.index;
+    of_word(match register.kind {
+        Kind::General(first) => state.x[usize::from(first) + index],
+        Kind::Pc => state.pc,
+        // The original a0 is of a system call that is over, the bad address of a fault that was told otherwise: neither is kept.
+        Kind::Zero | Kind::OriginalA0 | Kind::BadAddress => 0,
+        Kind::Float => state.v[index].0[0],
+        Kind::Condition => state.fcc[index].into(),
+        Kind::FloatControl => state.fcsr.0.into(),
+        Kind::Lsx => {
+            let [low, high, ..] = state.v[index].0;
+            return value([low, high, 0, 0]);
         }
-    }
+        Kind::Lasx => return value(state.v[index].0),
+        Kind::Scratch => state.lbt.scratch[index],
+        Kind::X86Flags => state.lbt.eflags.into(),
+        Kind::X87Top => state.lbt.top.into(),
+    })
+}
 
-    fn gdb_deserialize(&mut self, mut bytes: &[u8]) -> Result<(), ()> {
-        for register in Register::all() {
-            let (own, rest) = bytes.split_at_checked(register.bytes).ok_or(())?;
-            // f, vr and xr are one register: the widest comes last and would undo the others if they differ.
-            let (before, size) = register.read(&self.0);
-            if before[..size] != *own {
-                register.write(&mut self.0, own);
-            }
-            bytes = rest;
-        }
-        Ok(())
+/// Sets a register of a LoongArch64 program.
+pub(super) fn write(register: debug::Register<Kind>, value: &Value, state: &mut State) {
+    let index = register.index;
+    let words = words(value);
+    let low = words[0];
+    match register.kind {
+        Kind::General(first) => state.set_r(first + index as u8, low),
+        Kind::Pc => state.pc = low,
+        Kind::Zero | Kind::OriginalA0 | Kind::BadAddress => {}
+        Kind::Float => state.v[index].0[0] = low,
+        Kind::Condition => state.fcc[index] = low as u8 & 1,
+        Kind::FloatControl => state.fcsr.0 = low as u32,
+        Kind::Lsx => state.v[index].0[..2].copy_from_slice(&words[..2]),
+        Kind::Lasx => state.v[index].0 = words,
+        Kind::Scratch => state.lbt.scratch[index] = low,
+        Kind::X86Flags => state.lbt.eflags = low as u32,
+        Kind::X87Top => state.lbt.top = low as u8 & 7,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gdbstub::arch::{RegId, Registers as _};
 
     #[test]
     fn registers_have_the_numbers_that_gdb_gives_them() {
-        let at = |id| Register::from_raw_id(id).unwrap().0;
-        assert_eq!((at(3).kind, at(3).index), (Kind::General, 3));
+        let at = |number| description().register(number).unwrap();
+        assert_eq!((at(3).kind, at(3).index), (Kind::General(2), 1));
         assert_eq!(at(33).kind, Kind::Pc);
         assert_eq!((at(35).kind, at(35).index), (Kind::Float, 0));
         assert_eq!((at(67).kind, at(75).kind), (Kind::Condition, Kind::FloatControl));
         assert_eq!((at(76).kind, at(108).kind), (Kind::Lsx, Kind::Lasx));
-        assert!(Register::from_raw_id(146).is_none() && at(145).kind == Kind::X87Top);
+        assert!(description().register(146).is_none() && at(145).kind == Kind::X87Top);
     }
 
     #[test]
     fn what_is_written_to_a_register_is_read_back_and_r0_stays_zero() {
-        for (id, register) in Register::all().enumerate() {
+        for register in description().registers() {
             let mut state = State::default();
-            let (_, bytes) = register.read(&state);
-            assert!(register.write(&mut state, &[1, 0, 0, 0, 0, 0, 0, 0].repeat(4)[..bytes]), "{id}");
-            let constant = id == 0 || matches!(register.kind, Kind::OriginalA0 | Kind::BadAddress);
-            assert_eq!(register.read(&state).0[0], u8::from(!constant), "register {id}");
-            assert!(!register.write(&mut state, &[0; 3]));
+            write(register, &of_word(1), &mut state);
+            let constant = matches!(register.kind, Kind::Zero | Kind::OriginalA0 | Kind::BadAddress);
+            assert_eq!(read(register, &state)[0], u8::from(!constant), "{register:?}");
         }
-    }
-
-    #[test]
-    fn all_registers_survive_the_way_to_gdb_and_back() {
-        let mut state = State { pc: 0x1_2000_4000, ..State::default() };
-        state.set_r(4, u64::MAX);
-        state.v[7].0 = [1, 2, 3, 4];
-        state.fcc[3] = 1;
-        let mut bytes = Vec::new();
-        Registers(state.clone()).gdb_serialize(|byte| bytes.extend(byte));
-        let mut back = Registers::default();
-        back.gdb_deserialize(&bytes).unwrap();
-        assert_eq!(back.0.pc, state.pc);
-        assert_eq!((back.0.x, back.0.v, back.0.fcc), (state.x, state.v, state.fcc));
-        assert!(back.gdb_deserialize(&bytes[1..]).is_err());
     }
 }

@@ -37,20 +37,25 @@ use gdbstub::{
             },
             exec_file::{ExecFile, ExecFileOps},
             host_io::HostIoOps,
+            target_description_xml_override::{
+                TargetDescriptionXmlOverride, TargetDescriptionXmlOverrideOps,
+            },
             thread_extra_info::{ThreadExtraInfo, ThreadExtraInfoOps},
         },
     },
 };
 use longma_guest::host::descriptors;
+use longma_loongarch::State;
+use longma_translate::debug::Value;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     files::OpenFiles,
-    registers::{LoongArch64, Register, Registers},
-    session::{Activity, Control, Event, Order, Session},
+    registers::{self, AnyArchitecture, Number, Registers},
+    session::{Activity, Control, Event, Order, Session, ThreadPlace},
     signals::{to_gdb, to_linux},
 };
-use crate::{cores::Cores, ending::Ending};
+use crate::{cores::Cores, ending::Ending, translated::Translation};
 
 /// More than any variable; watching is slow enough with these.
 const MOST_WATCHED_BYTES: u64 = 4096;
@@ -59,6 +64,10 @@ const MOST_WATCHED_BYTES: u64 = 4096;
 pub(super) struct Target {
     session: Arc<Session>,
     pub(super) cores: Arc<Cores>,
+    /// What knows the registers, if the program is for another architecture.
+    translated: Option<Arc<dyn Translation>>,
+    /// What gdb is told of the registers.
+    description: String,
     /// What threads are to do when the process goes on.
     orders: Vec<(i32, Order, Option<i32>)>,
     /// Threads without an order stay.
@@ -66,9 +75,8 @@ pub(super) struct Target {
     pub(super) files: OpenFiles,
 }
 
-/// gdbstub's result for a missing thread.
-fn no_thread<T>() -> TargetResult<T, Target> {
-    Err(TargetError::Errno(libc::ESRCH as u8))
+fn refused<T>(error: i32) -> TargetResult<T, Target> {
+    Err(TargetError::Errno(error as u8))
 }
 
 fn number(tid: i32) -> Tid {
@@ -84,14 +92,71 @@ pub(super) fn part_of(whole: &[u8], offset: u64, length: usize, buffer: &mut [u8
 }
 
 impl Target {
-    pub fn new(session: Arc<Session>, cores: Arc<Cores>) -> Self {
+    pub fn new(session: Arc<Session>, cores: Arc<Cores>, translated: Option<Arc<dyn Translation>>) -> Self {
         // gdb asks for registers at once: the first thread must have come to its stop.
         let mut control = session.lock();
         while control.threads.is_empty() {
             control = session.wait(control);
         }
         drop(session.wait_until_stopped(control));
-        Self { session, cores, orders: Vec::new(), locked: false, files: OpenFiles::default() }
+        let description = match &translated {
+            None => registers::description().xml(),
+            Some(translated) => translated.describe_registers(),
+        };
+        let files = OpenFiles::default();
+        Self { session, cores, translated, description, orders: Vec::new(), locked: false, files }
+    }
+
+    /// What is in the register of a number, and its size.
+    fn register(&self, state: &State, number: usize) -> Option<(Value, usize)> {
+        match &self.translated {
+            None => {
+                let register = registers::description().register(number)?;
+                Some((registers::read(register, state), register.bytes))
+            }
+            Some(translated) => translated.read_register(&self.cores, state, number),
+        }
+    }
+
+    /// Sets the register of a number; false if there is none, or it cannot have the value.
+    fn set_register(&self, state: &mut State, number: usize, bytes: &[u8]) -> bool {
+        if let Some(translated) = &self.translated {
+            return translated.write_register(&self.cores, state, number, bytes);
+        }
+        let Some(register) = registers::description().register(number) else { return false };
+        let mut value = Value::default();
+        if bytes.len() == register.bytes {
+            value[..bytes.len()].copy_from_slice(bytes);
+            registers::write(register, &value, state);
+        }
+        bytes.len() == register.bytes
+    }
+
+    /// Looks at a thread that does not run.
+    fn with_thread<R>(
+        &self,
+        tid: Tid,
+        act: impl FnOnce(&mut ThreadPlace) -> TargetResult<R, Self>,
+    ) -> TargetResult<R, Self> {
+        let mut control = self.session.lock();
+        if !control.running {
+            // One that has just begun comes to its stop.
+            control = self.session.wait_until_stopped(control);
+        }
+        match control.threads.get_mut(&(tid.get() as i32)) {
+            None => refused(libc::ESRCH),
+            Some(place) if place.activity == Activity::Running => refused(libc::EBUSY),
+            Some(place) => act(place),
+        }
+    }
+
+    /// Changes the registers of a thread, of which a system call leaves none to be changed.
+    fn change_thread(&self, tid: Tid, act: impl FnOnce(&mut State) -> bool) -> TargetResult<(), Self> {
+        self.with_thread(tid, |place| match place.activity {
+            Activity::InCall => refused(libc::EBUSY),
+            _ if act(&mut place.state) => Ok(()),
+            _ => refused(libc::EINVAL),
+        })
     }
 
     fn set_order(&mut self, tid: Tid, order: Order, signal: Option<Signal>) {
@@ -139,11 +204,17 @@ impl Target {
 }
 
 impl gdbstub::target::Target for Target {
-    type Arch = LoongArch64;
+    type Arch = AnyArchitecture;
     type Error = &'static str;
 
     fn base_ops(&mut self) -> BaseOps<'_, Self::Arch, Self::Error> {
         BaseOps::MultiThread(self)
+    }
+
+    fn support_target_description_xml_override(
+        &mut self,
+    ) -> Option<TargetDescriptionXmlOverrideOps<'_, Self>> {
+        Some(self)
     }
 
     fn support_breakpoints(&mut self) -> Option<BreakpointsOps<'_, Self>> {
@@ -165,22 +236,27 @@ impl gdbstub::target::Target for Target {
 
 impl MultiThreadBase for Target {
     fn read_registers(&mut self, registers: &mut Registers, tid: Tid) -> TargetResult<(), Self> {
-        let control = self.session.lock();
-        let Some(place) = control.threads.get(&(tid.get() as i32)) else { return no_thread() };
-        registers.0 = place.state.clone();
-        Ok(())
+        self.with_thread(tid, |place| {
+            registers.pc = place.state.pc;
+            let values = (0..).map_while(|number| self.register(&place.state, number));
+            registers.bytes = values.flat_map(|(value, bytes)| value.into_iter().take(bytes)).collect();
+            Ok(())
+        })
     }
 
     fn write_registers(&mut self, registers: &Registers, tid: Tid) -> TargetResult<(), Self> {
-        let mut control = self.session.lock();
-        match control.threads.get_mut(&(tid.get() as i32)) {
-            None => no_thread(),
-            Some(place) if place.activity == Activity::InCall => Err(TargetError::Errno(libc::EBUSY as u8)),
-            Some(place) => {
-                place.state = registers.0.clone();
-                Ok(())
+        self.change_thread(tid, |state| {
+            let mut rest = registers.bytes.as_slice();
+            let mut fits = true;
+            // Some registers are parts of others: those that are as they were would undo what the others become.
+            for number in 0.. {
+                let Some((before, bytes)) = self.register(state, number) else { break };
+                let Some((own, behind)) = rest.split_at_checked(bytes) else { return false };
+                rest = behind;
+                fits &= before[..bytes] == *own || self.set_register(state, number, own);
             }
-        }
+            fits && rest.is_empty()
+        })
     }
 
     fn support_single_register_access(&mut self) -> Option<SingleRegisterAccessOps<'_, Tid, Self>> {
@@ -208,7 +284,11 @@ impl MultiThreadBase for Target {
             let (file, at) = self.own_memory(start, true)?;
             file.write_all_at(data, at)?;
         }
-        self.cores.code().invalidate(&(start..start + data.len() as u64));
+        let written = start..start + data.len() as u64;
+        if let Some(translated) = &self.translated {
+            translated.note_change(written.clone());
+        }
+        self.cores.code().invalidate(&written);
         self.cores.request_all();
         Ok(())
     }
@@ -227,37 +307,46 @@ impl MultiThreadBase for Target {
     }
 }
 
-impl SingleRegisterAccess<Tid> for Target {
-    fn read_register(
-        &mut self,
-        tid: Tid,
-        register: Register,
+impl TargetDescriptionXmlOverride for Target {
+    fn target_description_xml(
+        &self,
+        annex: &[u8],
+        offset: u64,
+        length: usize,
         buffer: &mut [u8],
     ) -> TargetResult<usize, Self> {
-        let control = self.session.lock();
-        let Some(place) = control.threads.get(&(tid.get() as i32)) else { return no_thread() };
-        let (value, bytes) = register.read(&place.state);
-        let Some(buffer) = buffer.get_mut(..bytes) else { return Err(TargetError::NonFatal) };
-        buffer.copy_from_slice(&value[..bytes]);
-        Ok(bytes)
+        if annex != b"target.xml" {
+            return refused(libc::ENOENT);
+        }
+        Ok(part_of(self.description.as_bytes(), offset, length, buffer))
+    }
+}
+
+impl SingleRegisterAccess<Tid> for Target {
+    fn read_register(&mut self, tid: Tid, number: Number, buffer: &mut [u8]) -> TargetResult<usize, Self> {
+        self.with_thread(tid, |place| {
+            let Some((value, bytes)) = self.register(&place.state, number.0) else {
+                return refused(libc::EINVAL);
+            };
+            let Some(buffer) = buffer.get_mut(..bytes) else { return refused(libc::EINVAL) };
+            buffer.copy_from_slice(&value[..bytes]);
+            Ok(bytes)
+        })
     }
 
-    fn write_register(&mut self, tid: Tid, register: Register, value: &[u8]) -> TargetResult<(), Self> {
-        let mut control = self.session.lock();
-        match control.threads.get_mut(&(tid.get() as i32)) {
-            None => no_thread(),
-            Some(place) if place.activity == Activity::InCall => Err(TargetError::Errno(libc::EBUSY as u8)),
-            Some(place) => {
-                let fits = register.write(&mut place.state, value);
-                if fits { Ok(()) } else { Err(TargetError::Errno(libc::EINVAL as u8)) }
-            }
-        }
+    fn write_register(&mut self, tid: Tid, number: Number, value: &[u8]) -> TargetResult<(), Self> {
+        self.change_thread(tid, |state| self.set_register(state, number.0, value))
     }
 }
 
 impl MultiThreadResume for Target {
     fn resume(&mut self) -> Result<(), Self::Error> {
         let mut control = self.session.lock();
+        let is_told = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
+        if self.locked && !control.threads.keys().any(is_told) {
+            // Nothing would ever happen that could be told.
+            return Err("no thread that there is was told to go on");
+        }
         let default = if self.locked { Order::Stay } else { Order::Continue };
         for (tid, place) in &mut control.threads {
             // The first that names the thread counts.
@@ -274,7 +363,11 @@ impl MultiThreadResume for Target {
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *tid, signal) };
             }
         }
+        let breakpoints = control.plan.breakpoints.clone();
         drop(control);
+        if let Some(translated) = &self.translated {
+            translated.stop_at(&self.cores, &breakpoints);
+        }
         self.session.resume();
         Ok(())
     }
@@ -349,7 +442,7 @@ impl Breakpoints for Target {
 
 impl SwBreakpoint for Target {
     fn add_sw_breakpoint(&mut self, address: u64, _: usize) -> TargetResult<bool, Self> {
-        if self.mapped(address, 4) < 4 {
+        if self.mapped(address, 1) < 1 {
             return Err(TargetError::Errno(libc::EFAULT as u8));
         }
         self.session.lock().plan.breakpoints.insert(address);

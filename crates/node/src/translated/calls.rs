@@ -9,6 +9,7 @@ use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, Step, Structures};
 
+use super::steered::Steered;
 use super::{Translated, memory_for};
 use crate::cores::Cores;
 
@@ -73,10 +74,11 @@ fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
 
 impl<F: FrontEnd> Translated<F> {
     /// The system call at the program counter.
-    pub(super) fn call(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+    pub(super) fn call(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+        let cores = on.cores;
         let state = &mut core.cpu().state;
         let Some(position) = self.engine().position(state.pc) else {
-            return self.raise(cores, state, thread, Trap::IllegalInstruction);
+            return self.raise(on, state, Trap::IllegalInstruction);
         };
         let code = state.pc;
         let source = position.pc;
@@ -90,7 +92,7 @@ impl<F: FrontEnd> Translated<F> {
         };
         let is_made_here = !matches!(step, Step::Call(..) | Step::SignalReturn);
         if let Some(simulated) = cores.in_time().filter(|_| is_made_here) {
-            simulated.enter_kernel(thread);
+            simulated.enter_kernel(on.thread);
         }
         let result = match step {
             Step::Done(result) => result.map(|value| (value, None)),
@@ -104,24 +106,30 @@ impl<F: FrontEnd> Translated<F> {
             }
             Step::SignalReturn => {
                 state.pc = source;
-                return self.return_from_handler(cores, core, thread);
+                return self.return_from_handler(on, core);
             }
             Step::Call(number, arguments, after) => {
                 state.pc = source;
-                match self.through_process(cores, core, thread, before, (number, arguments, after)) {
+                on.enter_call(state, source + F::SYSCALL_BYTES);
+                match self.through_process(on, core, before, (number, arguments, after)) {
                     Ok(result) => result,
                     Err(over) => return over,
                 }
             }
         };
-        F::put_result(&mut core.cpu().state, result);
+        let state = &mut core.cpu().state;
+        F::put_result(state, result);
+        state.pc = source + F::SYSCALL_BYTES;
+        on.leave_call(state);
         if core.cpu().attention.is_requested() {
             // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
-            let state = &mut core.cpu().state;
-            state.pc = source + F::SYSCALL_BYTES;
-            thread.make_again_with(before);
+            on.thread.make_again_with(before);
             core.cpu().attention.clear();
-            return self.deliver(cores, core, thread, Some((code + 4, None)));
+            return self.deliver(on, core, Some((code + 4, None)));
+        }
+        if on.follower.is_some() {
+            let state = &mut core.cpu().state;
+            return self.go_on(on, state, state.pc);
         }
         core.cpu().state.pc = code + 4;
         Outcome::Continue
@@ -131,15 +139,15 @@ impl<F: FrontEnd> Translated<F> {
     /// the thread does not go on.
     fn through_process(
         &self,
-        cores: &Cores,
+        on: &mut Steered,
         core: &mut Core,
-        thread: &mut Thread,
         before: [u64; 32],
         (number, arguments, after): (u64, [u64; 6], F::After),
     ) -> Result<CallResult, Outcome> {
+        let cores = on.cores;
         let view = self.view(cores);
         let kept = kept_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
-        let outcome = make(cores, core, thread, number, arguments);
+        let outcome = make(cores, core, on.thread, number, arguments);
         if let Some(kept) = kept {
             let _ = view.write(before[usize::from(F::SLOTS)], &kept);
         }
@@ -168,21 +176,22 @@ impl<F: FrontEnd> Translated<F> {
         })
     }
 
-    fn return_from_handler(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+    fn return_from_handler(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+        let cores = on.cores;
         let state = &mut core.cpu().state;
         let at = state.r(STACK_POINTER);
         let Some(frame) = F::leave(state, &self.view(cores)) else {
             let fault = Fault { address: at, access: Access::Read, cause: FaultCause::Unmapped };
-            return self.raise_at_source(cores, state, thread, Trap::Memory(fault));
+            return self.raise_at_source(on, state, Trap::Memory(fault));
         };
         state.set_r(NUMBER, RT_SIGRETURN);
-        let outcome = answer(cores, core, thread);
+        let outcome = answer(cores, core, on.thread);
         if outcome != Outcome::Continue {
             return outcome;
         }
         let state = &mut core.cpu().state;
         F::after_leaving(state, frame, &self.view(cores));
-        self.resume(cores, state, thread)
+        self.resume(on, state)
     }
 }
 
@@ -227,7 +236,8 @@ impl<F: FrontEnd> Translated<F> {
         F::put_result(state, Ok((0, None)));
         // The process takes the call for one of LoongArch's, of four bytes.
         let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
-        match self.code_of(cores, behind) {
+        // A stop that is there is told when the thread has begun.
+        match self.code_past_stop(cores, behind) {
             Ok(code) => {
                 state.pc = code;
                 true

@@ -4,10 +4,12 @@
 mod calls;
 pub mod listing;
 mod run;
+mod steered;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
 use longma_core::{Core, Executed};
@@ -16,6 +18,7 @@ use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::{AddressSpace, Errno, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
+use longma_translate::debug::Value;
 use longma_translate::engine::{Engine, Layout, Refusal};
 use longma_translate::front_end::{FrontEnd, Memory, Structures};
 use longma_translate_arm::Aarch64;
@@ -24,16 +27,8 @@ use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
 use listing::ListedUnit;
-
-/// Says why a translated process cannot be had so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TranslatedError {
-    /// Under a debugger.
-    #[error(
-        "a debugger cannot steer a program for another architecture, whose translation it would see; run it without --gdb"
-    )]
-    Debugged,
-}
+use steered::Steered;
+pub(crate) use steered::{Next, Steers};
 
 /// The translation of one process, of whichever architecture its program is.
 pub(crate) trait Translation: Send + Sync {
@@ -42,6 +37,30 @@ pub(crate) trait Translation: Send + Sync {
 
     /// Lets a thread go on until it stops.
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome;
+
+    /// The same under a debugger, until that lets go of it.
+    fn steer(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        follower: &mut dyn Steers,
+    ) -> Outcome;
+
+    /// A debugger will see every register as the source has it wherever a thread stops; or none looks any more.
+    fn watch(&self, cores: &Cores, is_watched: bool);
+
+    /// Has threads that come to one of these source addresses stop there, before they go on.
+    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>);
+
+    /// What a debugger is told of the registers: a target description.
+    fn describe_registers(&self) -> String;
+
+    /// What is in the register of a number, and its size; the state is of a thread that is between two instructions.
+    fn read_register(&self, cores: &Cores, state: &State, number: usize) -> Option<(Value, usize)>;
+
+    /// Sets it; false if it cannot have the value or has another size.
+    fn write_register(&self, cores: &Cores, state: &mut State, number: usize, bytes: &[u8]) -> bool;
 
     /// Source code may have changed or gone. Whoever tells holds the map's lock, so that it is forgotten later: before any thread that
     /// has stopped goes on.
@@ -65,12 +84,12 @@ pub(crate) trait Translation: Send + Sync {
 }
 
 /// What a process needs whose program is for another architecture; `None` for LoongArch's own.
-pub(crate) fn translation_of(process: &Process) -> Option<Box<dyn Translation>> {
+pub(crate) fn translation_of(process: &Process) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Box::new(Translated::<Mips64>::of(process)?)),
-        Architecture::X86_64 => Some(Box::new(Translated::<X86_64>::of(process)?)),
-        Architecture::Aarch64 => Some(Box::new(Translated::<Aarch64>::of(process)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process)?)),
+        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process)?)),
     }
 }
 
@@ -89,6 +108,15 @@ struct Translated<F: FrontEnd> {
     layout: Layout,
     /// Where the first thread's slots are; 0 if there are none.
     first_slots: u64,
+    /// A debugger looks.
+    is_watched: AtomicBool,
+}
+
+/// Code that is to be forgotten must be: what is old would go on.
+fn must(forgotten: Result<(), Fault>) {
+    if forgotten.is_err() {
+        longma_guest::host::die_by(libc::SIGKILL);
+    }
 }
 
 /// Memory of the program's that so many bytes of the engine's own are in; nothing is there yet.
@@ -106,7 +134,48 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        self.go(cores, core, thread)
+        self.go(&mut Steered::free(cores, thread), core)
+    }
+
+    fn steer(
+        &self,
+        cores: &Cores,
+        core: &mut Core,
+        thread: &mut Thread,
+        follower: &mut dyn Steers,
+    ) -> Outcome {
+        self.go_steered(cores, core, thread, follower)
+    }
+
+    fn watch(&self, cores: &Cores, is_watched: bool) {
+        if self.is_watched.swap(is_watched, Ordering::AcqRel) != is_watched {
+            let forgotten = self.engine().watch(is_watched, &self.view(cores));
+            must(forgotten);
+        }
+    }
+
+    fn stop_at(&self, cores: &Cores, stops: &BTreeSet<u64>) {
+        let forgotten = self.engine().stop_at(stops, &self.view(cores));
+        must(forgotten);
+    }
+
+    fn describe_registers(&self) -> String {
+        F::registers().xml()
+    }
+
+    fn read_register(&self, cores: &Cores, state: &State, number: usize) -> Option<(Value, usize)> {
+        let register = F::registers().register(number)?;
+        Some((F::read_register(register, state, &self.view(cores)), register.bytes))
+    }
+
+    fn write_register(&self, cores: &Cores, state: &mut State, number: usize, bytes: &[u8]) -> bool {
+        let Some(register) = F::registers().register(number) else { return false };
+        let mut value = Value::default();
+        if bytes.len() != register.bytes {
+            return false;
+        }
+        value[..bytes.len()].copy_from_slice(bytes);
+        F::write_register(register, &value, state, &self.view(cores))
     }
 
     fn note_change(&self, range: Range<u64>) {
@@ -158,6 +227,7 @@ impl<F: FrontEnd> Translated<F> {
             forgetting: Mutex::default(),
             layout,
             first_slots,
+            is_watched: AtomicBool::new(false),
         })
     }
 
@@ -188,10 +258,10 @@ impl<F: FrontEnd> Translated<F> {
     /// Forgets the code of source addresses.
     fn forget(&self, cores: &Cores, range: Range<u64>) {
         let mut engine = self.engine();
-        if engine.has_read(range.clone()) && engine.forget(range, &self.view(cores)).is_err() {
+        if engine.has_read(range.clone()) {
+            let forgotten = engine.forget(range, &self.view(cores));
             drop(engine);
-            // Old code would go on.
-            longma_guest::host::die_by(libc::SIGKILL);
+            must(forgotten);
         }
     }
 
@@ -199,6 +269,12 @@ impl<F: FrontEnd> Translated<F> {
     fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
         self.forget_noted(cores);
         self.engine().code_of(pc, &self.view(cores))
+    }
+
+    /// The same, whether threads are to stop there or not.
+    fn code_past_stop(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
+        self.forget_noted(cores);
+        self.engine().code_past_stop(pc, &self.view(cores))
     }
 }
 

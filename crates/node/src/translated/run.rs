@@ -12,7 +12,8 @@ use longma_translate::front_end::{
     EXIT, Exit, FrontEnd, ILLEGAL, Position, SCRATCH, SERVICE, STACK_POINTER, Served, Structures,
 };
 
-use super::Translated;
+use super::steered::Steered;
+use super::{Translated, Translation};
 use crate::cores::Cores;
 
 /// Where a thread's code goes on, and the general and vector registers that it needs if they are not those of the source.
@@ -20,27 +21,29 @@ pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
-    pub(super) fn go(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        self.forget_noted(cores);
-        let stop = match cores.in_time() {
-            Some(simulated) => simulated.run(core, thread),
+    pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+        self.forget_noted(on.cores);
+        let stop = match on.cores.in_time() {
+            Some(simulated) => simulated.run(core, on.thread),
             None => core.run(),
         };
-        self.stopped(cores, core, thread, stop)
+        self.stopped(on, core, stop)
     }
 
-    fn stopped(&self, cores: &Cores, core: &mut Core, thread: &mut Thread, stop: Stop) -> Outcome {
+    /// What a stop means for the program.
+    pub(super) fn stopped(&self, on: &mut Steered, core: &mut Core, stop: Stop) -> Outcome {
+        let cores = on.cores;
         let pc = core.cpu().state.pc;
         match stop {
             Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => {
-                let outcome = self.call(cores, core, thread);
+                let outcome = self.call(on, core);
                 cores.process().memory().forget_foreign_changes();
                 outcome
             }
             Stop::Trap(Trap::Break(code))
                 if self.layout.code.contains(&pc) && [EXIT, SERVICE, ILLEGAL].contains(&(code as i32)) =>
             {
-                let outcome = self.come_out(cores, &mut core.cpu().state, thread, code);
+                let outcome = self.come_out(on, &mut core.cpu().state, code);
                 if code as i32 == SERVICE {
                     // Instructions that make others' stores to code seen, such as CPUID, are among these.
                     cores.process().memory().forget_foreign_changes();
@@ -49,9 +52,9 @@ impl<F: FrontEnd> Translated<F> {
             }
             Stop::Trap(trap) => match self.without_tag(core, trap) {
                 Ok(()) => Outcome::Continue,
-                Err(trap) => self.trapped(cores, &mut core.cpu().state, thread, trap),
+                Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
             },
-            Stop::Attention => self.attend(cores, core, thread),
+            Stop::Attention => self.attend(on, core),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, what has run since it was last counted is counted with what comes.
                 if cores.in_time().is_none() {
@@ -96,7 +99,8 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// A word that only translated code has.
-    fn come_out(&self, cores: &Cores, state: &mut State, thread: &mut Thread, code: u32) -> Outcome {
+    fn come_out(&self, on: &mut Steered, state: &mut State, code: u32) -> Outcome {
+        let cores = on.cores;
         let pc = state.pc;
         let mut engine = self.engine();
         match engine.exit_at(pc) {
@@ -108,7 +112,7 @@ impl<F: FrontEnd> Translated<F> {
                         state.pc = code;
                         Outcome::Continue
                     }
-                    Err(refusal) => self.refuse(cores, state, thread, target, refusal),
+                    Err(refusal) => self.refuse(on, state, target, refusal),
                 }
             }
             Some(Exit::Leave(target)) => {
@@ -117,16 +121,16 @@ impl<F: FrontEnd> Translated<F> {
                 if let Some(pending) = position.and_then(|position| position.pending) {
                     F::settle(pending, state, &self.view(cores));
                 }
-                self.go_on(cores, state, thread, target)
+                self.go_on(on, state, target)
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
                 match F::serve(instruction, state, &self.view(cores)) {
-                    Served::Trap(trap) => return self.raise(cores, state, thread, trap),
+                    Served::Trap(trap) => return self.raise(on, state, trap),
                     Served::TrapBehind(trap, behind) => {
                         let _ = self.settled(cores, state);
                         state.pc = behind;
-                        return self.raise_at_source(cores, state, thread, trap);
+                        return self.raise_at_source(on, state, trap);
                     }
                     Served::Done => {}
                     Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
@@ -136,35 +140,35 @@ impl<F: FrontEnd> Translated<F> {
             }
             Some(Exit::Illegal) => {
                 drop(engine);
-                self.raise(cores, state, thread, Trap::IllegalInstruction)
+                self.raise(on, state, Trap::IllegalInstruction)
             }
             None => {
                 drop(engine);
                 // Another thread has been here at the same time and put a jump there.
                 let word = cores.process().memory().fetch(pc).ok().and_then(decode);
                 if word.is_some_and(|word| word.op == Op::Break && word.imm == code as i32) {
-                    return self.raise(cores, state, thread, Trap::IllegalInstruction);
+                    return self.raise(on, state, Trap::IllegalInstruction);
                 }
                 Outcome::Continue
             }
         }
     }
 
-    fn trapped(&self, cores: &Cores, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
+    fn trapped(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
         let target = if !self.layout.code.contains(&state.pc) {
             Some(self.target(state))
         } else if let Trap::Memory(_) = trap {
-            self.target_out_of_reach(cores, state)
+            self.target_out_of_reach(on.cores, state)
         } else {
             None
         };
         if let Some(target) = target {
-            return self.go_on(cores, state, thread, target & !F::IGNORED_ADDRESS_BITS);
+            return self.go_on(on, state, target & !F::IGNORED_ADDRESS_BITS);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
-            thread.process().note_orphaned_access(address);
+            on.thread.process().note_orphaned_access(address);
         }
-        self.raise(cores, state, thread, trap)
+        self.raise(on, state, trap)
     }
 
     /// The source address that a jump has led to whose entry in the table is empty.
@@ -180,28 +184,22 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     /// Raises the signal of a trap in translated code.
-    pub(super) fn raise(&self, cores: &Cores, state: &mut State, thread: &mut Thread, trap: Trap) -> Outcome {
-        if let Some(position) = self.settled(cores, state) {
+    pub(super) fn raise(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
+        if let Some(position) = self.settled(on.cores, state) {
             state.pc = position.pc;
         }
-        self.raise_at_source(cores, state, thread, trap)
+        self.raise_at_source(on, state, trap)
     }
 
     /// Raises the signal of a trap of the instruction at a source address.
-    pub(super) fn raise_at_source(
-        &self,
-        cores: &Cores,
-        state: &mut State,
-        thread: &mut Thread,
-        trap: Trap,
-    ) -> Outcome {
+    pub(super) fn raise_at_source(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
         state.set_r(SCRATCH, 0);
         let pc = state.pc;
-        match thread.raise(state, F::trap(trap)) {
-            Outcome::Continue => self.resume(cores, state, thread),
+        match on.raise(state, F::trap(trap)) {
+            Outcome::Continue => self.resume(on, state),
             over => {
                 if over == Outcome::KilledBy(libc::SIGILL) {
-                    self.tell_illegal(cores, thread, pc);
+                    self.tell_illegal(on.cores, on.thread, pc);
                 }
                 over
             }
@@ -219,21 +217,28 @@ impl<F: FrontEnd> Translated<F> {
         ));
     }
 
-    fn refuse(
+    /// What becomes of a thread for which there is no code at a source address.
+    pub(super) fn refuse(
         &self,
-        cores: &Cores,
+        on: &mut Steered,
         state: &mut State,
-        thread: &mut Thread,
         target: u64,
         refusal: Refusal,
     ) -> Outcome {
         match refusal {
             Refusal::Fault(fault) => {
                 state.pc = target;
-                self.raise_at_source(cores, state, thread, Trap::Memory(fault))
+                self.raise_at_source(on, state, Trap::Memory(fault))
+            }
+            Refusal::Stop => {
+                if on.follower.is_none() {
+                    // The process has been forked off one that is debugged, which it is not.
+                    self.watch(on.cores, false);
+                }
+                self.go_on(on, state, target)
             }
             Refusal::Full => {
-                thread.process().say_once(
+                on.thread.process().say_once(
                     "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than 120 MiB hold",
                 );
                 Outcome::KilledBy(libc::SIGKILL)
@@ -241,76 +246,79 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Goes on at a source address.
-    fn go_on(&self, cores: &Cores, state: &mut State, thread: &mut Thread, pc: u64) -> Outcome {
-        match self.code_of(cores, pc) {
+    /// Goes on at a source address. A thread that a debugger steers is there now, and goes on when it says so.
+    pub(super) fn go_on(&self, on: &mut Steered, state: &mut State, pc: u64) -> Outcome {
+        if on.follower.is_some() {
+            state.pc = pc;
+            on.is_at_source = true;
+            return Outcome::Continue;
+        }
+        match self.code_of(on.cores, pc) {
             Ok(code) => {
                 state.pc = code;
                 Outcome::Continue
             }
-            Err(refusal) => self.refuse(cores, state, thread, pc, refusal),
+            Err(refusal) => self.refuse(on, state, pc, refusal),
         }
     }
 
     /// Goes on at the source address that the process has left the thread at: in a handler, maybe, which gets its own frame first.
-    pub(super) fn resume(&self, cores: &Cores, state: &mut State, thread: &mut Thread) -> Outcome {
+    pub(super) fn resume(&self, on: &mut Steered, state: &mut State) -> Outcome {
         let back = state.r(SCRATCH);
-        if back != 0 && !F::enter(state, back, &self.view(cores)) {
+        if back != 0 && !F::enter(state, back, &self.view(on.cores)) {
             state.set_r(SCRATCH, 0);
             let address = state.r(STACK_POINTER);
             let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
-            return self.raise_at_source(cores, state, thread, Trap::Memory(fault));
+            return self.raise_at_source(on, state, Trap::Memory(fault));
         }
         state.set_r(F::TABLE, self.layout.table);
-        self.go_on(cores, state, thread, state.pc)
+        self.go_on(on, state, state.pc)
     }
 
     /// Signals have arrived, or code has changed. Goes on to where the source's registers are all in place first.
-    fn attend(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+    pub(super) fn attend(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         core.cpu().attention.clear();
-        let mut here = None;
         loop {
             let pc = core.cpu().state.pc;
             if !self.layout.code.contains(&pc) {
                 let target = self.target(&core.cpu().state);
                 core.cpu().state.pc = target;
-                break;
+                return self.deliver(on, core, None);
             }
-            let position = self.engine().position(pc);
-            if let Some(position) = position.filter(|position| position.is_boundary) {
-                let state = &mut core.cpu().state;
-                here = Some((pc, position.pending.map(|_| Box::new((state.x, state.v)))));
-                if let Some(pending) = position.pending {
-                    F::settle(pending, state, &self.view(cores));
-                }
-                state.pc = position.pc;
-                break;
+            if let Some(here) = self.reach_boundary(on.cores, &mut core.cpu().state) {
+                return self.deliver(on, core, Some(here));
             }
             match core.step() {
                 None => {}
                 Some(Stop::Attention) => core.cpu().attention.clear(),
                 Some(stop) => {
                     core.cpu().attention.request();
-                    return self.stopped(cores, core, thread, stop);
+                    return self.stopped(on, core, stop);
                 }
             }
         }
-        self.deliver(cores, core, thread, here)
+    }
+
+    /// Where the program counter is between two source instructions: brings every register into its place, and the program counter to the
+    /// source address.
+    pub(super) fn reach_boundary(&self, cores: &Cores, state: &mut State) -> Option<Here> {
+        let position = self.engine().position(state.pc).filter(|position| position.is_boundary)?;
+        let here = (state.pc, position.pending.map(|_| Box::new((state.x, state.v))));
+        if let Some(pending) = position.pending {
+            F::settle(pending, state, &self.view(cores));
+        }
+        state.pc = position.pc;
+        Some(here)
     }
 
     /// Delivers what has arrived; the thread is at a source address, whose code is at `here` if that is known: where nothing becomes of
     /// it, the thread goes on there, and the address need not become one that is jumped to.
-    pub(super) fn deliver(
-        &self,
-        cores: &Cores,
-        core: &mut Core,
-        thread: &mut Thread,
-        here: Option<Here>,
-    ) -> Outcome {
+    pub(super) fn deliver(&self, on: &mut Steered, core: &mut Core, here: Option<Here>) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
-        match (thread.deliver_pending(state), here) {
+        let here = here.filter(|_| on.follower.is_none());
+        match (on.deliver(state), here) {
             (Outcome::Continue, Some((code, registers))) if state.r(SCRATCH) == 0 && state.pc == source => {
                 if let Some(registers) = registers {
                     (state.x, state.v) = *registers;
@@ -318,7 +326,7 @@ impl<F: FrontEnd> Translated<F> {
                 state.pc = code;
                 Outcome::Continue
             }
-            (Outcome::Continue, _) => self.resume(cores, state, thread),
+            (Outcome::Continue, _) => self.resume(on, state),
             (over, _) => over,
         }
     }

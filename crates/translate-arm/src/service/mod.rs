@@ -17,24 +17,24 @@ const MODES: [RoundingMode; 4] =
     [RoundingMode::NearestEven, RoundingMode::Upward, RoundingMode::Downward, RoundingMode::TowardZero];
 
 /// FPCR: how results are rounded; nothing else of it is had.
-pub(super) fn control(state: &State) -> u32 {
+pub(crate) fn control(state: &State) -> u32 {
     let mode = state.fcsr.rounding_mode();
     (MODES.iter().position(|other| *other == mode).unwrap_or_default() as u32) << 22
 }
 
 /// Sets FPCR; see [`control`].
-pub(super) fn set_control(state: &mut State, value: u32) {
+pub(crate) fn set_control(state: &mut State, value: u32) {
     let mode = MODES[(value >> 22 & 3) as usize];
     state.fcsr = Fcsr(state.fcsr.0 & !Fcsr::ROUNDING | (mode as u32) << 8);
 }
 
 /// FPSR: the exceptions that have been raised, in the opposite order.
-pub(super) fn status(state: &State) -> u32 {
+pub(crate) fn status(state: &State) -> u32 {
     (state.fcsr.0 >> 16 & 31).reverse_bits() >> 27
 }
 
 /// Sets FPSR.
-pub(super) fn set_status(state: &mut State, value: u32) {
+pub(crate) fn set_status(state: &mut State, value: u32) {
     state.fcsr = Fcsr(state.fcsr.0 & !Fcsr::FLAGS | ((value & 31).reverse_bits() >> 27) << 16);
 }
 

@@ -26,6 +26,8 @@ const BYTES_READ: u64 = 20;
 const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 1500;
+/// PUSH ES, which 64-bit mode does not have.
+const NO_INSTRUCTION: u8 = 0x06;
 /// The longest instruction.
 const LONGEST: usize = 15;
 /// The flags that arithmetic writes, as iced-x86 has them.
@@ -523,6 +525,24 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
             Err(pc) => reach.refused.insert(pc),
         };
     }
+}
+
+/// Translates the one instruction at `start`. Nothing is known of those behind it, so that all its flags are written.
+pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
+    let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
+    let Some(length) = length else { return translate(start, fetch, &|_| true) };
+    let alone = |pc: u64| {
+        let is_its = |byte: u64| pc.wrapping_add(byte).wrapping_sub(start) < length;
+        if !(0..4).any(is_its) {
+            return None;
+        }
+        let mut word = fetch(pc)?.to_le_bytes();
+        for (byte, code) in (0..).zip(&mut word) {
+            *code = if is_its(byte) { *code } else { NO_INSTRUCTION };
+        }
+        Some(u32::from_le_bytes(word))
+    };
+    translate(start, &alone, &|_| true)
 }
 
 /// The code of what has been found.

@@ -31,7 +31,7 @@ const LINK: usize = INFO + 128;
 const BYTES: usize = LINK + 8;
 
 /// What FXSAVE writes.
-pub(super) const FLOAT_BYTES: usize = 512;
+pub(crate) const FLOAT_BYTES: usize = 512;
 /// What the kernel says of the area, in bytes that FXSAVE leaves alone: FP_XSTATE_MAGIC1, sizes, components; behind the area, FP_XSTATE_MAGIC2.
 const SOFTWARE: usize = 464;
 const MARK: u32 = 0x4650_5853;
@@ -179,7 +179,7 @@ fn restore_saved(state: &mut State, at: u64, memory: &dyn Structures) {
 }
 
 /// What FXSAVE writes.
-pub(super) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
+pub(crate) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
     let mut out = [0; FLOAT_BYTES];
     let words = x87::words(state);
     out[0..2].copy_from_slice(&words.control.to_le_bytes());
@@ -209,7 +209,7 @@ pub(super) fn restore_floats(state: &mut State, from: &[u8; FLOAT_BYTES]) {
 }
 
 /// Takes over x87's part of it.
-pub(super) fn restore_x87(state: &mut State, from: &[u8; FLOAT_BYTES]) {
+pub(crate) fn restore_x87(state: &mut State, from: &[u8; FLOAT_BYTES]) {
     let half = |at: usize| u16::from_le_bytes([from[at], from[at + 1]]);
     x87::set_words(state, x87::Words { control: half(0), status: half(2), empty: !from[4] });
     for number in 0..8u8 {

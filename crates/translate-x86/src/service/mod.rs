@@ -15,7 +15,7 @@ mod vectors;
 mod x87;
 
 use longma_translate::front_end::{Served, Structures};
-pub(crate) use x87::INITIAL_WORDS;
+pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};
 
 /// `break` of a division by zero.
 const DIVISION: u32 = 7;
@@ -51,7 +51,7 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn S
 }
 
 /// MXCSR.
-pub(super) fn control(state: &State) -> u32 {
+pub(crate) fn control(state: &State) -> u32 {
     let fcsr = state.fcsr.0;
     let mut out = state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT;
     for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
@@ -67,7 +67,7 @@ pub(super) fn control(state: &State) -> u32 {
 const KEPT: u32 = 1 << 1 | 1 << 6 | 1 << 8 | 1 << 15;
 
 /// Sets MXCSR.
-pub(super) fn set_control(state: &mut State, value: u32) {
+pub(crate) fn set_control(state: &mut State, value: u32) {
     let mut fcsr = [0, 3, 2, 1][(value >> 13 & 3) as usize] << 8;
     for (mxcsr, bit) in [(0, 4), (2, 3), (3, 2), (4, 1), (5, 0)] {
         fcsr |= (value >> mxcsr & 1) << (16 + bit);

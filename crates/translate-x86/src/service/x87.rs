@@ -45,12 +45,12 @@ const KEPT_SHIFT: u32 = 40;
 const KEPT_FLAGS: u64 = UNCOMPUTED << KEPT_SHIFT;
 
 /// The flags that nothing computes.
-pub(super) fn kept_flags(state: &State) -> u64 {
+pub(crate) fn kept_flags(state: &State) -> u64 {
     (state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS) >> KEPT_SHIFT
 }
 
 /// Sets them from RFLAGS.
-pub(super) fn keep_flags(state: &mut State, flags: u64) {
+pub(crate) fn keep_flags(state: &mut State, flags: u64) {
     let words = &mut state.lbt.scratch[usize::from(X87_WORDS)];
     *words = *words & !KEPT_FLAGS | (flags & UNCOMPUTED) << KEPT_SHIFT;
 }

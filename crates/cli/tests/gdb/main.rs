@@ -1,120 +1,22 @@
 //! `longma run --gdb` in gdb's remote protocol, without gdb (tests/gdb.py has gdb itself).
 //! Source: GDB manual, appendix E (packets and stop replies).
 
+mod debugged;
+mod hostile;
+#[path = "../programs/mod.rs"]
 mod programs;
+mod translated;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use debugged::*;
 use programs::*;
-use tempfile::{TempDir, tempdir};
+use tempfile::tempdir;
 
 /// gdb's number of the program counter.
 const PC: u32 = 33;
-
-/// A program under a debugger.
-struct Debugged {
-    child: Child,
-    stream: TcpStream,
-    _folder: TempDir,
-}
-
-impl Debugged {
-    /// A program of these instructions, stopped before the first.
-    fn start(code: &[u32]) -> Self {
-        let folder = tempdir().unwrap();
-        let path = place(folder.path(), "program", &executable(code, &[]));
-        Self::start_file(&path, folder)
-    }
-
-    fn start_file(path: &Path, folder: TempDir) -> Self {
-        let mut command = longma_run();
-        command.args(["--gdb", "0"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit(' ').next().unwrap().to_owned();
-        let stream = TcpStream::connect(&address).unwrap_or_else(|error| panic!("{line}: {error}"));
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut program = Self { child, stream, _folder: folder };
-        assert!(is_stop(&program.ask("?"), TRAP));
-        assert_eq!(program.ask(&format!("Hg{:x}", program.child.id())), "OK");
-        program
-    }
-
-    /// Lets the first thread go on with this action, and the others freely.
-    fn resume(&mut self, action: &str) -> String {
-        self.ask(&format!("vCont;{action}:{:x};c", self.child.id()))
-    }
-
-    fn send(&mut self, packet: &str) {
-        let sum = packet.bytes().fold(0u8, u8::wrapping_add);
-        write!(self.stream, "${packet}#{sum:02x}").unwrap();
-    }
-
-    fn byte(&mut self) -> u8 {
-        let mut byte = [0];
-        self.stream.read_exact(&mut byte).unwrap();
-        byte[0]
-    }
-
-    /// The next packet, its runs of equal characters written out.
-    fn receive(&mut self) -> String {
-        while self.byte() != b'$' {}
-        let mut packet = Vec::new();
-        loop {
-            match self.byte() {
-                b'#' => break,
-                b'*' => {
-                    let count = self.byte() - 29;
-                    let last = *packet.last().unwrap();
-                    packet.extend(std::iter::repeat_n(last, count.into()));
-                }
-                byte => packet.push(byte),
-            }
-        }
-        // The sum.
-        self.byte();
-        self.byte();
-        self.stream.write_all(b"+").unwrap();
-        String::from_utf8_lossy(&packet).into_owned()
-    }
-
-    fn ask(&mut self, packet: &str) -> String {
-        self.send(packet);
-        self.receive()
-    }
-
-    fn register(&mut self, number: u32) -> u64 {
-        let digits = self.ask(&format!("p{number:x}"));
-        u64::from_str_radix(&digits, 16).unwrap_or_else(|_| panic!("{digits}")).swap_bytes()
-    }
-
-    fn set_register(&mut self, number: u32, value: u64) {
-        assert_eq!(self.ask(&format!("P{number:x}={:016x}", value.swap_bytes())), "OK");
-    }
-
-    fn interrupt(&mut self) -> String {
-        self.stream.write_all(&[3]).unwrap();
-        self.receive()
-    }
-
-    fn end(self) -> std::process::ExitStatus {
-        output(self.child).status
-    }
-}
-
-/// Whether a reply says that the program stopped with this signal, by gdb's number.
-fn is_stop(reply: &str, signal: u8) -> bool {
-    reply.starts_with(&format!("T{signal:02x}")) || reply.starts_with(&format!("S{signal:02x}"))
-}
-
-const TRAP: u8 = 5;
 
 #[test]
 fn a_program_stops_before_its_first_instruction_and_at_breakpoints_and_steps() {

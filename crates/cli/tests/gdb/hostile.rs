@@ -1,0 +1,96 @@
+//! Packets that no debugger sends: each is answered or ends the session, after which the program goes on; the server never gives up
+//! silently.
+//! Source: GDB manual, appendix E (packets).
+
+use std::io::Read;
+
+use crate::debugged::*;
+use crate::programs::{SPINNER, output};
+
+const PACKETS: [&str; 43] = [
+    "",
+    "g00",
+    "G",
+    "Gzz",
+    "G00",
+    "p",
+    "pffffffffffffffff",
+    "p7fffffff",
+    "P",
+    "P0",
+    "P0=",
+    "P0=00",
+    "P10=000000000000000000000000000000000000",
+    "Pffff=00",
+    "m",
+    "m0",
+    "m0,ffffffffffffffff",
+    "mffffffffffffffff,10",
+    "M0,4:",
+    "Mffffffffffffffff,1:00",
+    "X0,0:",
+    "Z0",
+    "Z0,",
+    "Z0,ffffffffffffffff,1",
+    "Z0,0,1",
+    "Z2,ffffffffffffffff,ffffffffffffffff",
+    "Z2,0,0",
+    "Z9,0,0",
+    "z0,123456,1",
+    "z2,123456,8",
+    "H",
+    "Hg",
+    "Hgffffffffff",
+    "Hc0",
+    "T",
+    "T7fffffff",
+    "vCont",
+    "vCont;q",
+    "vFile:open:",
+    "vFile:pread:77,ffffffff,ffffffffffffffff",
+    "qXfer:features:read:other.xml:0,10",
+    "qXfer:features:read:target.xml:ffffffffffffffff,ffffffffffffffff",
+    "qXfer:auxv:read::ffffffffffffffff,1",
+];
+
+/// The answer, or nothing if the connection is closed.
+fn answer(program: &mut Debugged) -> Option<Vec<u8>> {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    loop {
+        match program.stream.read(&mut byte) {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => said.push(byte[0]),
+        }
+        let is_whole = said.len() > 3 && said.contains(&b'$') && said[said.len() - 3] == b'#';
+        if is_whole {
+            return Some(said);
+        }
+    }
+}
+
+#[test]
+fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
+    // x86-64: here: jmp here. And a program for LoongArch64.
+    let start = |foreign: bool| match foreign {
+        true => Debugged::start_foreign(&[0xbf, 7, 0, 0, 0, 0xb8, 0xe7, 0, 0, 0, 0x0f, 5], 62, 0),
+        false => Debugged::start(&SPINNER),
+    };
+    for foreign in [true, false] {
+        let mut program = start(foreign);
+        for packet in PACKETS {
+            program.send(packet);
+            if answer(&mut program).is_some() {
+                let alive = program.ask("?");
+                assert!(is_stop(&alive, TRAP), "{packet}: {alive}");
+                continue;
+            }
+            // It is over, or has let go of the program, which ends as it always does.
+            let done = output(program.child);
+            let words = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert_eq!((done.status.code(), words.as_str()), (Some(7), ""), "{packet}");
+            program = start(foreign);
+        }
+        program.send("k");
+    }
+}

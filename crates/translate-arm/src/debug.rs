@@ -1,0 +1,195 @@
+//! AArch64's registers as gdb numbers, names and sizes them, and where a thread has them.
+//! Not what they mean.
+//! Source: GDB manual, appendix G.5.1 (AArch64 features); gdb/features/aarch64-{core,fpu}.xml in its sources for the order.
+
+use longma_loongarch::State;
+use longma_translate::debug::{self, Description, Register, Row, Value, of_word, value, words};
+use longma_translate::front_end::Structures;
+
+use crate::registers::{self, STACK_POINTER, THREAD_POINTER};
+use crate::service::{control, set_control, set_status, status};
+
+/// What a register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// X0 to X30.
+    General,
+    /// SP.
+    Stack,
+    /// PC.
+    Pc,
+    /// The flags, as the program status register has them.
+    Flags,
+    /// V0 to V31.
+    Vector,
+    /// FPSR.
+    FloatStatus,
+    /// FPCR.
+    FloatControl,
+    /// TPIDR_EL0.
+    ThreadPointer,
+}
+
+const fn row(
+    feature: &'static str,
+    kind: Seen,
+    count: u16,
+    bits: u16,
+    names: &'static str,
+    of: &'static str,
+    group: &'static str,
+) -> Row<Seen> {
+    Row { feature, kind, count, bits, names, of, group }
+}
+
+static ROWS: [Row<Seen>; 8] = [
+    row("aarch64.core", Seen::General, 31, 64, "x#", "int64", "general"),
+    row("aarch64.core", Seen::Stack, 1, 64, "sp", "data_ptr", "general"),
+    row("aarch64.core", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
+    row("aarch64.core", Seen::Flags, 1, 32, "cpsr", "cpsr_flags", "general"),
+    row("aarch64.fpu", Seen::Vector, 32, 128, "v#", "aarch64v", "vector"),
+    row("aarch64.fpu", Seen::FloatStatus, 1, 32, "fpsr", "int", "float"),
+    row("aarch64.fpu", Seen::FloatControl, 1, 32, "fpcr", "int", "float"),
+    row("aarch64.tls", Seen::ThreadPointer, 1, 64, "tpidr", "data_ptr", "system"),
+];
+
+const FLAGS: [(&str, u8); 4] = [("V", 28), ("C", 29), ("Z", 30), ("N", 31)];
+const FLAG_BITS: u64 = 0xf << 28;
+
+/// Lanes of a vector as gdb names them: a letter, how many, and the types as a floating-point, an unsigned and a signed number.
+const LANES: [(&str, u8, [&str; 3]); 5] = [
+    ("d", 2, ["ieee_double", "uint64", "int64"]),
+    ("s", 4, ["ieee_single", "uint32", "int32"]),
+    ("h", 8, ["ieee_half", "uint16", "int16"]),
+    ("b", 16, ["", "uint8", "int8"]),
+    ("q", 1, ["", "uint128", "int128"]),
+];
+
+/// The type of a vector: of each size of lanes, those of each type.
+fn vector() -> String {
+    let (mut parts, mut lanes) = (String::new(), String::new());
+    for (letter, count, types) in LANES {
+        let mut fields = String::new();
+        for (name, of) in ["f", "u", "s"].into_iter().zip(types).filter(|(_, of)| !of.is_empty()) {
+            parts += &format!("<vector id=\"v{letter}{name}\" type=\"{of}\" count=\"{count}\"/>");
+            fields += &format!("<field name=\"{name}\" type=\"v{letter}{name}\"/>");
+        }
+        parts += &format!("<union id=\"vn{letter}\">{fields}</union>");
+        lanes += &format!("<field name=\"{letter}\" type=\"vn{letter}\"/>");
+    }
+    format!("{parts}<union id=\"aarch64v\">{lanes}</union>")
+}
+
+fn types(feature: &str) -> String {
+    match feature {
+        "aarch64.core" => debug::flags("cpsr_flags", 4, &FLAGS),
+        "aarch64.fpu" => vector(),
+        _ => String::new(),
+    }
+}
+
+/// The registers of a program.
+pub fn description() -> Description<Seen> {
+    Description { architecture: "aarch64", rows: &ROWS, types }
+}
+
+/// What is in a register of a thread that is between two instructions.
+pub fn read(register: Register<Seen>, state: &State, memory: &dyn Structures) -> Value {
+    of_word(match register.kind {
+        Seen::General => registers::read(state, register.index as u8, memory),
+        Seen::Stack => state.r(STACK_POINTER),
+        Seen::Pc => state.pc,
+        Seen::Flags => registers::flags(state),
+        Seen::Vector => {
+            let [low, high, ..] = state.v[register.index].0;
+            return value([low, high, 0, 0]);
+        }
+        Seen::FloatStatus => status(state).into(),
+        Seen::FloatControl => control(state).into(),
+        Seen::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)],
+    })
+}
+
+/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+pub fn write(register: Register<Seen>, value: &Value, state: &mut State, memory: &dyn Structures) -> bool {
+    let [low, high, ..] = words(value);
+    match register.kind {
+        Seen::General => registers::write(state, register.index as u8, low, memory),
+        Seen::Stack => state.set_r(STACK_POINTER, low),
+        Seen::Pc => state.pc = low,
+        Seen::Flags => {
+            registers::set_flags(state, low);
+            return low & !FLAG_BITS == 0;
+        }
+        Seen::Vector => state.v[register.index].0[..2].copy_from_slice(&[low, high]),
+        Seen::FloatStatus => {
+            set_status(state, low as u32);
+            return u64::from(status(state)) == low;
+        }
+        Seen::FloatControl => {
+            set_control(state, low as u32);
+            return u64::from(control(state)) == low;
+        }
+        Seen::ThreadPointer => state.lbt.scratch[usize::from(THREAD_POINTER)] = low,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::registers::{SLOT_BYTES, SLOTS};
+
+    /// Memory in which nothing is but the slots.
+    struct Slots(RefCell<[u8; SLOT_BYTES as usize]>);
+
+    impl Structures for Slots {
+        fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
+            bytes.copy_from_slice(&self.0.borrow()[address as usize - 0x1000..][..bytes.len()]);
+            true
+        }
+
+        fn write(&self, address: u64, bytes: &[u8]) -> bool {
+            self.0.borrow_mut()[address as usize - 0x1000..][..bytes.len()].copy_from_slice(bytes);
+            true
+        }
+
+        fn writable(&self, _: u64, bytes: u64) -> u64 {
+            bytes
+        }
+
+        fn clock_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
+        let all: Vec<_> = description().registers().collect();
+        let numbers = [31, 32, 33, 34, 66, 67, 68].map(|number| all[number].kind);
+        let (stack, pc) = (Seen::Stack, Seen::Pc);
+        let rest = [Seen::Flags, Seen::Vector, Seen::FloatStatus, Seen::FloatControl, Seen::ThreadPointer];
+        assert_eq!(numbers.to_vec(), [&[stack, pc][..], &rest].concat());
+        for register in &all {
+            let memory = Slots(RefCell::new([0; SLOT_BYTES as usize]));
+            let mut state = State::default();
+            state.set_r(SLOTS, 0x1000);
+            let before: Vec<Value> = all.iter().map(|other| read(*other, &state, &memory)).collect();
+            let given = match register.kind {
+                Seen::Flags => of_word(0x6000_0000),
+                Seen::FloatControl => of_word(3 << 22),
+                Seen::FloatStatus => of_word(1),
+                _ => of_word(0x1234_5678_9abc_def0),
+            };
+            assert!(write(*register, &given, &mut state, &memory), "{register:?}");
+            assert_eq!(read(*register, &state, &memory), given, "{register:?}");
+            for (other, before) in all.iter().zip(before).filter(|(other, _)| *other != register) {
+                assert_eq!(read(*other, &state, &memory), before, "{other:?} by {register:?}");
+            }
+        }
+        let flags = all[33];
+        assert!(!write(flags, &of_word(1), &mut State::default(), &Slots(RefCell::new([0; _]))), "a mode");
+    }
+}

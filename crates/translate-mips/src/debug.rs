@@ -1,0 +1,115 @@
+//! MIPS64's registers as gdb numbers, names and sizes them, and where a thread has them.
+//! Not what they mean.
+//! Source: GDB manual, appendix G.5.8 (MIPS features); gdb/features/mips64-{cpu,cp0,fpu}.xml in its sources for the numbers.
+
+use longma_loongarch::State;
+use longma_translate::debug::{Description, Register, Row, Value, of_word, words};
+
+use super::registers::{HIGH, LOW, general};
+use super::service::{IMPLEMENTATION, control, set_control};
+
+/// What a register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The general registers.
+    General,
+    /// The kernel's registers of state, which programs cannot read and which say nothing here.
+    Kernels,
+    /// LO.
+    Low,
+    /// HI.
+    High,
+    /// The program counter.
+    Pc,
+    /// The floating-point registers.
+    Float,
+    /// FCSR.
+    FloatControl,
+    /// FIR.
+    Implementation,
+}
+
+const fn row(
+    feature: &'static str,
+    kind: Seen,
+    count: u16,
+    names: &'static str,
+    of: &'static str,
+    group: &'static str,
+) -> Row<Seen> {
+    Row { feature, kind, count, bits: 64, names, of, group }
+}
+
+static ROWS: [Row<Seen>; 9] = [
+    row("mips.cpu", Seen::General, 32, "r#", "int64", "general"),
+    row("mips.cp0", Seen::Kernels, 1, "status", "int64", "general"),
+    row("mips.cpu", Seen::Low, 1, "lo", "int64", "general"),
+    row("mips.cpu", Seen::High, 1, "hi", "int64", "general"),
+    row("mips.cp0", Seen::Kernels, 2, "badvaddr cause", "int64", "general"),
+    row("mips.cpu", Seen::Pc, 1, "pc", "code_ptr", "general"),
+    row("mips.fpu", Seen::Float, 32, "f#", "ieee_double", "float"),
+    row("mips.fpu", Seen::FloatControl, 1, "fcsr", "int64", "float"),
+    row("mips.fpu", Seen::Implementation, 1, "fir", "int64", "float"),
+];
+
+/// The registers of a program.
+pub fn description() -> Description<Seen> {
+    Description { architecture: "mips", rows: &ROWS, types: |_| String::new() }
+}
+
+/// What is in a register of a thread that is between two instructions.
+pub fn read(register: Register<Seen>, state: &State) -> Value {
+    of_word(match register.kind {
+        Seen::General => state.r(general(register.index as u8)),
+        Seen::Kernels => 0,
+        Seen::Low => state.lbt.scratch[usize::from(LOW)],
+        Seen::High => state.lbt.scratch[usize::from(HIGH)],
+        Seen::Pc => state.pc,
+        Seen::Float => state.v[register.index].0[0],
+        Seen::FloatControl => control(state).into(),
+        Seen::Implementation => IMPLEMENTATION.into(),
+    })
+}
+
+/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
+    let [low, ..] = words(value);
+    match register.kind {
+        Seen::General => state.set_r(general(register.index as u8), low),
+        Seen::Low => state.lbt.scratch[usize::from(LOW)] = low,
+        Seen::High => state.lbt.scratch[usize::from(HIGH)] = low,
+        Seen::Pc => state.pc = low,
+        Seen::Float => state.v[register.index].0[0] = low,
+        Seen::FloatControl => set_control(state, low as u32),
+        Seen::Kernels | Seen::Implementation => {}
+    }
+    read(register, state) == of_word(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
+        let all: Vec<_> = description().registers().collect();
+        let numbers = [32, 33, 34, 35, 37, 38, 70, 71].map(|number| all[number].kind);
+        let first = [Seen::Kernels, Seen::Low, Seen::High, Seen::Kernels, Seen::Pc];
+        let rest = [Seen::Float, Seen::FloatControl, Seen::Implementation];
+        assert_eq!(numbers.to_vec(), [&first[..], &rest].concat());
+        for (number, register) in all.iter().enumerate() {
+            let mut state = State::default();
+            let before: Vec<Value> = all.iter().map(|other| read(*other, &state)).collect();
+            let given = if register.kind == Seen::FloatControl { 0x0080_0003 } else { 0x1234_5678_9abc_def0 };
+            let fits = write(*register, &of_word(given), &mut state);
+            // r0 is zero, and r26 and r27 are the kernel's.
+            let constant = matches!(register.kind, Seen::Kernels | Seen::Implementation)
+                || matches!(number, 0 | 26 | 27);
+            assert_eq!(fits, !constant, "{register:?}");
+            assert_eq!(read(*register, &state) == of_word(given), !constant, "{register:?}");
+            for (other, before) in all.iter().zip(before).filter(|(other, _)| *other != register) {
+                assert_eq!(read(*other, &state), before, "{other:?} by {register:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! x86-64's registers as gdb numbers, names and sizes them, and where a thread has them.
+//! Not what they mean.
+//! Source: GDB manual, appendix G.5.7 (i386 features); gdb/features/i386 in its sources for the order; Intel SDM, volume 1, section 8.1.7
+//! (tag word), volume 2 (FXSAVE).
+
+use longma_loongarch::State;
+use longma_translate::debug::{Description, Register, Row, Value, flags, of_word, value, vector, words};
+
+use crate::features::has_avx;
+use crate::registers::*;
+use crate::service::frame::{FLOAT_BYTES, restore_x87, save_floats};
+use crate::service::{control, keep_flags, kept_flags, set_control};
+
+/// What a register is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A general register; the number of the first among those.
+    General(u8),
+    /// RIP.
+    Pc,
+    /// RFLAGS.
+    Flags,
+    /// Selectors of segments.
+    Segment,
+    /// The stack of x87.
+    X87,
+    /// Its control, status and tag words, and what it says of the last instruction.
+    X87Word,
+    /// The lower half of a vector.
+    Xmm,
+    /// MXCSR.
+    Control,
+    /// RAX before a system call.
+    Original,
+    /// The base of FS, then that of GS.
+    Base,
+    /// The upper half of a vector.
+    Upper,
+}
+
+const fn row(
+    feature: &'static str,
+    kind: Seen,
+    count: u16,
+    bits: u16,
+    names: &'static str,
+    of: &'static str,
+    group: &'static str,
+) -> Row<Seen> {
+    Row { feature, kind, count, bits, names, of, group }
+}
+
+static ROWS: [Row<Seen>; 13] = [
+    row("i386.core", Seen::General(0), 6, 64, "rax rbx rcx rdx rsi rdi", "int64", "general"),
+    row("i386.core", Seen::General(6), 2, 64, "rbp rsp", "data_ptr", "general"),
+    row("i386.core", Seen::General(8), 8, 64, "r8 r9 r10 r11 r12 r13 r14 r15", "int64", "general"),
+    row("i386.core", Seen::Pc, 1, 64, "rip", "code_ptr", "general"),
+    row("i386.core", Seen::Flags, 1, 32, "eflags", "i386_eflags", "general"),
+    row("i386.core", Seen::Segment, 6, 32, "cs ss ds es fs gs", "int32", "general"),
+    row("i386.core", Seen::X87, 8, 80, "st#", "i387_ext", "float"),
+    row("i386.core", Seen::X87Word, 8, 32, "fctrl fstat ftag fiseg fioff foseg fooff fop", "int", "float"),
+    row("i386.sse", Seen::Xmm, 16, 128, "xmm#", "vec128", "vector"),
+    row("i386.sse", Seen::Control, 1, 32, "mxcsr", "i386_mxcsr", "vector"),
+    row("i386.linux", Seen::Original, 1, 64, "orig_rax", "int", "system"),
+    row("i386.segments", Seen::Base, 2, 64, "fs_base gs_base", "int", "general"),
+    row("i386.avx", Seen::Upper, 16, 128, "ymm#h", "uint128", "vector"),
+];
+
+const FLAGS: [(&str, u8); 17] = [
+    ("CF", 0),
+    ("", 1),
+    ("PF", 2),
+    ("AF", 4),
+    ("ZF", 6),
+    ("SF", 7),
+    ("TF", 8),
+    ("IF", 9),
+    ("DF", 10),
+    ("OF", 11),
+    ("NT", 14),
+    ("RF", 16),
+    ("VM", 17),
+    ("AC", 18),
+    ("VIF", 19),
+    ("VIP", 20),
+    ("ID", 21),
+];
+const CONTROL: [(&str, u8); 14] = [
+    ("IE", 0),
+    ("DE", 1),
+    ("ZE", 2),
+    ("OE", 3),
+    ("UE", 4),
+    ("PE", 5),
+    ("DAZ", 6),
+    ("IM", 7),
+    ("DM", 8),
+    ("ZM", 9),
+    ("OM", 10),
+    ("UM", 11),
+    ("PM", 12),
+    ("FZ", 15),
+];
+
+fn types(feature: &str) -> String {
+    match feature {
+        "i386.core" => flags("i386_eflags", 4, &FLAGS),
+        "i386.sse" => vector("vec128", 128, true) + &flags("i386_mxcsr", 4, &CONTROL),
+        _ => String::new(),
+    }
+}
+
+/// The registers of a program, which has upper halves of vectors where AVX is announced.
+pub fn description() -> Description<Seen> {
+    let rows = if has_avx() { &ROWS[..] } else { &ROWS[..ROWS.len() - 1] };
+    Description { architecture: "i386:x86-64", rows, types }
+}
+
+/// The general registers in gdb's order, by the numbers that instructions have: RAX, RBX, RCX, RDX, RSI, RDI, RBP, RSP.
+const ORDER: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
+
+fn general(first: u8, index: usize) -> u8 {
+    let place = usize::from(first) + index;
+    GENERAL[ORDER.get(place).copied().unwrap_or(place)]
+}
+
+/// CS, SS and the others of user programs.
+const SELECTORS: [u64; 6] = [0x33, 0x2b, 0, 0, 0, 0];
+/// What the kernel says where no call is being made.
+const NO_CALL: u64 = u64::MAX;
+/// Where FXSAVE's area has ST(0).
+const STACK_AT: usize = 32;
+
+/// What is in a register of a thread that is between two instructions.
+pub fn read(register: Register<Seen>, state: &State) -> Value {
+    let Register { kind, index, .. } = register;
+    match kind {
+        Seen::General(first) => of_word(state.r(general(first, index))),
+        Seen::Pc => of_word(state.pc),
+        Seen::Flags => of_word(flags_of(state) | kept_flags(state)),
+        Seen::Segment => of_word(SELECTORS[index]),
+        Seen::X87 => {
+            let area = save_floats(state);
+            let mut value = Value::default();
+            value[..10].copy_from_slice(&area[STACK_AT + 16 * index..][..10]);
+            value
+        }
+        Seen::X87Word => of_word(x87_word(&save_floats(state), index).into()),
+        Seen::Xmm => {
+            let [low, high, ..] = state.v[16 + index].0;
+            value([low, high, 0, 0])
+        }
+        Seen::Control => of_word(control(state).into()),
+        Seen::Original => of_word(NO_CALL),
+        Seen::Base if index == 0 => of_word(state.r(THREAD_POINTER)),
+        Seen::Base => of_word(state.lbt.scratch[usize::from(GS_BASE)]),
+        Seen::Upper => {
+            let [low, high] = upper(state, index);
+            value([low, high, 0, 0])
+        }
+    }
+}
+
+/// Sets a register of a thread that is between two instructions; false if it cannot have the value.
+pub fn write(register: Register<Seen>, value: &Value, state: &mut State) -> bool {
+    let Register { kind, index, .. } = register;
+    let [low, high, ..] = words(value);
+    match kind {
+        Seen::General(first) => state.set_r(general(first, index), low),
+        Seen::Pc => state.pc = low,
+        Seen::Flags => {
+            set_flags_of(state, low);
+            keep_flags(state, low);
+        }
+        Seen::Segment => return low == SELECTORS[index],
+        Seen::X87 => {
+            let mut area = save_floats(state);
+            area[STACK_AT + 16 * index..][..10].copy_from_slice(&value[..10]);
+            restore_x87(state, &area);
+        }
+        Seen::X87Word if index > 2 => return low == 0,
+        Seen::X87Word => {
+            let mut area = save_floats(state);
+            set_x87_word(&mut area, index, low as u16);
+            restore_x87(state, &area);
+        }
+        Seen::Xmm => state.v[16 + index].0[..2].copy_from_slice(&[low, high]),
+        Seen::Control => set_control(state, low as u32),
+        // Which call was made, nobody asks.
+        Seen::Original => {}
+        Seen::Base if index == 0 => state.set_r(THREAD_POINTER, low),
+        Seen::Base => state.lbt.scratch[usize::from(GS_BASE)] = low,
+        Seen::Upper => set_upper(state, index, [low, high]),
+    }
+    true
+}
+
+fn half(area: &[u8; FLOAT_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([area[at], area[at + 1]])
+}
+
+/// x87's control, status and tag words; what it would say of the last instruction is not kept.
+fn x87_word(area: &[u8; FLOAT_BYTES], index: usize) -> u16 {
+    match index {
+        0 | 1 => half(area, 2 * index),
+        2 => (0..8).fold(0, |tags, number| tags | tag(area, number) << (2 * number)),
+        _ => 0,
+    }
+}
+
+/// What the tag word says of a register, by its own number: 0 valid, 1 zero, 2 special, 3 empty.
+fn tag(area: &[u8; FLOAT_BYTES], number: u16) -> u16 {
+    if area[4] >> number & 1 == 0 {
+        return 3;
+    }
+    let top = half(area, 2) >> 11 & 7;
+    let at = STACK_AT + 16 * usize::from(number.wrapping_sub(top) & 7);
+    let mantissa = u64::from_le_bytes(std::array::from_fn(|byte| area[at + byte]));
+    let is_normal = mantissa >> 63 != 0;
+    match half(area, at + 8) & 0x7fff {
+        0 if mantissa == 0 => 1,
+        1..0x7fff if is_normal => 0,
+        _ => 2,
+    }
+}
+
+/// Sets the control, the status or the tag word: of tags it is kept which registers are empty.
+fn set_x87_word(area: &mut [u8; FLOAT_BYTES], index: usize, word: u16) {
+    if index < 2 {
+        area[2 * index..][..2].copy_from_slice(&word.to_le_bytes());
+    } else {
+        area[4] = (0..8).fold(0, |full, number| full | u8::from(word >> (2 * number) & 3 != 3) << number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Register<Seen>> {
+        Description { architecture: "", rows: &ROWS, types }.registers().collect()
+    }
+
+    fn fresh() -> State {
+        let mut state = State::default();
+        <crate::X86_64 as longma_translate::front_end::FrontEnd>::begin(&mut state, 0);
+        state
+    }
+
+    #[test]
+    fn registers_have_the_numbers_that_gdb_gives_them() {
+        let names: Vec<(usize, Seen, usize)> =
+            all().into_iter().enumerate().map(|(n, register)| (n, register.kind, register.bytes)).collect();
+        for (number, kind, bytes) in [
+            (7, Seen::General(6), 8),
+            (16, Seen::Pc, 8),
+            (17, Seen::Flags, 4),
+            (18, Seen::Segment, 4),
+            (24, Seen::X87, 10),
+            (32, Seen::X87Word, 4),
+            (40, Seen::Xmm, 16),
+            (56, Seen::Control, 4),
+            (57, Seen::Original, 8),
+            (59, Seen::Base, 8),
+            (75, Seen::Upper, 16),
+        ] {
+            assert_eq!(names[number], (number, kind, bytes));
+        }
+        assert_eq!(names.len(), 76);
+        // RBX, RSP and R15: as instructions number them, 3, 4 and 15.
+        let places = [(0, 1), (6, 1), (8, 7)].map(|(first, index)| general(first, index));
+        assert_eq!(places, [GENERAL[3], STACK_POINTER, GENERAL[15]]);
+    }
+
+    #[test]
+    fn what_is_written_to_a_register_is_read_back_and_changes_no_other() {
+        let is_tag = |register: &Register<Seen>| register.kind == Seen::X87Word && register.index == 2;
+        for register in all().into_iter().filter(|register| !is_tag(register)) {
+            let mut state = fresh();
+            let before: Vec<Value> = all().iter().map(|other| read(*other, &state)).collect();
+            let mut given = read(register, &state);
+            given[0] ^= 1;
+            given[register.bytes - 1] ^= if register.bytes > 4 { 0x10 } else { 0 };
+            let fits = write(register, &given, &mut state);
+            let constant = matches!(register.kind, Seen::Segment | Seen::Original)
+                || register.kind == Seen::X87Word && register.index > 1;
+            assert_eq!(read(register, &state) == given, !constant, "{register:?}");
+            assert_eq!(fits, !constant || register.kind == Seen::Original, "{register:?}");
+            for (other, before) in all().into_iter().zip(before).filter(|(other, _)| *other != register) {
+                assert_eq!(read(other, &state), before, "{other:?} by {register:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tags_tell_empty_registers_from_zero_and_numbers_from_others() {
+        let mut state = fresh();
+        let words = |state: &State| x87_word(&save_floats(state), 2);
+        assert_eq!(words(&state), 0xffff);
+        let mut area = save_floats(&state);
+        // The top of the stack is register 6: 1.0, then 0.0; register 0 is infinite and 1 denormal.
+        area[2..4].copy_from_slice(&(6u16 << 11).to_le_bytes());
+        area[4] = 0b1100_0011;
+        for (at, exponent, mantissa) in
+            [(0, 0x3fffu16, 1u64 << 63), (1, 0, 0), (2, 0x7fff, 1 << 63), (3, 0, 5)]
+        {
+            area[32 + 16 * at..][..8].copy_from_slice(&mantissa.to_le_bytes());
+            area[40 + 16 * at..][..2].copy_from_slice(&exponent.to_le_bytes());
+        }
+        restore_x87(&mut state, &area);
+        assert_eq!(words(&state), 0b01_00_11_11_11_11_10_10);
+        let tags = Register { kind: Seen::X87Word, index: 2, bytes: 4 };
+        assert!(write(tags, &of_word(0b00_00_11_11_11_11_11_00), &mut state));
+        assert_eq!(words(&state), 0b01_00_11_11_11_11_11_10, "what is in them says which");
+    }
+}

@@ -1,0 +1,211 @@
+//! What a debugger is told of an architecture's registers: their names, numbers, sizes and types, as a target description.
+//! Not their values, and not the protocol.
+//! Source: GDB manual, appendix G (target descriptions: features, types, registers).
+
+use std::fmt::Write;
+
+/// Consecutive registers of one kind.
+#[derive(Debug)]
+pub struct Row<K: 'static> {
+    /// The feature's name behind `org.gnu.gdb.`.
+    pub feature: &'static str,
+    /// Which registers these are.
+    pub kind: K,
+    /// How many.
+    pub count: u16,
+    /// The size of each, a multiple of 8.
+    pub bits: u16,
+    /// Their names with spaces between them, or one name with `#` where the number among these stands.
+    pub names: &'static str,
+    /// gdb's type, or one that the description defines.
+    pub of: &'static str,
+    /// gdb's group.
+    pub group: &'static str,
+}
+
+impl<K> Row<K> {
+    fn name(&self, index: u16) -> String {
+        if self.names.contains('#') {
+            return self.names.replace('#', &index.to_string());
+        }
+        self.names.split(' ').nth(index.into()).unwrap_or_default().into()
+    }
+}
+
+/// All registers of an architecture, in gdb's order.
+#[derive(Debug)]
+pub struct Description<K: 'static> {
+    /// What gdb calls the architecture.
+    pub architecture: &'static str,
+    /// The registers; a register's number is its place among all.
+    pub rows: &'static [Row<K>],
+    /// The types that a feature defines.
+    pub types: fn(&str) -> String,
+}
+
+/// One register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Register<K> {
+    /// Which kind.
+    pub kind: K,
+    /// Among its kind.
+    pub index: usize,
+    /// Its size.
+    pub bytes: usize,
+}
+
+/// A register's value, little endian; what it does not have is zero.
+pub type Value = [u8; 32];
+
+/// The value of these words.
+pub fn value(words: [u64; 4]) -> Value {
+    std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+}
+
+/// The value of one word.
+pub fn of_word(word: u64) -> Value {
+    value([word, 0, 0, 0])
+}
+
+/// The words of a value.
+pub fn words(value: &Value) -> [u64; 4] {
+    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| value[8 * word + byte])))
+}
+
+impl<K: Copy> Description<K> {
+    /// Those there are, by number.
+    pub fn registers(&self) -> impl Iterator<Item = Register<K>> {
+        self.rows.iter().flat_map(|row| {
+            let bytes = usize::from(row.bits / 8);
+            (0..usize::from(row.count)).map(move |index| Register { kind: row.kind, index, bytes })
+        })
+    }
+
+    /// The register of a number, if there is one.
+    pub fn register(&self, number: usize) -> Option<Register<K>> {
+        let mut first = 0;
+        for row in self.rows {
+            let count = usize::from(row.count);
+            if number < first + count {
+                let bytes = usize::from(row.bits / 8);
+                return Some(Register { kind: row.kind, index: number - first, bytes });
+            }
+            first += count;
+        }
+        None
+    }
+
+    /// The description as gdb reads it.
+    pub fn xml(&self) -> String {
+        let mut xml = format!(
+            "<?xml version=\"1.0\"?><!DOCTYPE target SYSTEM \"gdb-target.dtd\"><target version=\"1.0\">\
+             <architecture>{}</architecture><osabi>GNU/Linux</osabi>",
+            self.architecture
+        );
+        let mut told: Vec<&str> = Vec::new();
+        for Row { feature, .. } in self.rows {
+            if !told.contains(feature) {
+                told.push(feature);
+                self.tell_feature(feature, &mut xml);
+            }
+        }
+        xml + "</target>"
+    }
+
+    fn tell_feature(&self, feature: &str, xml: &mut String) {
+        const TAKES_ALL: &str = "a string takes everything";
+        write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
+        let mut first = 0;
+        for row in self.rows {
+            for index in (0..row.count).filter(|_| row.feature == feature) {
+                let (name, number) = (row.name(index), first + index);
+                let Row { bits, of, group, .. } = row;
+                write!(
+                    xml,
+                    "<reg name=\"{name}\" bitsize=\"{bits}\" regnum=\"{number}\" type=\"{of}\" group=\"{group}\"/>"
+                )
+                .expect(TAKES_ALL);
+            }
+            first += row.count;
+        }
+        xml.push_str("</feature>");
+    }
+}
+
+/// The type of a vector of so many bits that gdb shows by lanes of every size, and as a whole if `whole`.
+pub fn vector(id: &str, bits: u16, whole: bool) -> String {
+    let lanes = [
+        ("f", "ieee_single", "float", 32),
+        ("d", "ieee_double", "double", 64),
+        ("b", "int8", "int8", 8),
+        ("h", "int16", "int16", 16),
+        ("w", "int32", "int32", 32),
+        ("l", "int64", "int64", 64),
+    ];
+    let vectors: String = lanes
+        .iter()
+        .map(|(end, of, _, size)| {
+            format!("<vector id=\"{id}{end}\" type=\"{of}\" count=\"{}\"/>", bits / size)
+        })
+        .collect();
+    let fields: String = lanes
+        .iter()
+        .map(|(end, _, name, size)| format!("<field name=\"v{}_{name}\" type=\"{id}{end}\"/>", bits / size))
+        .collect();
+    let whole = if whole { "<field name=\"uint128\" type=\"uint128\"/>" } else { "" };
+    format!("{vectors}<union id=\"{id}\">{fields}{whole}</union>")
+}
+
+/// The type of a register of flags, each of one bit.
+pub fn flags(id: &str, bytes: usize, bits: &[(&str, u8)]) -> String {
+    let fields: String = bits
+        .iter()
+        .map(|(name, bit)| format!("<field name=\"{name}\" start=\"{bit}\" end=\"{bit}\"/>"))
+        .collect();
+    format!("<flags id=\"{id}\" size=\"{bytes}\">{fields}</flags>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DESCRIPTION: Description<char> = Description {
+        architecture: "none",
+        rows: &[
+            Row { feature: "a", kind: 'x', count: 2, bits: 64, names: "x#", of: "int64", group: "general" },
+            Row { feature: "b", kind: 's', count: 1, bits: 32, names: "state", of: "int", group: "system" },
+            Row {
+                feature: "a",
+                kind: 'y',
+                count: 2,
+                bits: 128,
+                names: "lo hi",
+                of: "uint128",
+                group: "general",
+            },
+        ],
+        types: |feature| if feature == "b" { flags("bits", 4, &[("Z", 3)]) } else { String::new() },
+    };
+
+    #[test]
+    fn a_register_has_the_number_of_its_place_whichever_feature_it_is_of() {
+        let xml = DESCRIPTION.xml();
+        let feature = |name: &str| {
+            let start = format!("<feature name=\"org.gnu.gdb.{name}\">");
+            let (_, rest) = xml.split_once(&start).unwrap();
+            rest.split_once("</feature>").unwrap().0.to_owned()
+        };
+        for (of, text) in [
+            ("a", "name=\"x1\" bitsize=\"64\" regnum=\"1\""),
+            ("b", "name=\"state\" bitsize=\"32\" regnum=\"2\""),
+            ("b", "<flags id=\"bits\" size=\"4\"><field name=\"Z\" start=\"3\" end=\"3\"/></flags>"),
+            ("a", "name=\"hi\" bitsize=\"128\" regnum=\"4\""),
+        ] {
+            assert!(feature(of).contains(text), "{text} in {xml}");
+        }
+        let all: Vec<_> = DESCRIPTION.registers().collect();
+        assert_eq!(all.len(), 5);
+        assert!((0..6).all(|number| DESCRIPTION.register(number) == all.get(number).copied()));
+        assert_eq!(DESCRIPTION.register(4), Some(Register { kind: 'y', index: 1, bytes: 16 }));
+    }
+}
