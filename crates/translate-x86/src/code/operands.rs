@@ -156,6 +156,12 @@ impl Lowering<'_> {
             return Place::Near(base, displacement as i32);
         }
         let low = displacement << 52 >> 52;
+        if t == base {
+            // What is to be added to stands there.
+            self.assembler.constant(SCRATCH, displacement.wrapping_sub(low));
+            self.assembler.three(La::AddD, t, base, SCRATCH);
+            return Place::Near(t, low as i32);
+        }
         self.assembler.constant(t, displacement.wrapping_sub(low));
         if base == 0 {
             return Place::Near(t, low as i32);

@@ -377,3 +377,26 @@ fn an_upper_half_is_kept_for_who_does_not_branch_back() {
         assert_eq!(ours.general, native.general, "{taken}");
     }
 }
+
+/// An index that is added to a constant too large for an offset, in its own register, where the base is known to be zero.
+#[test]
+fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
+    let sum = |displacement: u32| {
+        // xor edx, edx; lea rcx, [rdx+rcx+displacement]
+        [&[0x31, 0xd2, 0x48, 0x8d, 0x8c, 0x0a][..], &displacement.to_le_bytes()].concat()
+    };
+    let buffer = Buffer::new();
+    for displacement in [8, 0x3598, 0x3000, 0x7fff_f800, 0x8000_0000] {
+        let mut before =
+            Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
+        before.general[1] = 0x1_2345_6789;
+        before.general[4] = STACK_TOP;
+        let (mut native, mut ours) = (before, before);
+        let mut data = vec![0u8; DATA_BYTES];
+        let data_at = data.as_ptr() as u64;
+        translated(&sum(displacement), &mut ours, data_at, &mut data, None).unwrap();
+        buffer.run(&sum(displacement), &mut native);
+        native.general[4] = STACK_TOP;
+        assert_eq!(ours.general, native.general, "{displacement:#x}");
+    }
+}
