@@ -21,6 +21,7 @@ use longma_loongarch::{Instruction as Word, Op as La, State};
 use code::{Pending, Unit};
 use instruction::Instruction;
 use longma_translate::front_end::{CallResult, FrontEnd, Served, Step, Structures};
+use longma_translate::parts::Options;
 use lower::SPARE_SOURCE;
 use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
@@ -62,8 +63,13 @@ impl FrontEnd for Mips64 {
         let _ = (system::name(0), instruction::decode(0));
     }
 
-    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-        unit::translate(start, fetch, known)
+    fn translate(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        options: &Options,
+    ) -> Unit {
+        unit::translate(start, fetch, known, options)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

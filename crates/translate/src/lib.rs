@@ -6,4 +6,5 @@ pub mod assembler;
 pub mod calls;
 pub mod engine;
 pub mod front_end;
+pub mod parts;
 pub mod process_frame;

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::forms::{join, number};
 use super::known::{Facts, Known, RSP};
 use super::operands::Extension;
-use super::unit::{Plan, Reach, is_call};
+use super::unit::{ARITHMETIC, Plan, Reach, is_call};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -17,6 +17,7 @@ use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
+use longma_translate::parts::Part;
 
 /// The sum of a base and a scaled index, by their numbers, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub(super) struct Scaled {
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    reach: &'a Reach,
+    pub reach: &'a Reach,
     /// What holds at leaders where jumps of the unit come from.
     plan: &'a Plan,
     /// The plan is still to be made.
@@ -45,7 +46,7 @@ pub(super) struct Lowering<'a> {
     /// The instruction being translated, those of its block, and the flags that are read behind each.
     pub instruction: Instruction,
     pub block: Vec<Instruction>,
-    live_behind: Vec<u32>,
+    pub live_behind: Vec<u32>,
     read_behind: Vec<Live>,
     pub index: usize,
     /// The source address that positions in its code tell.
@@ -54,6 +55,8 @@ pub(super) struct Lowering<'a> {
     pub live: u32,
     /// Instructions that the engine executes out of the straight path: where, which, and where it goes on.
     stubs: Vec<(Label, Instruction, Label)>,
+    /// Look-ups in the hash table that miss: where, the register that is to get the code's address, whose, and where it goes on.
+    misses: Vec<(Label, u8, u64, Label)>,
     /// Branches that are taken where not all is as it has to be at the target.
     ways: Vec<(Label, Known, u64)>,
     /// Temporary registers given away for this instruction, as a set.
@@ -65,6 +68,8 @@ pub(super) struct Lowering<'a> {
     pub clearings: Vec<Clearing>,
     /// The instruction works on 256 bits.
     pub is_wide: bool,
+    /// The flags that the instruction has put into the flag register.
+    pub extended: u32,
     /// A temporary register that holds the sum of a base and a scaled index.
     pub scaled: Option<Scaled>,
     /// Registers whose form this instruction's code relies on where they are.
@@ -115,12 +120,14 @@ impl<'a> Lowering<'a> {
             place_of_code: 0,
             live: 0,
             stubs: Vec::new(),
+            misses: Vec::new(),
             ways: Vec::new(),
             taken: 0,
             short_at: None,
             vectors_taken: 0,
             clearings: Vec::new(),
             is_wide: false,
+            extended: 0,
             scaled: None,
             pinned: 0,
         }
@@ -277,6 +284,9 @@ impl<'a> Lowering<'a> {
         for (index, instruction) in block.iter().enumerate().rev() {
             live_behind[index] = live | self.reach.live_where_taken(instruction);
             live = self.reach.live_before(instruction, live);
+            if !self.reach.options.has(Part::Flags) {
+                live_behind[index] = ARITHMETIC;
+            }
             read_behind[index] = self.reach.registers_read_behind(instruction, read);
             read = self.reach.used_by(instruction).before(read_behind[index]);
         }
@@ -288,16 +298,26 @@ impl<'a> Lowering<'a> {
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
+            if !self.reach.options.has(Part::Forms) {
+                self.fit(&Known::default(), Live::ALL, true);
+                (self.known, self.scaled) =
+                    (Known { flagged: self.known.flagged, ..Known::default() }, None);
+            }
+            self.prepare_flags();
             if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
                 let pc = self.instruction.ip();
                 self.settle(true);
                 self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
                 return;
             }
+            let first = self.index;
             self.one(next);
+            self.note_flags(first);
             self.index += 1;
         }
         if let Some(pc) = falls {
+            self.flags_home(self.live_behind.last().copied().unwrap_or(ARITHMETIC));
+            self.known.flagged = 0;
             self.leave(pc, next);
         }
     }
@@ -387,8 +407,9 @@ impl<'a> Lowering<'a> {
                     self.known.stack += beside;
                     self.settle(false);
                 }
-                self.look_up(SCRATCH);
-                self.assembler.immediate(La::Jirl, 0, SCRATCH, 0);
+                let through = if self.reach.options.has(Part::Returns) { SCRATCH } else { JUMP };
+                self.look_up(through);
+                self.assembler.immediate(La::Jirl, 0, through, 0);
             }
             _ => self.serve(),
         }
@@ -484,6 +505,13 @@ impl<'a> Lowering<'a> {
             self.unit.exit(&mut self.assembler, instruction.ip(), Exit::Service(instruction));
             self.assembler.go(Goal::Label(back));
         }
+        for (label, d, pc, back) in std::mem::take(&mut self.misses) {
+            self.assembler.place(label);
+            self.place_of_code = pc;
+            self.aside();
+            self.look_up_in_table(d);
+            self.assembler.go(Goal::Label(back));
+        }
         for (label, known, target) in std::mem::take(&mut self.ways) {
             self.assembler.place(label);
             self.known = known;
@@ -519,7 +547,8 @@ impl<'a> Lowering<'a> {
     /// Notes what holds where a jump leads to.
     fn note_out(&mut self, target: u64) {
         if self.inner.contains_key(&target) {
-            self.outs.push((target, target <= self.instruction.ip(), self.known));
+            let known = Known { flagged: 0, ..self.known };
+            self.outs.push((target, target <= self.instruction.ip(), known));
         }
     }
 
@@ -607,6 +636,19 @@ impl<'a> Lowering<'a> {
 
     /// Reads the code address of the target into a register.
     fn look_up(&mut self, d: u8) {
+        let options = self.reach.options;
+        if options.has(Part::Table) {
+            return self.look_up_in_table(d);
+        }
+        // Nothing is in temporary registers any more.
+        let spare = TEMPORARIES[0];
+        let (miss, back) = (self.assembler.label(), self.assembler.label());
+        self.assembler.look_up_hashed(&options, 1, [d, TARGET, spare], miss);
+        self.assembler.place(back);
+        self.misses.push((miss, d, self.instruction.ip(), back));
+    }
+
+    fn look_up_in_table(&mut self, d: u8) {
         self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
         self.assembler.immediate(La::LdWu, d, d, 0);
     }
@@ -664,13 +706,14 @@ impl<'a> Lowering<'a> {
     /// Branches to where the instruction does, which stands in or at the end of its block.
     pub fn branch(&mut self, branch: Branch) {
         let target = self.instruction.near_branch_target();
+        self.flags_home(self.reach.live_where_taken(&self.instruction));
         self.note_out(target);
         let (goal, wanted, live) = self.way_to(target);
         if self.fits(&wanted, live) {
             self.assembler.jump(branch.holds, goal);
         } else {
             let way = self.assembler.label();
-            self.ways.push((way, self.known, target));
+            self.ways.push((way, Known { flagged: 0, ..self.known }, target));
             self.assembler.jump(branch.holds, Goal::Label(way));
         }
     }

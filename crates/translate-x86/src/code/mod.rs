@@ -6,6 +6,7 @@ mod atomic;
 mod avx;
 mod bits;
 mod extended;
+mod extension;
 mod flags;
 mod fma;
 mod forms;

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use longma_loongarch::{Op, decode};
 use longma_translate::front_end::{Exit, FrontEnd, Unit};
+use longma_translate::parts::Options;
 
 /// Where the source's code stands.
 pub const SOURCE: u64 = 0x1000;
@@ -43,7 +44,7 @@ pub struct Piece {
 /// are left out: they are at the end.
 pub fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
     let fetch = |address| source.fetch(address);
-    let unit = F::translate(SOURCE, &fetch, &|pc| pc >= OUTSIDE);
+    let unit = F::translate(SOURCE, &fetch, &|pc| pc >= OUTSIDE, &Options::default());
     let labels = labels(&unit);
     let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
     let last = last.unwrap_or(unit.words.len() as u32);
