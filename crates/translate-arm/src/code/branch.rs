@@ -57,7 +57,7 @@ impl Lowering<'_> {
         let register = self.jumped_to(i.rn());
         let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Part::Returns);
         let offset = if is_return { 0 } else { 4 * i32::from(register) };
-        self.look_up(register);
+        self.find_code(register);
         if offset != 0 {
             self.assembler.immediate(La::AddiD, SCRATCH, SCRATCH, -offset);
         }
@@ -65,7 +65,7 @@ impl Lowering<'_> {
     }
 
     /// Reads the code address of the source address in a register.
-    fn look_up(&mut self, register: u8) {
+    fn find_code(&mut self, register: u8) {
         let options = self.reach.options;
         if options.has(Part::Table) {
             self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
@@ -100,7 +100,7 @@ impl Lowering<'_> {
             register = TARGET;
         }
         self.link(behind);
-        self.look_up(register);
+        self.find_code(register);
         self.unit.calls.push((self.assembler.words.len() as u32, register));
         self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
         self.known.flags = Flags::Stored;
