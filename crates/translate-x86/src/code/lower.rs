@@ -6,9 +6,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
-use super::forms::{join, number};
+use super::forms::join;
 use super::known::{Facts, Known, RSP};
-use super::operands::Extension;
 use super::unit::{ARITHMETIC, Plan, Reach, is_call};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
@@ -37,7 +36,7 @@ pub(super) struct Lowering<'a> {
     /// The plan is still to be made.
     is_first: bool,
     /// Where the code of leaders is that jumps of the unit lead to, and that which everybody may come to.
-    inner: FxHashMap<u64, Label>,
+    pub inner: FxHashMap<u64, Label>,
     outer: FxHashMap<u64, Label>,
     /// What is known of registers here.
     pub known: Known,
@@ -56,9 +55,9 @@ pub(super) struct Lowering<'a> {
     /// Instructions that the engine executes out of the straight path: where, which, and where it goes on.
     stubs: Vec<(Label, Instruction, Label)>,
     /// Look-ups in the hash table that miss: where, the register that is to get the code's address, whose, and where it goes on.
-    misses: Vec<(Label, u8, u64, Label)>,
+    pub misses: Vec<(Label, u8, u64, Label)>,
     /// Branches that are taken where not all is as it has to be at the target.
-    ways: Vec<(Label, Known, u64)>,
+    pub ways: Vec<(Label, Known, u64)>,
     /// Temporary registers given away for this instruction, as a set.
     taken: u8,
     /// The first instruction that has found too few of them: its code is wrong.
@@ -534,7 +533,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// How a jump gets to an address: where, what must hold there, and what is read there.
-    fn way_to(&self, target: u64) -> (Goal, Known, Live) {
+    pub fn way_to(&self, target: u64) -> (Goal, Known, Live) {
         match self.inner.get(&target) {
             Some(label) => {
                 let wanted = self.plan.get(&target).copied().unwrap_or_default();
@@ -545,7 +544,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Notes what holds where a jump leads to.
-    fn note_out(&mut self, target: u64) {
+    pub fn note_out(&mut self, target: u64) {
         if self.inner.contains_key(&target) {
             let known = Known { flagged: 0, ..self.known };
             self.outs.push((target, target <= self.instruction.ip(), known));
@@ -620,113 +619,10 @@ impl<'a> Lowering<'a> {
             self.step_stack(0, true);
         }
     }
-
-    /// Puts where an indirect jump or call goes into its register.
-    fn target(&mut self) {
-        let i = self.instruction;
-        if i.op0_kind() == OpKind::Register {
-            let register = self.wide(number(i.op0_register()));
-            self.assembler.copy(TARGET, register);
-        } else {
-            let t = self.temporary();
-            let place = self.place(t);
-            self.load_to(TARGET, place, 8, Extension::Zero);
-        }
-    }
-
-    /// Reads the code address of the target into a register.
-    fn look_up(&mut self, d: u8) {
-        let options = self.reach.options;
-        if options.has(Part::Table) {
-            return self.look_up_in_table(d);
-        }
-        // Nothing is in temporary registers any more.
-        let spare = TEMPORARIES[0];
-        let (miss, back) = (self.assembler.label(), self.assembler.label());
-        self.assembler.look_up_hashed(&options, 1, [d, TARGET, spare], miss);
-        self.assembler.place(back);
-        self.misses.push((miss, d, self.instruction.ip(), back));
-    }
-
-    fn look_up_in_table(&mut self, d: u8) {
-        self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
-        self.assembler.immediate(La::LdWu, d, d, 0);
-    }
-
-    fn conditional(&mut self) {
-        let i = self.instruction;
-        self.ready(i.near_branch_target());
-        let branch = match i.mnemonic() {
-            Mnemonic::Jrcxz => {
-                let counter = self.wide(1);
-                Branch::of(La::Beqz, La::Bnez, counter, 0)
-            }
-            Mnemonic::Jecxz => {
-                let t = self.unsigned(1);
-                Branch::of(La::Beqz, La::Bnez, t, 0)
-            }
-            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => self.loop_condition(),
-            _ => self.condition(i.condition_code()),
-        };
-        self.branch(branch);
-    }
-
-    fn loop_condition(&mut self) -> Branch {
-        let i = self.instruction;
-        let (t, u) = (self.temporary(), self.temporary());
-        let is_short = i.op0_kind() == OpKind::NearBranch64 && i.code().is_loop() && is_ecx(&i);
-        let from = self.wide(1);
-        let counter = self.define(1);
-        self.assembler.immediate(La::AddiD, counter, from, -1);
-        if is_short {
-            self.assembler.field(La::BstrpickD, counter, counter, 31, 0);
-        }
-        match i.mnemonic() {
-            Mnemonic::Loop => return Branch::of(La::Bnez, La::Beqz, counter, 0),
-            Mnemonic::Loope => self.assembler.immediate(La::Sltui, t, NOT_ZERO, 1),
-            _ => self.assembler.three(La::Sltu, t, 0, NOT_ZERO),
-        }
-        self.assembler.three(La::Sltu, u, 0, counter);
-        self.assembler.three(La::And, t, t, u);
-        Branch::of(La::Bnez, La::Beqz, t, 0)
-    }
-
-    /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
-    pub fn ready(&mut self, target: u64) {
-        if target <= self.instruction.ip() && self.inner.contains_key(&target) {
-            let (_, wanted, live) = self.way_to(target);
-            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
-            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, self.read_behind()) {
-                return;
-            }
-            self.fit(&wanted, live, true);
-        }
-    }
-
-    /// Branches to where the instruction does, which stands in or at the end of its block.
-    pub fn branch(&mut self, branch: Branch) {
-        let target = self.instruction.near_branch_target();
-        self.flags_home(self.reach.live_where_taken(&self.instruction));
-        self.note_out(target);
-        let (goal, wanted, live) = self.way_to(target);
-        if self.fits(&wanted, live) {
-            self.assembler.jump(branch.holds, goal);
-        } else {
-            let way = self.assembler.label();
-            self.ways.push((way, Known { flagged: 0, ..self.known }, target));
-            self.assembler.jump(branch.holds, Goal::Label(way));
-        }
-    }
 }
 
 /// RSP is not more than this away from its LoongArch register.
 pub(super) const FARTHEST: i32 = 1024;
-
-/// Whether a loop instruction counts in ECX.
-fn is_ecx(i: &Instruction) -> bool {
-    use iced_x86::Code::*;
-    matches!(i.code(), Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX)
-}
 
 /// Whether an operand is a register of that many bytes.
 pub(super) fn is_register(i: &Instruction, operand: u32) -> Option<Register> {

@@ -11,6 +11,7 @@ mod flags;
 mod fma;
 mod forms;
 mod integer;
+mod jumps;
 mod known;
 mod lower;
 mod marks;

@@ -169,5 +169,14 @@ const SEQUENCES: &[(&str, &[u32])] = &[
 
 /// All of them.
 pub fn text() -> String {
-    text::sequences::<Aarch64>(SEQUENCES.iter().map(|(what, words)| (*what, bytes(words))))
+    text::sequences::<Aarch64>(all())
+}
+
+/// How many instructions they become with other parts of translation, and the parts that change none.
+pub fn by_parts() -> (String, Vec<&'static str>) {
+    text::by_parts::<Aarch64>(all())
+}
+
+fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    SEQUENCES.iter().map(|(what, code)| (*what, bytes(code)))
 }
