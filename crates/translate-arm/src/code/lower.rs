@@ -214,6 +214,22 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Notes what is known from here on in the middle of an instruction: what has been added to a pointer is not added again if the
+    /// instruction faults.
+    pub fn note_here(&mut self) {
+        if self.assembler.is_blank {
+            return;
+        }
+        self.unit.positions.push(Position {
+            offset: self.assembler.words.len() as u32,
+            pc: self.pc,
+            is_boundary: false,
+            counted: None,
+            begins: false,
+            pending: (!self.known.is_settled()).then_some(self.known),
+        });
+    }
+
     fn instruction(&mut self, i: Instruction) {
         match i.op {
             Op::B
@@ -412,7 +428,7 @@ impl<'a> Lowering<'a> {
                 begins,
                 pending,
             });
-            self.known = known;
+            (self.known, self.pc) = (known, source(to));
             self.conform(to);
             self.assembler.go(self.goal(to));
         }

@@ -165,6 +165,11 @@ const SEQUENCES: &[(&str, &[u32])] = &[
         // mov x8, #64; svc #0; ret
         &[0xd280_0808, 0xd400_0001, 0xd65f_03c0],
     ),
+    (
+        "The lesser of two words",
+        // cmp w0, w1; csel w0, w2, w3, le; ret
+        &[0x6b01_001f, 0x1a83_d040, 0xd65f_03c0],
+    ),
 ];
 
 /// All of them.

@@ -220,6 +220,11 @@ pub fn by_parts<'a, F: FrontEnd>(
                 write!(text, "; {name} {}", count(&other)).expect("memory");
             }
         }
+        // With fusion there is little left for it to do.
+        let unfused = usual.with(Part::Fusion, false);
+        if words(unfused) != words(unfused.with(Part::Lbt, true)) {
+            idle.retain(|part| *part != Part::Lbt);
+        }
         text.push('\n');
     }
     (text, idle.into_iter().map(Part::name).collect())
