@@ -223,11 +223,15 @@ impl Lowering<'_> {
     }
 
     /// Whether the extension's flag register takes less: of words, whose flags are read by conditions in this block. What a difference
-    /// carries stands there inverted, so that no condition may ask for that.
+    /// carries stands there inverted, and a conjunction leaves C and V, which AArch64 clears: no condition may ask for those.
     fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &Readers) -> bool {
         let flags = readers.flags();
         let is_costly = flags.count_ones() > 1 || flags & 1 != 0;
-        let is_right = kind != Kind::Sub || flags & 2 == 0;
+        let is_right = match kind {
+            Kind::Sub => flags & 2 == 0,
+            Kind::And => flags & 3 == 0,
+            Kind::Add => true,
+        };
         self.reach.options.has(Part::Lbt) && !is_wide && readers.is_here && is_costly && is_right
     }
 

@@ -7,13 +7,15 @@ use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 use longma_translate::front_end::{Memory, Structures};
 use longma_translate::parts::{Part, Parts as Choice};
 
-/// Choices of translation's parts: none, each one other than usual, and none but each one.
+/// Choices of translation's parts: none, each one other than usual, none but each one, and LBT where fusion leaves it more to do.
 #[allow(dead_code, reason = "not every test that has this memory looks at more than the usual choice")]
 pub fn choices() -> Vec<Choice> {
     let usual = Choice::default();
     let other = Part::ALL.map(|part| usual.with(part, !part.is_default()));
     let alone = Part::ALL.map(|part| Choice::NONE.with(part, true));
-    [&[Choice::NONE][..], &other, &alone].concat()
+    let unfused = usual.with(Part::Lbt, true).with(Part::Fusion, false);
+    let unfused = [unfused, unfused.with(Part::Forms, false), unfused.with(Part::FlagsAcross, false)];
+    [&[Choice::NONE][..], &other, &alone, &unfused, &unfused].concat()
 }
 
 /// Memory in parts.
