@@ -82,7 +82,8 @@ fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
 
 #[test]
 fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
-    let done = finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
+    let done =
+        finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
     let said = text(&done.stderr);
     assert!(!done.status.success() && done.stdout.is_empty());
     for part in ["no-cam", "units", "flags-across", "lbt"] {

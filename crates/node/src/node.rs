@@ -81,7 +81,13 @@ impl Node {
         config.connect();
         let (process, thread, state) = Process::load(config.process)?;
         let translated = translation_of(&process, config.parts);
-        Self::of((process, translated), vec![(thread, state)], config.words, config.execution, config.simulated)
+        Self::of(
+            (process, translated),
+            vec![(thread, state)],
+            config.words,
+            config.execution,
+            config.simulated,
+        )
     }
 
     /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count where it

@@ -348,7 +348,8 @@ fn untimed(printed: &str) -> Vec<&str> {
 fn x86_programs_end_as_they_do_with_any_parts_of_translation() {
     let directory = tempfile::tempdir().unwrap();
     let runner = runner();
-    for (name, status) in [("signals", 7), ("threads", 0), ("faults", 128 + 11), ("code", 0), ("numbers", 0)] {
+    for (name, status) in [("signals", 7), ("threads", 0), ("faults", 128 + 11), ("code", 0), ("numbers", 0)]
+    {
         let program = directory.path().join(name);
         if !compile_x86(name, &["-static"], &program) {
             return;

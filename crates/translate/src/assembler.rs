@@ -100,7 +100,13 @@ impl Assembler {
 
     /// Reads the code of the source address in `pc` out of the hash table into `d`, or goes to `miss`. Instructions stand at multiples of
     /// `alignment`; `spare` is another register that nobody needs.
-    pub fn look_up_hashed(&mut self, options: &Options, alignment: u64, [d, pc, spare]: [u8; 3], miss: Label) {
+    pub fn look_up_hashed(
+        &mut self,
+        options: &Options,
+        alignment: u64,
+        [d, pc, spare]: [u8; 3],
+        miss: Label,
+    ) {
         let (low, bits) = (alignment.trailing_zeros() as u8, HASH_ENTRIES.trailing_zeros() as u8);
         self.field(Op::BstrpickD, d, pc, low + bits - 1, low);
         self.constant(spare, options.hash as i64);

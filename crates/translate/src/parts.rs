@@ -67,7 +67,6 @@ impl Part {
     const fn bit(self) -> u16 {
         1 << self as u16
     }
-
 }
 
 impl FromStr for Part {
@@ -185,9 +184,9 @@ mod tests {
     fn what_is_written_of_parts_is_read_back_and_the_default_is_nothing() {
         assert_eq!((Parts::default().to_string(), "".parse()), (String::new(), Ok(Parts::default())));
         for bits in 0..1 << Part::ALL.len() {
-            let parts = Part::ALL.into_iter().fold(Parts::NONE, |parts, part| {
-                parts.with(part, bits >> part as u32 & 1 != 0)
-            });
+            let parts = Part::ALL
+                .into_iter()
+                .fold(Parts::NONE, |parts, part| parts.with(part, bits >> part as u32 & 1 != 0));
             assert_eq!(parts.to_string().parse(), Ok(parts), "{parts}");
         }
     }

@@ -225,7 +225,8 @@ fn parts(point: &Point) -> Result<Parts, Failure> {
                 return Err(Failure::refused(format!("`parts.{name}` is `{other}`: give `yes` or `no`")));
             }
         };
-        let part: Part = name.parse().map_err(|error| Failure::refused(format!("`parts.{name}`: {error}")))?;
+        let part: Part =
+            name.parse().map_err(|error| Failure::refused(format!("`parts.{name}`: {error}")))?;
         Ok(parts.with(part, is_there))
     })
 }
@@ -246,7 +247,9 @@ mod tests {
             machine: None,
             parameters: BTreeMap::from([(
                 "parts".into(),
-                Setting::Named(named.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()),
+                Setting::Named(
+                    named.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+                ),
             )]),
             refused: None,
             places: &[],

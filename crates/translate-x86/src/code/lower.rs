@@ -299,8 +299,7 @@ impl<'a> Lowering<'a> {
             self.position(true);
             if !self.reach.options.has(Part::Forms) {
                 self.fit(&Known::default(), Live::ALL, true);
-                (self.known, self.scaled) =
-                    (Known { flagged: self.known.flagged, ..Known::default() }, None);
+                (self.known, self.scaled) = (Known { flagged: self.known.flagged, ..Known::default() }, None);
             }
             self.prepare_flags();
             if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {

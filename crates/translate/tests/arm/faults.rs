@@ -22,8 +22,7 @@ fn faulting(words: &[u32], number: u8, choice: Choice) -> (u64, u64) {
     for (at, word) in words.iter().enumerate() {
         low[BASE as usize + 4 * at..][..4].copy_from_slice(&word.to_le_bytes());
     }
-    let memory =
-        Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x3_0000])]);
+    let memory = Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; 0x3_0000])]);
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: 0x3_0000 };
     let mut engine = Engine::<Aarch64>::new(layout, choice);
     let mut state = State::default();

@@ -349,7 +349,10 @@ fn compare(cases: usize, start: u64, choices: &[Choice]) {
             different.push("memory".into());
         }
         if !different.is_empty() {
-            wrong.push(format!("case {case} with '{parts}': {text}\n   {}\n   {before:x?}", different.join(", ")));
+            wrong.push(format!(
+                "case {case} with '{parts}': {text}\n   {}\n   {before:x?}",
+                different.join(", ")
+            ));
         }
     }
     println!("{cases} sequences of {instructions} instructions, {counted} LoongArch instructions executed");
