@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         words.get(usize::try_from(offset / 4).ok()?).copied()
     };
     if fetch(START).is_some() {
-        let unit = translate(START, &fetch, &|_| false);
+        let unit = translate(START, &fetch, &|_| false, &Default::default());
         for word in unit.words {
             assert!(longma_loongarch::decode(word).is_some());
         }

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use longma_node::parts::Parts;
 
 use crate::run;
 use crate::run::listing::Options;
@@ -14,6 +15,10 @@ pub struct Arguments {
     /// What is printed.
     #[command(flatten)]
     pub options: Options,
+
+    /// Which parts translation has, as for `longma run`.
+    #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
+    translation: Parts,
 
     /// The program, then its arguments; `--` may stand between.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGS"])]
@@ -31,6 +36,7 @@ struct Run {
 pub fn run(arguments: Arguments) -> ExitCode {
     let words = [std::ffi::OsString::from("longma"), "--".into()].into_iter().chain(arguments.program);
     let mut run = Run::parse_from(words).arguments;
+    run.translation = arguments.translation;
     run.listing = Some(arguments.options);
     run::run(run)
 }

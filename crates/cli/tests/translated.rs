@@ -52,6 +52,45 @@ fn a_program_for_x86_executes_itself_by_every_name() {
     }
 }
 
+/// What was run, as a result tells it, and how many instructions of LoongArch that were.
+fn measured(directory: &TempDir, translation: &[&str]) -> (serde_json::Value, u64) {
+    let file = directory.path().join("result.json");
+    let program = guests().join("prebuilt/x86_64/queens");
+    let done = finish(
+        longma_run()
+            .args(["--level", "timing", "--quiet", "--stats-out"])
+            .arg(&file)
+            .args(translation)
+            .arg(&program)
+            .args(["5", "2"]),
+    );
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let instructions = result["statistics"]["run"]["instructions"]["value"].as_u64().unwrap();
+    (result["manifest"]["translation"].clone(), instructions)
+}
+
+#[test]
+fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
+    let directory = tempdir().unwrap();
+    let (named, usual) = measured(&directory, &[]);
+    assert!(named.is_null(), "{named}");
+    let (named, without) = measured(&directory, &["--translation", "lbt,no-fusion"]);
+    assert_eq!(named, "no-fusion,lbt");
+    assert!(without > usual, "{without} instructions, {usual} with fusion");
+}
+
+#[test]
+fn a_part_that_translation_has_not_is_refused_with_those_it_has() {
+    let done =
+        finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
+    let said = text(&done.stderr);
+    assert!(!done.status.success() && done.stdout.is_empty());
+    for part in ["no-cam", "units", "flags-across", "lbt"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
 /// Guests of each kind (arithmetic, several threads, code that changes, several processes), and arguments that make them short.
 const SHORT: [(&str, &[&str]); 5] = [
     ("queens", &["6"]),

@@ -1,7 +1,7 @@
 //! Runs a program at level functional, without the command line's conveniences: for trying things out.
 //! Not the product: that is `longma run`.
 //!
-//! `functional [--x86-features NAME] [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
+//! `functional [--x86-features NAME] [--translation PARTS] [--interpret] [--trace] [--counts FILE] PROGRAM [ARGUMENT]...`; `--counts` writes what a program for another architecture was
 //! translated to, each instruction with how often it was executed.
 
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use longma_node::{
-    ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors, profile,
-    x86_features,
+    ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig, Report, descriptors, parts::Parts,
+    profile, x86_features,
 };
 
 fn main() -> ExitCode {
@@ -23,6 +23,16 @@ fn main() -> ExitCode {
             Ok(features) => x86_features::announce(features),
             Err(error) => {
                 say(&error);
+                return ExitCode::from(125);
+            }
+        }
+    }
+    let mut parts = Parts::default();
+    if given.next_if(|option| option == "--translation").is_some() {
+        match given.next().unwrap_or_default().to_string_lossy().parse() {
+            Ok(named) => parts = named,
+            Err(error) => {
+                say(&error.to_string());
                 return ExitCode::from(125);
             }
         }
@@ -52,6 +62,7 @@ fn main() -> ExitCode {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { translate: !interprets, counting: counts.is_some(), ..Execution::default() },
+        parts,
         simulated: None,
     };
     match Node::load(config) {

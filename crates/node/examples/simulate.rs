@@ -18,6 +18,7 @@ use longma_core::{Core, Stop};
 use longma_guest::host::locks::Mutex;
 use longma_node::checkpoint::{AfterSave, Checkpoint, Saver};
 use longma_node::devices::{TcpOptions, WireEnd};
+use longma_node::parts::Parts;
 use longma_node::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
 use longma_node::simulation::{self, Level, Policy, SharedSimulation, Simulation, Warm};
 use longma_node::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
@@ -211,6 +212,7 @@ fn start() -> Result<Never, String> {
         process,
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
+        parts: Parts::default(),
         simulated: Some(Simulated::new(SimulatedConfig {
             scheduler,
             clockwork,

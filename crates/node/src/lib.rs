@@ -25,6 +25,7 @@ pub use longma_guest::elf::ElfError;
 pub use longma_guest::host::{descriptors, main_stack};
 pub use longma_linux::{KeptLimit, LoadError, ProcessConfig, Sink};
 pub use longma_timing as timing;
+pub use longma_translate::parts;
 pub use longma_translate_x86::features as x86_features;
 pub use node::{Node, NodeConfig, NodeError};
 pub use report::Report;

@@ -7,6 +7,7 @@ use longma_core::{ConfigurationWords, Core, Execution};
 use longma_guest::host::faults;
 use longma_linux::{LoadError, Process, ProcessConfig, Thread};
 use longma_loongarch::State;
+use longma_translate::parts::Parts;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointError},
@@ -17,7 +18,7 @@ use crate::{
     report::Report,
     run::{Shared, end, run_thread},
     schedule::Simulated,
-    translated::translation_of,
+    translated::{Translation, translation_of},
 };
 
 /// What to run and how.
@@ -28,6 +29,8 @@ pub struct NodeConfig {
     pub words: ConfigurationWords,
     /// How it is executed.
     pub execution: Execution,
+    /// With which parts it is translated, if it is for another architecture.
+    pub parts: Parts,
     /// Who runs it in simulated time, if it does.
     pub simulated: Option<Simulated>,
 }
@@ -74,7 +77,14 @@ impl Node {
         faults::prepare_thread();
         config.connect();
         let (process, thread, state) = Process::load(config.process)?;
-        Self::of(process, vec![(thread, state)], config.words, config.execution, config.simulated)
+        let translated = translation_of(&process, config.parts);
+        Self::of(
+            (process, translated),
+            vec![(thread, state)],
+            config.words,
+            config.execution,
+            config.simulated,
+        )
     }
 
     /// Brings a saved process back. `config.simulated` has the scheduler that the checkpoint made; of `config.process` count where it
@@ -87,17 +97,17 @@ impl Node {
         faults::prepare_thread();
         config.connect();
         let (process, threads) = checkpoint.process(config.process)?;
-        Self::of(process, threads, config.words, config.execution, config.simulated)
+        let translated = translation_of(&process, config.parts);
+        Self::of((process, translated), threads, config.words, config.execution, config.simulated)
     }
 
     fn of(
-        process: Arc<Process>,
+        (process, translated): (Arc<Process>, Option<Arc<dyn Translation>>),
         mut threads: Vec<(Thread, State)>,
         words: ConfigurationWords,
         execution: Execution,
         simulated: Option<Simulated>,
     ) -> Result<Self, NodeError> {
-        let translated = translation_of(&process);
         if let Some(translated) = &translated {
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));
         }

@@ -285,6 +285,84 @@ fn x86_programs_that_are_told_of_avx2_do_the_same() {
     }
 }
 
+/// Choices of translation's parts: none, with the extension for flags, and each one left out.
+const CHOICES: [&str; 12] = [
+    "none",
+    "none,lbt",
+    "lbt",
+    "lbt,no-fusion",
+    "no-units",
+    "no-flags",
+    "no-flags-across",
+    "no-fusion",
+    "no-forms",
+    "no-loops",
+    "no-table",
+    "no-returns",
+];
+
+/// Those that are others on MIPS64, which has no flags and no registers for more.
+const OF_MIPS: [&str; 3] = ["none", "no-units", "no-returns"];
+
+/// Small guests of each kind: calls and returns, jumps through tables, flags, floating point, vectors, pointers.
+const GUESTS: [(&str, &[&str]); 6] = [
+    ("queens", &["5", "3"]),
+    ("bytecode", &["1"]),
+    ("integer_mix", &["2"]),
+    ("fft", &["6", "1"]),
+    ("sort", &["300"]),
+    ("stream", &["100", "2"]),
+];
+
+#[test]
+fn guests_print_the_same_with_any_parts_of_translation() {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/prebuilt");
+    let print = |architecture: &str, name: &str, arguments: &[&str], choice: &str| {
+        let mut command = Command::new(runner());
+        command.args(["--translation", choice]).arg(guests.join(architecture).join(name)).args(arguments);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{architecture} {name} with '{choice}': {}", done.status);
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    for architecture in ["x86_64", "aarch64", "mips64el"] {
+        for (name, arguments) in GUESTS {
+            let usual = print(architecture, name, arguments, "");
+            assert!(!usual.is_empty());
+            let has = |choice: &&&str| architecture != "mips64el" || OF_MIPS.contains(*choice);
+            for choice in CHOICES.iter().filter(has) {
+                let other = print(architecture, name, arguments, choice);
+                // What a guest says of time is none of the program's.
+                assert_eq!(untimed(&other), untimed(&usual), "{architecture} {name} with '{choice}'");
+            }
+        }
+    }
+}
+
+/// The lines that do not depend on how long it took.
+fn untimed(printed: &str) -> Vec<&str> {
+    printed.lines().filter(|line| !line.contains("/s") && !line.contains(" ns")).collect()
+}
+
+/// Signals, faults and threads, whose handlers see registers and flags, and code that changes.
+#[test]
+fn x86_programs_end_as_they_do_with_any_parts_of_translation() {
+    let directory = tempfile::tempdir().unwrap();
+    let runner = runner();
+    for (name, status) in [("signals", 7), ("threads", 0), ("faults", 128 + 11), ("code", 0), ("numbers", 0)]
+    {
+        let program = directory.path().join(name);
+        if !compile_x86(name, &["-static"], &program) {
+            return;
+        }
+        let expected = std::fs::read_to_string(source("x86", name).with_extension("txt")).unwrap();
+        for choice in ["none", "none,lbt", "lbt", "lbt,no-fusion", "no-table"] {
+            let command = [runner.to_str().unwrap(), "--translation", choice];
+            let (printed, ended) = run(&command, &program);
+            assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?} {name}");
+        }
+    }
+}
+
 #[test]
 fn faults_and_traps_are_the_signals_that_linux_sends() {
     // QEMU 7.2 ends programs that divide by zero.

@@ -24,6 +24,9 @@ pub struct Manifest {
     pub core_model: Option<String>,
     /// The seed of all that is random.
     pub seed: u64,
+    /// What differs from the usual translation of programs for other architectures; `None` if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translation: Option<String>,
     /// The part of the run that was counted.
     pub region: Region,
 }
@@ -112,6 +115,7 @@ mod tests {
             level: "timing".into(),
             core_model: Some("in-order".into()),
             seed: 7,
+            translation: None,
             region: Region::OfInterest,
         }
     }

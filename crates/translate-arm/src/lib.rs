@@ -20,6 +20,7 @@ use code::unit;
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+use longma_translate::parts::Options;
 use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
 pub use service::{frame, serve};
 use system::After;
@@ -60,12 +61,17 @@ impl FrontEnd for Aarch64 {
         let _ = (system::name(0), instruction::decode(0));
     }
 
-    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-        unit::translate(start, fetch, known)
+    fn translate(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        options: &Options,
+    ) -> Unit {
+        unit::translate(start, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        unit::translate(start, &front_end::within(start, 4, fetch), &|_| true)
+        unit::translate(start, &front_end::within(start, 4, fetch), &|_| true, &Options::default())
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

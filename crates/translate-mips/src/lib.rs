@@ -23,6 +23,7 @@ use code::{Pending, Unit};
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+use longma_translate::parts::Options;
 use lower::SPARE_SOURCE;
 use registers::{SCRATCH, SPARE, TABLE, THREAD_POINTER, general};
 pub use service::serve;
@@ -65,13 +66,18 @@ impl FrontEnd for Mips64 {
         let _ = (system::name(0), instruction::decode(0));
     }
 
-    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-        unit::translate(start, fetch, known)
+    fn translate(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        options: &Options,
+    ) -> Unit {
+        unit::translate(start, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
         // The second word is the delay slot, which nothing but a jump looks at.
-        unit::translate(start, &front_end::within(start, 8, fetch), &|_| true)
+        unit::translate(start, &front_end::within(start, 8, fetch), &|_| true, &Options::default())
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

@@ -30,6 +30,8 @@ pub(super) struct Lowering<'a> {
     in_slot: bool,
     /// The next instruction has been translated together with the one before it.
     pub skip: bool,
+    /// Returns are jumps that the stack of return addresses predicts.
+    predicts_returns: bool,
 }
 
 /// A trap out of the straight path: where, whose, with which code, and what hi and lo are yet to be.
@@ -55,7 +57,7 @@ impl Condition {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(reach: &'a Reach) -> Self {
+    pub fn new(reach: &'a Reach, predicts_returns: bool) -> Self {
         Self {
             assembler: Assembler::default(),
             unit: Unit::default(),
@@ -66,6 +68,7 @@ impl<'a> Lowering<'a> {
             pc: 0,
             in_slot: false,
             skip: false,
+            predicts_returns,
         }
     }
 
@@ -393,7 +396,8 @@ impl<'a> Lowering<'a> {
     /// the register, in case there is no code yet.
     fn jump_to_register(&mut self, pc: u64, rs: u8) {
         let source = self.target_across_slot(pc, rs, 0);
-        let offset = if source == 31 { 0 } else { 4 * i32::from(source) };
+        let is_return = source == 31 && self.predicts_returns;
+        let offset = if is_return { 0 } else { 4 * i32::from(source) };
         if offset != 0 {
             self.assembler.immediate(La::AddiD, SCRATCH, SCRATCH, -offset);
         }

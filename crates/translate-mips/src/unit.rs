@@ -8,12 +8,18 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code::{Exit, Reach, Unit, exit, successors};
 use super::instruction::decode;
 use super::lower::Lowering;
+use longma_translate::parts::{Options, Part};
 
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 3000;
 
 /// Follows direct jumps and calls from `start`, up to what `known` has.
-fn reach(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Reach {
+fn reach(
+    start: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    known: &dyn Fn(u64) -> bool,
+    options: &Options,
+) -> Reach {
     let mut found = Reach { words: FxHashMap::default(), leaders: BTreeSet::new() };
     let mut visited = FxHashSet::default();
     let mut ahead = std::collections::VecDeque::from([start]);
@@ -36,7 +42,9 @@ fn reach(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> 
                 {
                     found.words.insert(pc.wrapping_add(4), word);
                 }
-                ahead.extend(next);
+                if options.has(Part::Units) {
+                    ahead.extend(next);
+                }
                 break;
             }
             pc = pc.wrapping_add(4);
@@ -52,9 +60,14 @@ fn reach(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> 
 }
 
 /// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
-pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-    let reach = reach(start, fetch, known);
-    let mut lowering = Lowering::new(&reach);
+pub fn translate(
+    start: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    known: &dyn Fn(u64) -> bool,
+    options: &Options,
+) -> Unit {
+    let reach = reach(start, fetch, known, options);
+    let mut lowering = Lowering::new(&reach, options.has(Part::Returns));
     let mut entries = FxHashMap::default();
     let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
     for (index, &leader) in leaders.iter().enumerate() {

@@ -18,6 +18,7 @@ pub use code::Known;
 use code::unit;
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
+use longma_translate::parts::Options;
 use registers::{
     GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
     X87_WORDS,
@@ -59,8 +60,13 @@ impl FrontEnd for X86_64 {
         unit::missing(pc, fetch)
     }
 
-    fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-        unit::translate(start, fetch, known)
+    fn translate(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        options: &Options,
+    ) -> Unit {
+        unit::translate(start, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {

@@ -5,6 +5,8 @@
 use longma_loongarch::{Instruction, Op, encode};
 use rustc_hash::FxHashMap;
 
+use crate::parts::{HASH_ENTRIES, HASH_SHIFT, Options};
+
 /// Code outside of the straight path, named by its number.
 pub type Label = usize;
 
@@ -94,6 +96,24 @@ impl Assembler {
     /// `b goal`.
     pub fn go(&mut self, goal: Goal) {
         self.jump(Instruction::new(Op::B), goal);
+    }
+
+    /// Reads the code of the source address in `pc` out of the hash table into `d`, or goes to `miss`. Instructions stand at multiples of
+    /// `alignment`; `spare` is another register that nobody needs.
+    pub fn look_up_hashed(
+        &mut self,
+        options: &Options,
+        alignment: u64,
+        [d, pc, spare]: [u8; 3],
+        miss: Label,
+    ) {
+        let (low, bits) = (alignment.trailing_zeros() as u8, HASH_ENTRIES.trailing_zeros() as u8);
+        self.field(Op::BstrpickD, d, pc, low + bits - 1, low);
+        self.constant(spare, options.hash as i64);
+        self.push(Instruction { d, j: d, k: spare, imm: HASH_SHIFT as i32, ..Instruction::new(Op::AlslD) });
+        self.immediate(Op::LdD, spare, d, 0);
+        self.jump(Instruction { j: spare, d: pc, ..Instruction::new(Op::Bne) }, Goal::Label(miss));
+        self.immediate(Op::LdD, d, d, 8);
     }
 
     /// A place that is not known yet.

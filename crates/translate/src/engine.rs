@@ -9,6 +9,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
+use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
 
 /// The addresses that translated code takes. The program has nothing there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +51,12 @@ struct Placed<P> {
 /// What is translated of one process.
 pub struct Engine<F: FrontEnd> {
     layout: Layout,
+    options: Options,
     next: u64,
+    /// Where units may lie up to.
+    end: u64,
+    /// The source addresses that have entries of the hash table, by the entries' numbers.
+    hashed: FxHashMap<u64, u64>,
     /// Source addresses that can be jumped to.
     entries: FxHashMap<u64, u64>,
     exits: FxHashMap<u64, Exit<F::Service>>,
@@ -79,11 +85,17 @@ const MOST_COPIES: u32 = 4;
 const PAGE: u64 = 4096;
 
 impl<F: FrontEnd> Engine<F> {
-    /// Nothing translated yet.
-    pub fn new(layout: Layout) -> Self {
+    /// Nothing translated yet, and what is, will be with these parts.
+    pub fn new(layout: Layout, parts: Parts) -> Self {
+        // The hash table, if there is one, is behind the code.
+        let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
+        let options = Options { parts, hash };
         Self {
             next: layout.code.start,
+            end: if parts.has(Part::Table) { layout.code.end } else { hash },
+            hashed: FxHashMap::default(),
             layout,
+            options,
             entries: FxHashMap::default(),
             exits: FxHashMap::default(),
             calls: FxHashMap::default(),
@@ -143,7 +155,7 @@ impl<F: FrontEnd> Engine<F> {
             let unit = if self.is_watched {
                 F::translate_one(pc, &fetch)
             } else {
-                F::translate(pc, &fetch, &is_known)
+                F::translate(pc, &fetch, &is_known, &self.options)
             };
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
                 break unit;
@@ -163,7 +175,7 @@ impl<F: FrontEnd> Engine<F> {
     fn place(&mut self, mut unit: Unit<F::Service, F::Pending>, memory: &dyn Memory) -> Result<(), Refusal> {
         let start = self.next;
         let end = start + 4 * unit.words.len() as u64;
-        if end > self.layout.code.end {
+        if end > self.end {
             return Err(Refusal::Full);
         }
         let address = |offset: u32| start + 4 * u64::from(offset);
@@ -186,6 +198,11 @@ impl<F: FrontEnd> Engine<F> {
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.place(&table.collect::<Vec<_>>())?;
+        if !self.options.has(Part::Table) {
+            for (pc, code) in &listed {
+                self.hash(*pc, *code, memory)?;
+            }
+        }
         self.entries.extend(listed);
         self.past_stops.extend(kept);
         for (first, bytes) in &unit.sources {
@@ -203,6 +220,20 @@ impl<F: FrontEnd> Engine<F> {
         let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
         self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
+        Ok(())
+    }
+
+    /// Puts the code of `pc` into the hash table, unless another source address is there. An entry is never another address's later on: a
+    /// thread may have compared the one and be about to load the other.
+    fn hash(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        let number = pc / F::ALIGNMENT % HASH_ENTRIES;
+        let entry = self.options.hash + (number << HASH_SHIFT);
+        if *self.hashed.entry(number).or_insert(pc) == pc {
+            // The address last, and of that the half that most have in common first.
+            memory.place(&[(entry + 8, code as u32), (entry + 12, (code >> 32) as u32)])?;
+            memory.place(&[(entry + 4, (pc >> 32) as u32)])?;
+            memory.place(&[(entry, pc as u32)])?;
+        }
         Ok(())
     }
 

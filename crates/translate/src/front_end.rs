@@ -8,6 +8,7 @@ use longma_loongarch::{Fault, Instruction, State};
 
 use crate::assembler::Assembler;
 use crate::debug::{Description, Register, Value};
+use crate::parts::Options;
 
 /// `break` codes that only translated code has.
 pub const EXIT: i32 = 0x7001;
@@ -211,10 +212,12 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     }
 
     /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
+    /// What the code does is the same with all options.
     fn translate(
         start: u64,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
+        options: &Options,
     ) -> Unit<Self::Service, Self::Pending>;
 
     /// Translates the one instruction at `start`, with its delay slot if it has one: between any two such units every register is as the

@@ -7,4 +7,5 @@ pub mod calls;
 pub mod debug;
 pub mod engine;
 pub mod front_end;
+pub mod parts;
 pub mod process_frame;

@@ -35,7 +35,10 @@ fn memory<F: FrontEnd>(mut code: Vec<u8>) -> (Engine<F>, Parts) {
     let table = TABLE + (BASE << F::ENTRY_SHIFT);
     let parts =
         [(BASE, code), (CODE, vec![0; CODE_BYTES as usize]), (table, vec![0; 4096 << F::ENTRY_SHIFT])];
-    let engine = Engine::new(Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT });
+    let engine = Engine::new(
+        Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT },
+        longma_translate::parts::Parts::default(),
+    );
     (engine, Parts::new(parts))
 }
 

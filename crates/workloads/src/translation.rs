@@ -4,6 +4,7 @@
 
 use crate::program::Program;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
+use longma_translate::parts::{Part, Parts};
 use std::collections::BTreeMap;
 
 /// Architectures that are translated; the folders of their programs are called so.
@@ -76,6 +77,12 @@ impl Translation {
                 "how cores are timed; as the machine file says if empty",
             ),
             parameter(
+                "parts",
+                Kind::Named,
+                Some(Setting::Named(BTreeMap::new())),
+                "parts of translation that are to be there (`yes`) or not (`no`), by the names that `longma run --translation` has for them; as usual those that are not named",
+            ),
+            parameter(
                 "seed",
                 Kind::Integer,
                 Some(Setting::Integer(1)),
@@ -86,19 +93,22 @@ impl Translation {
     }
 
     /// The point that `program` runs: everything of its own at its default, but what this workload passes on and decides.
-    fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Point {
+    fn of_program(&self, point: &Point, architecture: &str, words: &str) -> Result<Point, Failure> {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut words = words.split_whitespace().map(String::from);
         let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
         set("program", words.next().unwrap_or_default().as_str().into());
         set("arguments", Setting::Texts(words.collect()));
         set("folder", format!("{}/{architecture}", point.text("folder")).as_str().into());
-        inner
+        if architecture != NATIVE {
+            set("translation", parts(point)?.to_string().as_str().into());
+        }
+        Ok(inner)
     }
 
     /// What a program costs, translated and natively.
     fn measured(&self, point: &Point, words: &str, stop: &Stop) -> Result<Costs, Failure> {
-        let run = |architecture| self.program.run(&self.of_program(point, architecture, words), stop);
+        let run = |architecture| self.program.run(&self.of_program(point, architecture, words)?, stop);
         let (translated, native) = (run(point.text("architecture"))?, run(NATIVE)?);
         let of = |metrics: &Metrics, names: [&str; 2]| {
             let found = names.iter().find_map(|name| metrics.results.get(*name).copied());
@@ -149,7 +159,7 @@ impl Workload for Translation {
         let mut inputs = BTreeMap::new();
         for words in programs(point)? {
             for architecture in [point.text("architecture"), NATIVE] {
-                let inner = self.of_program(point, architecture, words);
+                let inner = self.of_program(point, architecture, words)?;
                 let digests = self.program.inputs(&inner)?.into_values();
                 inputs.extend(
                     digests.map(|digest| (format!("{architecture}/{}", inner.text("program")), digest)),
@@ -162,7 +172,7 @@ impl Workload for Translation {
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         for words in programs(point)? {
             for architecture in [point.text("architecture"), NATIVE] {
-                self.program.rehearse(&self.of_program(point, architecture, words))?;
+                self.program.rehearse(&self.of_program(point, architecture, words)?)?;
             }
         }
         let timed = if point.text("level") == "timing" { &TIMED[..] } else { &[] };
@@ -204,6 +214,23 @@ fn programs(point: &Point) -> Result<&[String], Failure> {
     }
 }
 
+/// The parts that translation is to have.
+fn parts(point: &Point) -> Result<Parts, Failure> {
+    let Some(Setting::Named(named)) = point.parameter("parts") else { return Ok(Parts::default()) };
+    named.iter().try_fold(Parts::default(), |parts, (name, is_there)| {
+        let is_there = match is_there.as_str() {
+            "yes" => true,
+            "no" => false,
+            other => {
+                return Err(Failure::refused(format!("`parts.{name}` is `{other}`: give `yes` or `no`")));
+            }
+        };
+        let part: Part =
+            name.parse().map_err(|error| Failure::refused(format!("`parts.{name}`: {error}")))?;
+        Ok(parts.with(part, is_there))
+    })
+}
+
 fn geometric_mean(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
@@ -211,6 +238,39 @@ fn geometric_mean(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_there_or_not_as_a_point_says_and_unknown_ones_are_refused() {
+        let point = |named: &[(&str, &str)]| Point {
+            key: longma_lab::Key::from("parts"),
+            workload: "translation".into(),
+            machine: None,
+            parameters: BTreeMap::from([(
+                "parts".into(),
+                Setting::Named(
+                    named.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+                ),
+            )]),
+            refused: None,
+            places: &[],
+            varied: Vec::new(),
+            folder: "/".into(),
+            time_limit: None,
+        };
+        let text = |named: &[(&str, &str)]| parts(&point(named)).map(|parts| parts.to_string());
+        assert_eq!(text(&[]).unwrap(), "");
+        assert_eq!(text(&[("fusion", "no"), ("lbt", "yes"), ("units", "yes")]).unwrap(), "no-fusion,lbt");
+        assert!(text(&[("cam", "yes")]).unwrap_err().message.contains("flags-across"));
+        assert!(text(&[("units", "off")]).unwrap_err().message.contains("`yes` or `no`"));
+        // The program that is compared with is nobody's translation.
+        let workload = Translation::new("longma");
+        let of = |architecture| {
+            let mut point = point(&[("units", "no")]);
+            point.parameters.insert("folder".into(), "".into());
+            workload.of_program(&point, architecture, "queens 6").unwrap().text("translation").to_string()
+        };
+        assert_eq!((of("x86_64"), of(NATIVE)), ("no-units".into(), String::new()));
+    }
 
     #[test]
     fn a_geometric_mean_of_ratios_does_not_depend_on_which_is_above() {

@@ -26,6 +26,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_node::parts::Parts;
 use longma_node::x86_features::Features;
 use longma_node::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
@@ -178,6 +179,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FEATURES", value_parser = Features::named, default_value = Features::default().name())]
     x86_features: Features,
 
+    /// Which parts translation has of programs for other architectures, to measure what each is worth: names with commas between them,
+    /// `no-` before what is left out (`no-fusion,lbt`), or first `none` for none but those that follow. The book's chapter on translation
+    /// says what they are.
+    #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
+    pub translation: Parts,
+
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
     interpret: bool,
@@ -319,7 +326,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         machine::restrict_cores(machine);
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
-    let config = NodeConfig { process, words, execution, simulated };
+    let config = NodeConfig { process, words, execution, parts: arguments.translation, simulated };
     let confined = arguments.root.is_some();
     sandbox::enter(&arguments)?;
     let node = match &checkpoint {

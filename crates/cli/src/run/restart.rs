@@ -12,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longma_node::parts::Parts;
 use longma_node::x86_features::Features;
 
 use super::{Arguments, Format, absolute, failure::Failure};
@@ -39,6 +40,8 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--seed", Some(arguments.seed.to_string().into()));
     let features = Some(arguments.x86_features).filter(|features| *features != Features::default());
     option("--x86-features", features.map(|features| features.name().into()));
+    let parts = Some(arguments.translation).filter(|parts| *parts != Parts::default());
+    option("--translation", parts.map(|parts| parts.to_string().into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
     let flags = [

@@ -14,6 +14,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_node::parts::Parts;
 use longma_node::{
     Ending, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
@@ -315,6 +316,7 @@ fn manifest(
         level: if arguments.level == Level::Cache { "cache" } else { "timing" }.into(),
         core_model: simulation.core_model().map(Into::into),
         seed: arguments.seed,
+        translation: (arguments.translation != Parts::default()).then(|| arguments.translation.to_string()),
         region,
     })
 }

@@ -21,6 +21,7 @@ use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
 use longma_translate::engine::{Engine, Layout, Refusal};
 use longma_translate::front_end::{FrontEnd, Memory, Structures};
+use longma_translate::parts::Parts;
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
@@ -83,13 +84,13 @@ pub(crate) trait Translation: Send + Sync {
     fn listing(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit>;
 }
 
-/// What a process needs whose program is for another architecture; `None` for LoongArch's own.
-pub(crate) fn translation_of(process: &Process) -> Option<Arc<dyn Translation>> {
+/// What a process needs whose program is for another architecture, which is translated with these parts; `None` for LoongArch's own.
+pub(crate) fn translation_of(process: &Process, parts: Parts) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process)?)),
-        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process)?)),
-        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, parts)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, parts)?)),
+        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process, parts)?)),
     }
 }
 
@@ -208,7 +209,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
 }
 
 impl<F: FrontEnd> Translated<F> {
-    fn of(process: &Process) -> Option<Self> {
+    fn of(process: &Process, parts: Parts) -> Option<Self> {
         let areas = process.areas()?;
         F::prepare_process();
         let layout = Layout {
@@ -221,7 +222,7 @@ impl<F: FrontEnd> Translated<F> {
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
         Some(Self {
-            engine: Mutex::new(Engine::new(layout.clone())),
+            engine: Mutex::new(Engine::new(layout.clone(), parts)),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
             forgetting: Mutex::default(),

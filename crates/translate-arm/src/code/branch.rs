@@ -10,7 +10,9 @@ use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
-use crate::registers::{LINK, SCRATCH, TABLE, TARGET};
+use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
+use longma_translate::assembler::Goal;
+use longma_translate::parts::Part;
 
 impl Lowering<'_> {
     /// An instruction that goes elsewhere.
@@ -53,12 +55,30 @@ impl Lowering<'_> {
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());
-        let offset = if i.op == Op::Ret && register == LINK { 0 } else { 4 * i32::from(register) };
-        self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Part::Returns);
+        let offset = if is_return { 0 } else { 4 * i32::from(register) };
+        self.find_code(register);
         if offset != 0 {
             self.assembler.immediate(La::AddiD, SCRATCH, SCRATCH, -offset);
         }
         self.assembler.immediate(La::Jirl, 0, SCRATCH, offset);
+    }
+
+    /// Reads the code address of the source address in a register.
+    fn find_code(&mut self, register: u8) {
+        let options = self.reach.options;
+        if options.has(Part::Table) {
+            self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+            return;
+        }
+        // What is in it is not needed any more: the code behind a jump or a call begins with nothing in temporary registers.
+        let spare = if register == TEMPORARIES[1] { TEMPORARIES[2] } else { TEMPORARIES[1] };
+        let (miss, over) = (self.assembler.label(), self.assembler.label());
+        self.assembler.look_up_hashed(&options, 4, [SCRATCH, register, spare], miss);
+        self.assembler.go(Goal::Label(over));
+        self.assembler.place(miss);
+        self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+        self.assembler.place(over);
     }
 
     /// The register that a jump goes by: its own, or the one for others.
@@ -80,7 +100,7 @@ impl Lowering<'_> {
             register = TARGET;
         }
         self.link(behind);
-        self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
+        self.find_code(register);
         self.unit.calls.push((self.assembler.words.len() as u32, register));
         self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
         self.known.flags = Flags::Stored;

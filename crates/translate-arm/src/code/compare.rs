@@ -2,7 +2,7 @@
 //! Not how conditions are tested (`flags`), nor floating-point comparisons (`float`).
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C6.2 (ADDS to SUBS) and J1 (AddWithCarry).
 
-use longma_loongarch::Op as La;
+use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::atomic::needs_truth;
 use super::flags::{ALL, CARRY_SET, Comparison, Flags, Kind, Second, Test, TestOp, flags_of, holds};
@@ -12,6 +12,7 @@ use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
 use longma_translate::assembler::Goal;
+use longma_translate::parts::Part;
 
 /// What is read of the flags that an instruction sets.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(super) struct Readers {
     pub conditions: Vec<(usize, u8)>,
     /// An instruction before the last of them needs the register for the truth itself.
     is_disturbed: bool,
+    /// Nobody reads them elsewhere, and who does here asks for conditions.
+    is_here: bool,
 }
 
 impl Readers {
@@ -38,6 +41,9 @@ impl Readers {
     }
 }
 
+/// The condition of the extension's instructions that are always executed.
+const ALWAYS: i32 = 14;
+
 /// How flags are to be had.
 enum Way {
     /// From what is still there when they are read.
@@ -52,6 +58,20 @@ enum Way {
 impl Lowering<'_> {
     /// Who reads the flags that this instruction sets.
     pub fn readers(&self) -> Readers {
+        let mut readers = self.all_readers();
+        let options = self.reach.options;
+        readers.is_here = readers.stored == 0 && options.has(Part::Flags);
+        if !options.has(Part::Flags) {
+            readers.stored = ALL;
+        }
+        if !options.has(Part::Fusion) {
+            readers.stored |= readers.flags();
+            readers.conditions.clear();
+        }
+        readers
+    }
+
+    fn all_readers(&self) -> Readers {
         let mut readers = Readers::default();
         let mut is_disturbed = false;
         for (index, (pc, i)) in self.block.0.iter().enumerate().skip(self.index + 1) {
@@ -181,6 +201,18 @@ impl Lowering<'_> {
                 }
                 self.known.flags = Flags::Truth(if holds { condition } else { condition ^ 1 });
             }
+            Way::Stored(_) if self.suits_extension(kind, is_wide, &readers) => {
+                let (a, b) = self.compared(a, b, is_wide, true);
+                let value = self.store_flags(kind, (a, b), is_wide, 0);
+                let op = match kind {
+                    Kind::Sub => La::ArmsubW,
+                    Kind::Add => La::ArmaddW,
+                    Kind::And => La::ArmandW,
+                };
+                self.assembler.push(Code { j: a, k: b, imm: ALWAYS, ..Code::new(op) });
+                self.known.flags = Flags::Extension;
+                self.put_sum(d, value, is_wide);
+            }
             Way::Stored(flags) => {
                 let operands = self.compared(a, b, is_wide, true);
                 let value = self.store_flags(kind, operands, is_wide, flags);
@@ -188,6 +220,19 @@ impl Lowering<'_> {
                 self.put_sum(d, value, is_wide);
             }
         }
+    }
+
+    /// Whether the extension's flag register takes less: of words, whose flags are read by conditions in this block. What a difference
+    /// carries stands there inverted, and a conjunction leaves C and V, which AArch64 clears: no condition may ask for those.
+    fn suits_extension(&self, kind: Kind, is_wide: bool, readers: &Readers) -> bool {
+        let flags = readers.flags();
+        let is_costly = flags.count_ones() > 1 || flags & 1 != 0;
+        let is_right = match kind {
+            Kind::Sub => flags & 2 == 0,
+            Kind::And => flags & 3 == 0,
+            Kind::Add => true,
+        };
+        self.reach.options.has(Part::Lbt) && !is_wide && readers.is_here && is_costly && is_right
     }
 
     /// Flags have been written for who reads them elsewhere: where one condition is read here, it is found out besides, which takes less.

@@ -88,6 +88,8 @@ pub(super) enum Flags {
     StoredTruth(u8),
     /// A condition flag does.
     FloatTruth(u8),
+    /// In the flag register of the binary-translation extension.
+    Extension,
 }
 
 /// A test that can be made at once.
@@ -194,6 +196,11 @@ impl Lowering<'_> {
             }
             Flags::FloatTruth(of) => Test::of(TestOp::Flag, FLOAT_TRUTH, 0).not_if(of != condition),
             Flags::Compared(comparison) => self.test_of(comparison, condition),
+            Flags::Extension => {
+                let holds = self.temporary();
+                self.assembler.immediate(La::Setarmj, holds, 0, condition.into());
+                Test::of(TestOp::Equal, holds, 0).not()
+            }
             Flags::Stored => match condition >> 1 {
                 0 => Test::of(TestOp::Flag, ZERO, 0).not_if(opposite),
                 1 => Test::of(TestOp::Flag, CARRY, 0).not_if(opposite),
@@ -476,6 +483,10 @@ impl Flags {
                 satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
             }
             Self::Compared(comparison) => comparison.flags(state, homes, memory),
+            Self::Extension => {
+                // N, Z, C and V share SF, ZF, CF and OF.
+                [7, 6, 0, 11].iter().fold(0, |sum, bit| sum << 1 | (state.lbt.eflags >> bit & 1) as u8)
+            }
         };
         set_flags(state, u64::from(flags) << 28);
     }

@@ -17,6 +17,7 @@ use crate::registers::{Place, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
+use longma_translate::parts::Part;
 
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
@@ -158,7 +159,10 @@ impl<'a> Lowering<'a> {
             let (pc, i) = self.block.0[index];
             self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
-            self.begin_instruction(is_unfinished);
+            self.begin_instruction(is_unfinished, Some(self.assembler.words.len() as u32));
+            if !is_unfinished && !self.reach.options.has(Part::Forms) {
+                self.tidy();
+            }
             match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
                 Some(i) => {
                     let flags = self.truth_before();
@@ -178,8 +182,9 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Notes that the code of an instruction begins here; what comes of the one before `is_unfinished`.
-    fn begin_instruction(&mut self, is_unfinished: bool) {
+    /// Notes that the code of an instruction begins here, which counts with the word `counted`; what comes of the one before
+    /// `is_unfinished`.
+    fn begin_instruction(&mut self, is_unfinished: bool, counted: Option<u32>) {
         self.taken = 0;
         if self.assembler.is_blank {
             return;
@@ -189,8 +194,38 @@ impl<'a> Lowering<'a> {
             offset,
             pc: self.pc,
             is_boundary: !is_unfinished,
-            counted: Some(offset),
-            begins: self.index == 0,
+            counted,
+            begins: self.index == 0 && counted.is_some(),
+            pending: (!self.known.is_settled()).then_some(self.known),
+        });
+    }
+
+    /// Brings every register into the form that the source has it in, where it is, before an instruction begins.
+    fn tidy(&mut self) {
+        let before = self.assembler.words.len();
+        for number in 0..31 {
+            self.tighten(number);
+            self.take_step(number);
+        }
+        (0..32).for_each(|number| self.widen(number, 16));
+        self.known.kept = [None; 3];
+        if self.assembler.words.len() != before {
+            self.begin_instruction(false, None);
+        }
+    }
+
+    /// Notes what is known from here on in the middle of an instruction: what has been added to a pointer is not added again if the
+    /// instruction faults.
+    pub fn note_here(&mut self) {
+        if self.assembler.is_blank {
+            return;
+        }
+        self.unit.positions.push(Position {
+            offset: self.assembler.words.len() as u32,
+            pc: self.pc,
+            is_boundary: false,
+            counted: None,
+            begins: false,
             pending: (!self.known.is_settled()).then_some(self.known),
         });
     }
@@ -393,7 +428,7 @@ impl<'a> Lowering<'a> {
                 begins,
                 pending,
             });
-            self.known = known;
+            (self.known, self.pc) = (known, source(to));
             self.conform(to);
             self.assembler.go(self.goal(to));
         }

@@ -149,6 +149,7 @@ impl Lowering<'_> {
             && step != left
         {
             self.assembler.immediate(La::AddiD, register, register, (step - left).into());
+            self.note_here();
         }
     }
 

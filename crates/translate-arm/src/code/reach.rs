@@ -13,6 +13,7 @@ use super::loops::Loops;
 use super::operands::NONE;
 use super::uses::{Live, Uses, uses};
 use crate::instruction::{Instruction, Op, Operand, decode};
+use longma_translate::parts::{Options, Part};
 
 /// So many instructions of other units are looked at for the flags that they read.
 const LOOKAHEAD: usize = 40;
@@ -23,6 +24,8 @@ const PAGE: u64 = 4096;
 
 /// The code that one address reaches.
 pub(super) struct Reach {
+    /// How it is to be translated.
+    pub options: Options,
     /// By address; `None` is a word that is no instruction.
     pub instructions: FxHashMap<u64, Option<Instruction>>,
     pub leaders: BTreeSet<u64>,
@@ -66,8 +69,10 @@ impl Reach {
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         most: usize,
+        options: Options,
     ) -> Self {
         let mut found = Self {
+            options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             doors: FxHashSet::from_iter([start]),
@@ -97,12 +102,16 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        found.split_loops();
+        if options.has(Part::Loops) {
+            found.split_loops();
+        }
         found.look_ahead(fetch);
         found.find_live();
-        let loops = Loops::of(&found);
-        found.copy_loops(&loops);
-        found.loops = loops;
+        if options.has(Part::Loops) {
+            let loops = Loops::of(&found);
+            found.copy_loops(&loops);
+            found.loops = loops;
+        }
         found.blocks = found.leaders.iter().map(|leader| (*leader, Rc::new(found.block(*leader)))).collect();
         found
     }
@@ -121,6 +130,10 @@ impl Reach {
             let instruction = decode(word);
             self.instructions.insert(pc, instruction);
             let Some(i) = instruction else { return };
+            let goes_elsewhere = i.is_conditional_branch() || i.ends_block();
+            if !self.options.has(Part::Units) && goes_elsewhere {
+                return;
+            }
             if i.is_conditional_branch() {
                 ahead.extend(i.target(pc));
             } else if i.ends_block() {
@@ -214,7 +227,13 @@ impl Reach {
 
     /// What code at an address reads; everything where nothing is known.
     pub fn live_at(&self, pc: u64) -> Live {
-        self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS })
+        let live = self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS });
+        if self.sees_across() { live } else { Live { flags: ALL, ..live } }
+    }
+
+    /// Whether it is known which flags are read beyond a block.
+    fn sees_across(&self) -> bool {
+        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
     }
 
     /// What an instruction does to registers.
@@ -231,6 +250,9 @@ impl Reach {
             return Live { flags: ALL, ..Live::REGISTERS };
         };
         let flags = |flags| Live { flags, ..Live::REGISTERS };
+        if !self.sees_across() && last.op != Op::B {
+            return flags(ALL);
+        }
         match last.op {
             Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
             Op::Svc => flags(self.live_at(pc.wrapping_add(4)).flags),

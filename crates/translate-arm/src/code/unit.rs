@@ -8,6 +8,7 @@ use super::lower::Lowering;
 use super::reach::Reach;
 use crate::Unit;
 use longma_translate::front_end::Exit;
+use longma_translate::parts::{Options, Part};
 
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
 const MOST_ROUNDS: usize = 12;
@@ -21,9 +22,14 @@ const MOST_WORDS: usize = 30_000;
 pub(super) type Plan = FxHashMap<u64, Known>;
 
 /// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
-pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
+pub fn translate(
+    start: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    known: &dyn Fn(u64) -> bool,
+    options: &Options,
+) -> Unit {
     let mut most = MOST_INSTRUCTIONS;
-    let mut reach = Reach::of(start, fetch, known, most);
+    let mut reach = Reach::of(start, fetch, known, most, *options);
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
@@ -35,7 +41,7 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
             Err(Failure::Long) => {
                 most /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = Reach::of(start, fetch, known, most);
+                reach = Reach::of(start, fetch, known, most, *options);
                 (reach.refused, reach.frugal) = (refused, frugal);
             }
         }
@@ -80,6 +86,9 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
 fn plan(reach: &Reach) -> Plan {
     let mut plan = Plan::default();
+    if !reach.options.has(Part::Loops) {
+        return plan;
+    }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);

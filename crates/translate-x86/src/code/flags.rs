@@ -124,6 +124,9 @@ impl Lowering<'_> {
     /// A register that is not zero if a condition of the flags holds; `true` beside it if it is zero then.
     pub fn condition_value(&mut self, condition: ConditionCode) -> (u8, bool) {
         use ConditionCode::*;
+        if let Some(value) = self.extension_condition(condition) {
+            return (value, false);
+        }
         let negative = matches!(condition, no | ae | ne | a | ns | np | ge | g);
         let positive = match condition {
             no => o,
@@ -177,6 +180,7 @@ impl Lowering<'_> {
     /// A branch on a condition of the flags.
     pub fn condition(&mut self, condition: ConditionCode) -> Branch {
         match condition {
+            _ if self.known.flagged & self.instruction.rflags_read() != 0 => {}
             ConditionCode::s => return Branch::of(La::Blt, La::Bge, SIGN, 0),
             ConditionCode::ns => return Branch::of(La::Bge, La::Blt, SIGN, 0),
             ConditionCode::o => return Branch::of(La::Blt, La::Bge, OVERFLOW, 0),

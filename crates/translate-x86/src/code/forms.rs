@@ -312,6 +312,7 @@ impl Lowering<'_> {
 
     /// Puts everything into its place, before the instruction begins or, if not `is_boundary`, at its end.
     pub fn settle(&mut self, is_boundary: bool) {
+        self.settle_flags();
         self.fit(&Known::default(), Live::ALL, is_boundary);
     }
 }

@@ -11,6 +11,7 @@ use super::known::{Facts, RSP};
 use super::lower::{Lowering, is_register};
 use super::operands::{Extension, Place};
 use crate::registers::*;
+use longma_translate::parts::Part;
 
 /// The flags that need more than the result.
 const BEYOND_RESULT: u32 = RflagsBits::CF | RflagsBits::OF | RflagsBits::AF;
@@ -73,7 +74,7 @@ fn stack_step(i: &Instruction, kind: Arithmetic) -> Option<i64> {
 }
 
 /// Whether it is INC or DEC, which leave CF.
-fn steps(i: &Instruction) -> bool {
+pub(super) fn steps(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Inc | Mnemonic::Dec)
 }
 
@@ -113,7 +114,7 @@ impl Lowering<'_> {
     pub fn fused(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        if i.has_lock_prefix() {
+        if i.has_lock_prefix() || !self.reach.options.has(Part::Fusion) {
             return false;
         }
         let sample = match self.mnemonic() {
@@ -514,6 +515,11 @@ impl Lowering<'_> {
 
     /// The flags of a result `d`.
     fn arithmetic_flags(&mut self, kind: Arithmetic, a: u8, b: Second, d: u8) {
+        let second = if let Second::Register(b) = b { Some(b) } else { None };
+        let beyond = self.live & self.instruction.rflags_modified() & BEYOND_RESULT != 0;
+        if self.extension_flags(kind, a, second.filter(|_| beyond), d) {
+            return;
+        }
         let keep = if steps(&self.instruction) { RflagsBits::CF } else { 0 };
         match (kind, b) {
             (kind, _) if kind.is_logic() => self.logic_flags(d),
@@ -542,7 +548,7 @@ impl Lowering<'_> {
             _ => Extension::Sign,
         };
         let a = self.read(0, extension);
-        if wanted != 0 {
+        if wanted != 0 && !self.extension_flags(Arithmetic::And, a, None, a) {
             self.logic_flags(a);
         }
         a

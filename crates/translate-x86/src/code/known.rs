@@ -1,10 +1,11 @@
 //! What a translation knows of registers between two instructions: where each one's value is, and in which form. Code that nobody would
 //! notice is not written then: copies, zero-extensions, steps of the stack pointer, upper parts of vectors.
-//! Not what is known of flags.
+//! Not what is known of flags, but for where they are.
 //! Source: Intel SDM, volume 1, section 3.4.1.1 (what becomes of the upper half of a register).
 
 use longma_loongarch::State;
 
+use super::extension;
 use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 
 /// RSP's number: it is always where it is, but for [`Known::stack`].
@@ -70,6 +71,8 @@ pub struct Known {
     pub(super) cleared: u16,
     /// All upper halves' places are zero.
     pub(super) is_clean: bool,
+    /// Flags that are in the flag register (see `extension`), as iced-x86 has them.
+    pub(super) flagged: u32,
 }
 
 impl Default for Known {
@@ -84,6 +87,7 @@ impl Default for Known {
             above: 0,
             cleared: 0,
             is_clean: false,
+            flagged: 0,
         }
     }
 }
@@ -100,6 +104,7 @@ impl Known {
             && self.stack == 0
             && self.valid == [16; 16]
             && self.above | self.cleared == 0
+            && self.flagged == 0
             && (0..16).all(|n| self.narrow >> n & 1 == 0 || self.facts[n].width <= 32)
     }
 
@@ -158,6 +163,7 @@ impl Known {
         for (n, value) in values.into_iter().enumerate() {
             state.set_r(GENERAL[n], value);
         }
+        extension::settle(self.flagged, state);
         state.set_r(STACK_POINTER, state.r(STACK_POINTER).wrapping_add(self.stack as i64 as u64));
         for n in 0..16 {
             let lanes = state.v[16 + n].0;

@@ -6,10 +6,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
-use super::forms::{join, number};
+use super::forms::join;
 use super::known::{Facts, Known, RSP};
-use super::operands::Extension;
-use super::unit::{Plan, Reach, is_call};
+use super::unit::{ARITHMETIC, Plan, Reach, is_call};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -17,6 +16,7 @@ use crate::registers::*;
 use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
+use longma_translate::parts::Part;
 
 /// The sum of a base and a scaled index, by their numbers, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub(super) struct Scaled {
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    reach: &'a Reach,
+    pub reach: &'a Reach,
     /// What holds at leaders where jumps of the unit come from.
     plan: &'a Plan,
     /// The plan is still to be made.
     is_first: bool,
     /// Where the code of leaders is that jumps of the unit lead to, and that which everybody may come to.
-    inner: FxHashMap<u64, Label>,
+    pub inner: FxHashMap<u64, Label>,
     outer: FxHashMap<u64, Label>,
     /// What is known of registers here.
     pub known: Known,
@@ -45,7 +45,7 @@ pub(super) struct Lowering<'a> {
     /// The instruction being translated, those of its block, and the flags that are read behind each.
     pub instruction: Instruction,
     pub block: Vec<Instruction>,
-    live_behind: Vec<u32>,
+    pub live_behind: Vec<u32>,
     read_behind: Vec<Live>,
     pub index: usize,
     /// The source address that positions in its code tell.
@@ -54,8 +54,10 @@ pub(super) struct Lowering<'a> {
     pub live: u32,
     /// Instructions that the engine executes out of the straight path: where, which, and where it goes on.
     stubs: Vec<(Label, Instruction, Label)>,
+    /// Look-ups in the hash table that miss: where, the register that is to get the code's address, whose, and where it goes on.
+    pub misses: Vec<(Label, u8, u64, Label)>,
     /// Branches that are taken where not all is as it has to be at the target.
-    ways: Vec<(Label, Known, u64)>,
+    pub ways: Vec<(Label, Known, u64)>,
     /// Temporary registers given away for this instruction, as a set.
     taken: u8,
     /// The first instruction that has found too few of them: its code is wrong.
@@ -65,6 +67,8 @@ pub(super) struct Lowering<'a> {
     pub clearings: Vec<Clearing>,
     /// The instruction works on 256 bits.
     pub is_wide: bool,
+    /// The flags that the instruction has put into the flag register.
+    pub extended: u32,
     /// A temporary register that holds the sum of a base and a scaled index.
     pub scaled: Option<Scaled>,
     /// Registers whose form this instruction's code relies on where they are.
@@ -115,12 +119,14 @@ impl<'a> Lowering<'a> {
             place_of_code: 0,
             live: 0,
             stubs: Vec::new(),
+            misses: Vec::new(),
             ways: Vec::new(),
             taken: 0,
             short_at: None,
             vectors_taken: 0,
             clearings: Vec::new(),
             is_wide: false,
+            extended: 0,
             scaled: None,
             pinned: 0,
         }
@@ -277,6 +283,9 @@ impl<'a> Lowering<'a> {
         for (index, instruction) in block.iter().enumerate().rev() {
             live_behind[index] = live | self.reach.live_where_taken(instruction);
             live = self.reach.live_before(instruction, live);
+            if !self.reach.options.has(Part::Flags) {
+                live_behind[index] = ARITHMETIC;
+            }
             read_behind[index] = self.reach.registers_read_behind(instruction, read);
             read = self.reach.used_by(instruction).before(read_behind[index]);
         }
@@ -288,16 +297,25 @@ impl<'a> Lowering<'a> {
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
+            if !self.reach.options.has(Part::Forms) {
+                self.fit(&Known::default(), Live::ALL, true);
+                (self.known, self.scaled) = (Known { flagged: self.known.flagged, ..Known::default() }, None);
+            }
+            self.prepare_flags();
             if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
                 let pc = self.instruction.ip();
                 self.settle(true);
                 self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
                 return;
             }
+            let first = self.index;
             self.one(next);
+            self.note_flags(first);
             self.index += 1;
         }
         if let Some(pc) = falls {
+            self.flags_home(self.live_behind.last().copied().unwrap_or(ARITHMETIC));
+            self.known.flagged = 0;
             self.leave(pc, next);
         }
     }
@@ -387,8 +405,9 @@ impl<'a> Lowering<'a> {
                     self.known.stack += beside;
                     self.settle(false);
                 }
-                self.look_up(SCRATCH);
-                self.assembler.immediate(La::Jirl, 0, SCRATCH, 0);
+                let through = if self.reach.options.has(Part::Returns) { SCRATCH } else { JUMP };
+                self.look_up(through);
+                self.assembler.immediate(La::Jirl, 0, through, 0);
             }
             _ => self.serve(),
         }
@@ -484,6 +503,13 @@ impl<'a> Lowering<'a> {
             self.unit.exit(&mut self.assembler, instruction.ip(), Exit::Service(instruction));
             self.assembler.go(Goal::Label(back));
         }
+        for (label, d, pc, back) in std::mem::take(&mut self.misses) {
+            self.assembler.place(label);
+            self.place_of_code = pc;
+            self.aside();
+            self.look_up_in_table(d);
+            self.assembler.go(Goal::Label(back));
+        }
         for (label, known, target) in std::mem::take(&mut self.ways) {
             self.assembler.place(label);
             self.known = known;
@@ -506,7 +532,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// How a jump gets to an address: where, what must hold there, and what is read there.
-    fn way_to(&self, target: u64) -> (Goal, Known, Live) {
+    pub fn way_to(&self, target: u64) -> (Goal, Known, Live) {
         match self.inner.get(&target) {
             Some(label) => {
                 let wanted = self.plan.get(&target).copied().unwrap_or_default();
@@ -517,9 +543,10 @@ impl<'a> Lowering<'a> {
     }
 
     /// Notes what holds where a jump leads to.
-    fn note_out(&mut self, target: u64) {
+    pub fn note_out(&mut self, target: u64) {
         if self.inner.contains_key(&target) {
-            self.outs.push((target, target <= self.instruction.ip(), self.known));
+            let known = Known { flagged: 0, ..self.known };
+            self.outs.push((target, target <= self.instruction.ip(), known));
         }
     }
 
@@ -591,99 +618,10 @@ impl<'a> Lowering<'a> {
             self.step_stack(0, true);
         }
     }
-
-    /// Puts where an indirect jump or call goes into its register.
-    fn target(&mut self) {
-        let i = self.instruction;
-        if i.op0_kind() == OpKind::Register {
-            let register = self.wide(number(i.op0_register()));
-            self.assembler.copy(TARGET, register);
-        } else {
-            let t = self.temporary();
-            let place = self.place(t);
-            self.load_to(TARGET, place, 8, Extension::Zero);
-        }
-    }
-
-    /// Reads the code address of the target into a register.
-    fn look_up(&mut self, d: u8) {
-        self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
-        self.assembler.immediate(La::LdWu, d, d, 0);
-    }
-
-    fn conditional(&mut self) {
-        let i = self.instruction;
-        self.ready(i.near_branch_target());
-        let branch = match i.mnemonic() {
-            Mnemonic::Jrcxz => {
-                let counter = self.wide(1);
-                Branch::of(La::Beqz, La::Bnez, counter, 0)
-            }
-            Mnemonic::Jecxz => {
-                let t = self.unsigned(1);
-                Branch::of(La::Beqz, La::Bnez, t, 0)
-            }
-            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => self.loop_condition(),
-            _ => self.condition(i.condition_code()),
-        };
-        self.branch(branch);
-    }
-
-    fn loop_condition(&mut self) -> Branch {
-        let i = self.instruction;
-        let (t, u) = (self.temporary(), self.temporary());
-        let is_short = i.op0_kind() == OpKind::NearBranch64 && i.code().is_loop() && is_ecx(&i);
-        let from = self.wide(1);
-        let counter = self.define(1);
-        self.assembler.immediate(La::AddiD, counter, from, -1);
-        if is_short {
-            self.assembler.field(La::BstrpickD, counter, counter, 31, 0);
-        }
-        match i.mnemonic() {
-            Mnemonic::Loop => return Branch::of(La::Bnez, La::Beqz, counter, 0),
-            Mnemonic::Loope => self.assembler.immediate(La::Sltui, t, NOT_ZERO, 1),
-            _ => self.assembler.three(La::Sltu, t, 0, NOT_ZERO),
-        }
-        self.assembler.three(La::Sltu, u, 0, counter);
-        self.assembler.three(La::And, t, t, u);
-        Branch::of(La::Bnez, La::Beqz, t, 0)
-    }
-
-    /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
-    pub fn ready(&mut self, target: u64) {
-        if target <= self.instruction.ip() && self.inner.contains_key(&target) {
-            let (_, wanted, live) = self.way_to(target);
-            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
-            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, self.read_behind()) {
-                return;
-            }
-            self.fit(&wanted, live, true);
-        }
-    }
-
-    /// Branches to where the instruction does, which stands in or at the end of its block.
-    pub fn branch(&mut self, branch: Branch) {
-        let target = self.instruction.near_branch_target();
-        self.note_out(target);
-        let (goal, wanted, live) = self.way_to(target);
-        if self.fits(&wanted, live) {
-            self.assembler.jump(branch.holds, goal);
-        } else {
-            let way = self.assembler.label();
-            self.ways.push((way, self.known, target));
-            self.assembler.jump(branch.holds, Goal::Label(way));
-        }
-    }
 }
 
 /// RSP is not more than this away from its LoongArch register.
 pub(super) const FARTHEST: i32 = 1024;
-
-/// Whether a loop instruction counts in ECX.
-fn is_ecx(i: &Instruction) -> bool {
-    use iced_x86::Code::*;
-    matches!(i.code(), Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX)
-}
 
 /// Whether an operand is a register of that many bytes.
 pub(super) fn is_register(i: &Instruction, operand: u32) -> Option<Register> {

@@ -17,6 +17,7 @@ use super::lower::Lowering;
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
+use longma_translate::parts::{Options, Part};
 
 /// What is watched for changes of the source's code, as the engine does.
 const PAGE: u64 = 4096;
@@ -36,6 +37,8 @@ pub(super) const ARITHMETIC: u32 =
 
 /// The code that one address reaches.
 pub(super) struct Reach {
+    /// How it is to be translated.
+    pub options: Options,
     /// By address; an invalid one has been read and is none.
     pub instructions: FxHashMap<u64, Instruction>,
     pub leaders: BTreeSet<u64>,
@@ -122,7 +125,7 @@ pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
 }
 
 /// Whether an instruction may leave the flags that it writes as they are, by a count of zero.
-fn may_keep_flags(instruction: &Instruction) -> bool {
+pub(super) fn may_keep_flags(instruction: &Instruction) -> bool {
     use Mnemonic::*;
     match instruction.mnemonic() {
         Shl | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd => {
@@ -216,8 +219,14 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
 
 impl Reach {
     /// Follows direct jumps and calls from `start`, up to what `known` has.
-    fn of(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Self {
+    fn of(
+        start: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+        known: &dyn Fn(u64) -> bool,
+        options: Options,
+    ) -> Self {
         let mut found = Self {
+            options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             doors: FxHashSet::from_iter([start]),
@@ -241,6 +250,9 @@ impl Reach {
                 if instruction.is_invalid() {
                     break;
                 }
+                if !options.has(Part::Units) && instruction.flow_control() != FlowControl::Next {
+                    break;
+                }
                 if instruction.flow_control() == FlowControl::ConditionalBranch {
                     ahead.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
@@ -259,10 +271,17 @@ impl Reach {
                 found.leaders.insert(leader);
             }
         }
-        found.look_ahead(fetch);
-        found.find_live();
+        if found.sees_across() {
+            found.look_ahead(fetch);
+            found.find_live();
+        }
         found.find_registers();
         found
+    }
+
+    /// Whether it is known which flags are read beyond a block.
+    fn sees_across(&self) -> bool {
+        self.options.has(Part::Flags) && self.options.has(Part::FlagsAcross)
     }
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
@@ -355,6 +374,9 @@ impl Reach {
 
     /// The flags that are read behind a block's end.
     pub fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
+        if !self.sees_across() {
+            return ARITHMETIC;
+        }
         if let Some(next) = next {
             return self.live_at(next);
         }
@@ -373,6 +395,9 @@ impl Reach {
 
     /// The flags that are read at an instruction, behind it or where it jumps to; `behind` are those behind it.
     pub fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
+        if !self.options.has(Part::Flags) {
+            return ARITHMETIC;
+        }
         live_before(instruction, behind | self.live_where_taken(instruction))
     }
 
@@ -512,8 +537,13 @@ const MOST_ROUNDS: usize = 8;
 pub(super) type Plan = FxHashMap<u64, Known>;
 
 /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
-pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(u64) -> bool) -> Unit {
-    let mut reach = Reach::of(start, fetch, known);
+pub fn translate(
+    start: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+    known: &dyn Fn(u64) -> bool,
+    options: &Options,
+) -> Unit {
+    let mut reach = Reach::of(start, fetch, known, *options);
     if reach.leaders.is_empty() {
         // Its bytes end where nothing can be executed: what is not there is no instruction.
         reach.instructions.insert(start, Instruction::default());
@@ -530,7 +560,7 @@ pub fn translate(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, known: &dyn Fn(
 /// Translates the one instruction at `start`. Nothing is known of those behind it, so that all its flags are written.
 pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
     let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
-    let Some(length) = length else { return translate(start, fetch, &|_| true) };
+    let Some(length) = length else { return translate(start, fetch, &|_| true, &Options::default()) };
     let alone = |pc: u64| {
         let is_its = |byte: u64| pc.wrapping_add(byte).wrapping_sub(start) < length;
         if !(0..4).any(is_its) {
@@ -542,7 +572,7 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
         }
         Some(u32::from_le_bytes(word))
     };
-    translate(start, &alone, &|_| true)
+    translate(start, &alone, &|_| true, &Options::default())
 }
 
 /// The code of what has been found.
@@ -571,6 +601,9 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
 
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
 fn plan(reach: &Reach) -> Plan {
+    if !reach.options.has(Part::Loops) {
+        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
+    }
     let mut plan = Plan::default();
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     for round in 0.. {
@@ -609,7 +642,7 @@ mod tests {
     const CODE: [u32; 1] = [0xc3d8_0148];
 
     fn reach() -> Reach {
-        Reach::of(0, &|at| CODE.get(at as usize / 4).copied(), &|_| false)
+        Reach::of(0, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
     }
 
     #[test]

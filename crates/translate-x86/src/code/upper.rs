@@ -129,7 +129,7 @@ impl Lowering<'_> {
     }
 
     /// The code from here on is reached from the middle of an instruction.
-    fn aside(&mut self) {
+    pub fn aside(&mut self) {
         let offset = self.assembler.words.len() as u32;
         let pc = self.place_of_code;
         self.unit.positions.push(Position {

@@ -7,6 +7,7 @@ use std::process::Command;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, FrontEnd, Served};
+use longma_translate::parts::Parts as Choice;
 use longma_translate_arm::registers::{Place, SLOT_BYTES, SLOTS, TABLE, place};
 use longma_translate_arm::{Aarch64, serve};
 
@@ -142,14 +143,14 @@ fn reference(image: &[u8]) -> Vec<u8> {
 
 /// What it writes when it is translated and its LoongArch code interpreted. Every `often`th time at one of the
 /// places in `own` where a signal could come, everything is brought into its form and code from there on is entered anew.
-fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
+fn translated(image: &[u8], own: &[u64], often: Option<u64>, parts: Choice) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
     let memory =
         Parts::new([(0, low), (CODE, vec![0; CODE_BYTES as usize]), (TABLE_AT, vec![0; LIMIT as usize])]);
     const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
-    let mut engine = Engine::<Aarch64>::new(layout);
+    let mut engine = Engine::<Aarch64>::new(layout, parts);
     let mut state = State::default();
     state.set_r(TABLE, TABLE_AT);
     state.set_r(SLOTS, SLOTS_AT);
@@ -200,10 +201,20 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>) -> Vec<u8> {
 
 /// What differs between QEMU's results and the translation's, in words; `text` says what a case is.
 pub fn differences(cases: &[Case], often: Option<u64>, text: &dyn Fn(&Case) -> String) -> Vec<String> {
+    differences_with(Choice::default(), cases, often, text)
+}
+
+/// The same with these parts of translation.
+pub fn differences_with(
+    parts: Choice,
+    cases: &[Case],
+    often: Option<u64>,
+    text: &dyn Fn(&Case) -> String,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for cases in cases.chunks(MOST_CASES) {
         let (image, own) = image(cases);
-        let (wanted, found) = (reference(&image), translated(&image, &own, often));
+        let (wanted, found) = (reference(&image), translated(&image, &own, often, parts));
         assert_eq!(wanted.len(), found.len());
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
         for (at, (wanted, found)) in wanted.chunks(8).zip(found.chunks(8)).enumerate() {

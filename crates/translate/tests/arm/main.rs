@@ -3,6 +3,7 @@
 
 mod cases;
 mod decode;
+mod faults;
 mod instructions;
 mod machine;
 #[path = "../parts/mod.rs"]

@@ -3,7 +3,8 @@
 use longma_translate_arm::instruction::{Op, decode, patterns};
 
 use super::cases::{Random, instruction, is_memory, number, state};
-use super::machine::{Case, MIDDLE, can_compare, differences};
+use super::machine::{Case, MIDDLE, can_compare, differences, differences_with};
+use crate::parts::choices;
 
 /// tst xzr, xzr: nobody reads the flags that were there.
 const FORGET: u32 = 0xea1f_03ff;
@@ -287,6 +288,23 @@ fn sequences_that_are_interrupted_do_the_same() {
     if can_compare() {
         let wrong = differences(&cases(count() / 4, seed() + 1), Some(3), &text);
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(30)].join("\n"));
+    }
+}
+
+/// Sequences and loops, interrupted and not, by each choice of parts in turn.
+#[test]
+fn sequences_and_loops_do_what_qemu_does_with_any_parts_of_translation() {
+    if !can_compare() {
+        return;
+    }
+    for (number, parts) in choices().into_iter().enumerate() {
+        let seed = seed() + 10 + 4 * number as u64;
+        let cases = [cases(count() / 20, seed), loops(count() / 40, seed + 1)].concat();
+        for often in [None, Some(3)] {
+            let wrong = differences_with(parts, &cases, often, &text);
+            let shown = wrong[..wrong.len().min(10)].join("\n");
+            assert!(wrong.is_empty(), "{} wrong with '{parts}':\n{shown}", wrong.len());
+        }
     }
 }
 

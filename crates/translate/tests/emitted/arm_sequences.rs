@@ -165,9 +165,23 @@ const SEQUENCES: &[(&str, &[u32])] = &[
         // mov x8, #64; svc #0; ret
         &[0xd280_0808, 0xd400_0001, 0xd65f_03c0],
     ),
+    (
+        "The lesser of two words",
+        // cmp w0, w1; csel w0, w2, w3, le; ret
+        &[0x6b01_001f, 0x1a83_d040, 0xd65f_03c0],
+    ),
 ];
 
 /// All of them.
 pub fn text() -> String {
-    text::sequences::<Aarch64>(SEQUENCES.iter().map(|(what, words)| (*what, bytes(words))))
+    text::sequences::<Aarch64>(all())
+}
+
+/// How many instructions they become with other parts of translation, and the parts that change none.
+pub fn by_parts() -> (String, Vec<&'static str>) {
+    text::by_parts::<Aarch64>(all())
+}
+
+fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    SEQUENCES.iter().map(|(what, code)| (*what, bytes(code)))
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use longma_loongarch::{Op, decode};
 use longma_translate::front_end::{Exit, FrontEnd, Unit};
+use longma_translate::parts::{Options, Part, Parts};
 
 /// Where the source's code stands.
 pub const SOURCE: u64 = 0x1000;
@@ -42,8 +43,14 @@ pub struct Piece {
 /// Translates what begins at [`SOURCE`], and gives its pieces in order. The words for exits to elsewhere, which become jumps when there is code,
 /// are left out: they are at the end.
 pub fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
+    pieces_with::<F>(source, Parts::default())
+}
+
+/// The same with these parts of translation.
+fn pieces_with<F: FrontEnd>(source: &Source, parts: Parts) -> Vec<Piece> {
     let fetch = |address| source.fetch(address);
-    let unit = F::translate(SOURCE, &fetch, &|pc| pc >= OUTSIDE);
+    let options = Options { parts, hash: 0x1000_0000 };
+    let unit = F::translate(SOURCE, &fetch, &|pc| pc >= OUTSIDE, &options);
     let labels = labels(&unit);
     let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
     let last = last.unwrap_or(unit.words.len() as u32);
@@ -181,6 +188,46 @@ pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u
     let texts =
         code.into_iter().map(|(what, code)| sequence::<F>(what, &Source { code: &code, outside: &[] }));
     head + &texts.collect::<String>()
+}
+
+/// How many instructions sequences become as usual and, where the code is another, with one part other than usual, with LBT in place of
+/// fusion, and without any. With it the parts that change nothing.
+pub fn by_parts<'a, F: FrontEnd>(
+    code: impl IntoIterator<Item = (&'a str, Vec<u8>)>,
+) -> (String, Vec<&'static str>) {
+    let usual = Parts::default();
+    let mut choices: Vec<Parts> =
+        Part::ALL.iter().map(|part| usual.with(*part, !part.is_default())).collect();
+    choices.push(usual.with(Part::Lbt, true).with(Part::Fusion, false));
+    choices.push(Parts::NONE);
+    let mut idle: Vec<Part> = Part::ALL.to_vec();
+    let mut text = format!(
+        "# How many LoongArch instructions {} becomes as usual, and with other parts of translation; renewed as tests/emitted/main.rs says.\n\n",
+        F::NAME
+    );
+    for (what, code) in code {
+        let words = |parts| {
+            let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, parts);
+            pieces.into_iter().flat_map(|piece| piece.words).collect::<Vec<String>>()
+        };
+        let as_usual = words(usual);
+        write!(text, "{what}: {}", count(&as_usual)).expect("memory");
+        for choice in &choices {
+            let other = words(*choice);
+            if other != as_usual {
+                idle.retain(|part| usual.with(*part, !part.is_default()) != *choice);
+                let name = if *choice == Parts::NONE { "none".into() } else { choice.to_string() };
+                write!(text, "; {name} {}", count(&other)).expect("memory");
+            }
+        }
+        // With fusion there is little left for it to do.
+        let unfused = usual.with(Part::Fusion, false);
+        if words(unfused) != words(unfused.with(Part::Lbt, true)) {
+            idle.retain(|part| *part != Part::Lbt);
+        }
+        text.push('\n');
+    }
+    (text, idle.into_iter().map(Part::name).collect())
 }
 
 /// The pieces of a sequence, one after another.

@@ -103,5 +103,14 @@ const SEQUENCES: &[(&str, &[u8])] = &[
 
 /// All of them.
 pub fn text() -> String {
-    text::sequences::<X86_64>(SEQUENCES.iter().map(|(what, code)| (*what, code.to_vec())))
+    text::sequences::<X86_64>(all())
+}
+
+/// How many instructions they become with other parts of translation, and the parts that change none.
+pub fn by_parts() -> (String, Vec<&'static str>) {
+    text::by_parts::<X86_64>(all())
+}
+
+fn all() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    SEQUENCES.iter().map(|(what, code)| (*what, code.to_vec()))
 }

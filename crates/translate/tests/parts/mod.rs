@@ -1,10 +1,22 @@
 //! Memory of a few parts in which the tests' programs lie: the source's bytes, the translation, its tables.
-//! Not a process's memory.
+//! Not a process's memory. Beside it, the choices of translation's parts that tests go through.
 
 use std::cell::{Ref, RefCell};
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 use longma_translate::front_end::{Memory, Structures};
+use longma_translate::parts::{Part, Parts as Choice};
+
+/// Choices of translation's parts: none, each one other than usual, none but each one, and LBT where fusion leaves it more to do.
+#[allow(dead_code, reason = "not every test that has this memory looks at more than the usual choice")]
+pub fn choices() -> Vec<Choice> {
+    let usual = Choice::default();
+    let other = Part::ALL.map(|part| usual.with(part, !part.is_default()));
+    let alone = Part::ALL.map(|part| Choice::NONE.with(part, true));
+    let unfused = usual.with(Part::Lbt, true).with(Part::Fusion, false);
+    let unfused = [unfused, unfused.with(Part::Forms, false), unfused.with(Part::FlagsAcross, false)];
+    [&[Choice::NONE][..], &other, &alone, &unfused, &unfused].concat()
+}
 
 /// Memory in parts.
 pub struct Parts(Vec<(u64, RefCell<Vec<u8>>)>);

@@ -4,6 +4,7 @@ use iced_x86::Mnemonic;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, FrontEnd, Served};
+use longma_translate::parts::Parts as Choice;
 use longma_translate_x86::X86_64;
 use longma_translate_x86::registers::{GENERAL, TABLE, UPPERS, flags_of, set_flags_of, set_upper, upper};
 
@@ -30,6 +31,18 @@ pub fn translated(
     registers: &mut Registers,
     data_at: u64,
     data: &mut Vec<u8>,
+    interruptions: Option<&mut Random>,
+) -> Result<u64, String> {
+    translated_with(Choice::default(), instructions, registers, data_at, data, interruptions)
+}
+
+/// The same with these parts of translation.
+pub fn translated_with(
+    parts: Choice,
+    instructions: &[u8],
+    registers: &mut Registers,
+    data_at: u64,
+    data: &mut Vec<u8>,
     mut interruptions: Option<&mut Random>,
 ) -> Result<u64, String> {
     // Behind them, one that is none.
@@ -45,7 +58,7 @@ pub fn translated(
     ]);
     let layout =
         Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: SOURCE + SOURCE_BYTES as u64 };
-    let mut engine = Engine::<X86_64>::new(layout);
+    let mut engine = Engine::<X86_64>::new(layout, parts);
     let mut state = State::default();
     X86_64::begin(&mut state, SOURCE);
     state.set_r(TABLE, TABLE_AT);

@@ -134,6 +134,12 @@ impl Program {
                 "how many bytes lower its stack begins, a multiple of 16: to sweep where things lie",
             ),
             parameter(
+                "translation",
+                Kind::Text,
+                Some("".into()),
+                "which parts translation has of a program for another architecture, as `longma run --translation` takes it; as usual if empty",
+            ),
+            parameter(
                 "wire",
                 Kind::Named,
                 Some(Setting::Named(BTreeMap::new())),
@@ -191,6 +197,9 @@ impl Program {
         }
         if let Some(offset) = point.parameter("stack_offset").filter(|o| **o != Setting::Integer(0)) {
             command.arg("--stack-offset").arg(offset.to_string());
+        }
+        if !point.text("translation").is_empty() {
+            command.arg("--translation").arg(point.text("translation"));
         }
         // The caller's environment would make results depend on who runs them.
         command.env_clear();

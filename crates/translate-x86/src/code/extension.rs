@@ -1,0 +1,177 @@
+//! Flags in the flag register of LoongArch's binary-translation extension: from what computes them up to the end of the block, or to a branch
+//! behind which they are read. Beyond that they are in general registers, as without it.
+//! Not flags in general registers (`flags`), nor which flags are read (`unit`).
+//! Source: Intel SDM, volume 1, section 3.4.3 and appendix B (conditions); jiegec/la-inst, LBT.md, for the extension.
+
+use iced_x86::{ConditionCode, FlowControl, RflagsBits};
+use longma_loongarch::{Op as La, State};
+
+use super::flags::{is_cmovcc, is_setcc};
+use super::integer::{Arithmetic, steps};
+use super::lower::Lowering;
+use super::unit::{ARITHMETIC, may_keep_flags};
+use crate::registers::*;
+use longma_translate::parts::Part;
+
+/// What follows from a result alone.
+const OF_RESULT: u32 = RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
+/// Flags that take more instructions than this to have in general registers are computed by the extension.
+const MOST_PLAIN: u32 = 2;
+
+/// How many instructions these flags take without the extension.
+fn plain_cost(is_logic: bool, flags: u32) -> u32 {
+    if is_logic {
+        return flags.count_ones();
+    }
+    let of = |flag, cost| if flags & flag != 0 { cost } else { 0 };
+    (flags & OF_RESULT).count_ones() + of(RflagsBits::CF, 1) + of(RflagsBits::AF, 2) + of(RflagsBits::OF, 3)
+}
+
+/// The number that `setx86j` has for a condition.
+fn number_of(condition: ConditionCode) -> Option<i32> {
+    use ConditionCode::*;
+    Some(match condition {
+        a => 0,
+        ae => 1,
+        b => 2,
+        be => 3,
+        e => 4,
+        ne => 5,
+        g => 6,
+        ge => 7,
+        l => 8,
+        le => 9,
+        s => 10,
+        ns => 11,
+        o => 12,
+        no => 13,
+        p => 14,
+        np => 15,
+        ConditionCode::None => return Option::None,
+    })
+}
+
+/// The instruction that computes the flags of a sum or of a difference of so many bytes.
+fn operation(kind: Arithmetic, is_step: bool, bytes: usize) -> La {
+    let row = match (kind, is_step) {
+        (Arithmetic::Add, false) => [La::X86addB, La::X86addH, La::X86addW, La::X86addD],
+        (Arithmetic::Add, true) => [La::X86incB, La::X86incH, La::X86incW, La::X86incD],
+        (_, false) => [La::X86subB, La::X86subH, La::X86subW, La::X86subD],
+        (_, true) => [La::X86decB, La::X86decH, La::X86decW, La::X86decD],
+    };
+    row[bytes.trailing_zeros() as usize]
+}
+
+impl Lowering<'_> {
+    /// Computes the flags of a sum, a difference or a conjunction whose result is `d` by the extension; false if that does not pay. `b` is
+    /// not given where only flags are read that follow from the result.
+    pub fn extension_flags(&mut self, kind: Arithmetic, a: u8, b: Option<u8>, d: u8) -> bool {
+        let i = self.instruction;
+        let wanted = self.live & i.rflags_modified();
+        let is_there = self.reach.options.has(Part::Lbt);
+        if !is_there || plain_cost(kind.is_logic(), wanted) <= MOST_PLAIN {
+            return false;
+        }
+        match b.filter(|_| !kind.is_logic()) {
+            Some(b) => {
+                let operation = operation(kind, steps(&i), self.bytes_of(0));
+                self.assembler.three(operation, 0, a, if steps(&i) { 0 } else { b });
+                self.extended = i.rflags_modified() & ARITHMETIC;
+            }
+            // Its bits are its own conjunction.
+            None => {
+                self.assembler.three(La::X86andD, 0, d, d);
+                self.extended = if kind.is_logic() { ARITHMETIC } else { OF_RESULT };
+            }
+        }
+        true
+    }
+
+    /// A register that is 1 or 0 as a condition holds that the instruction reads, if all its flags are in the flag register.
+    pub fn extension_condition(&mut self, condition: ConditionCode) -> Option<u8> {
+        let read = self.instruction.rflags_read() & ARITHMETIC;
+        let number = number_of(condition).filter(|_| read != 0 && read & !self.known.flagged == 0)?;
+        let t = self.temporary();
+        self.assembler.immediate(La::Setx86j, t, 0, number);
+        Some(t)
+    }
+
+    /// Before an instruction: puts those flags into general registers that it reads there, or may leave as they are, or that are read where
+    /// it leads to.
+    pub fn prepare_flags(&mut self) {
+        let i = self.instruction;
+        let read = i.rflags_read() & ARITHMETIC;
+        let tests = i.is_jcc_short_or_near() || is_setcc(&i) || is_cmovcc(&i);
+        let mut wanted = if tests && read & !self.known.flagged == 0 { 0 } else { read };
+        if may_keep_flags(&i) {
+            wanted |= i.rflags_modified();
+        }
+        if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
+            wanted |= self.live;
+        }
+        self.flags_home(wanted);
+    }
+
+    /// Behind the instructions from `first` on that have just been translated: says where flags are.
+    pub fn note_flags(&mut self, first: usize) {
+        let last = self.index.min(self.block.len() - 1);
+        let written = self.block[first..=last].iter().fold(0, |sum, i| sum | i.rflags_modified());
+        self.known.flagged = self.known.flagged & !written | std::mem::take(&mut self.extended);
+    }
+
+    /// Before everybody may look: puts those flags into general registers that are read here or behind.
+    pub fn settle_flags(&mut self) {
+        let behind = self.live_behind.get(self.index).copied().unwrap_or(ARITHMETIC);
+        self.flags_home(behind | self.instruction.rflags_read());
+        self.known.flagged = 0;
+    }
+
+    /// Puts these flags into general registers, if they are in the flag register.
+    pub fn flags_home(&mut self, flags: u32) {
+        let moved = flags & self.known.flagged;
+        self.known.flagged &= !moved;
+        let has = |flag| moved & flag != 0;
+        if has(RflagsBits::CF) {
+            self.assembler.immediate(La::X86mfflag, CARRY, 0, 1);
+        }
+        if has(RflagsBits::ZF) {
+            self.assembler.immediate(La::Setx86j, NOT_ZERO, 0, 5);
+        }
+        for (flag, register, number) in [(RflagsBits::SF, SIGN, 10), (RflagsBits::OF, OVERFLOW, 12)] {
+            if has(flag) {
+                self.assembler.immediate(La::Setx86j, register, 0, number);
+                self.assembler.three(La::SubD, register, 0, register);
+            }
+        }
+        if has(RflagsBits::PF) {
+            self.assembler.immediate(La::Setx86j, PARITY, 0, 15);
+        }
+        if has(RflagsBits::AF) {
+            self.assembler.immediate(La::X86mfflag, ADJUST, 0, 4);
+        }
+    }
+}
+
+/// Puts these flags of a thread into general registers.
+pub(super) fn settle(flags: u32, state: &mut State) {
+    let all = set_of(state.lbt.eflags);
+    for (flag, register) in [
+        (RflagsBits::CF, CARRY),
+        (RflagsBits::ZF, NOT_ZERO),
+        (RflagsBits::SF, SIGN),
+        (RflagsBits::OF, OVERFLOW),
+        (RflagsBits::PF, PARITY),
+        (RflagsBits::AF, ADJUST),
+    ] {
+        if flags & flag != 0 {
+            state.set_r(register, all[usize::from(register)]);
+        }
+    }
+}
+
+/// The general registers, those of flags as the flag register has them.
+fn set_of(eflags: u32) -> [u64; 32] {
+    let mut x = [0; 32];
+    let _ = set_flags(&mut x, eflags.into());
+    x
+}

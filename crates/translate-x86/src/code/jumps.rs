@@ -1,0 +1,121 @@
+//! Conditional branches, and where indirect jumps and calls lead to.
+//! Not the order of blocks, nor what holds where they begin (`lower`).
+//! Source: Intel SDM, volume 2 (Jcc, JMP, CALL, LOOP); LoongArch Reference Manual, volume 1.
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::forms::number;
+use super::known::Known;
+use super::lower::{Branch, Lowering};
+use super::operands::Extension;
+use crate::registers::*;
+use longma_translate::assembler::Goal;
+use longma_translate::parts::Part;
+
+impl Lowering<'_> {
+    /// Puts where an indirect jump or call goes into its register.
+    pub fn target(&mut self) {
+        let i = self.instruction;
+        if i.op0_kind() == OpKind::Register {
+            let register = self.wide(number(i.op0_register()));
+            self.assembler.copy(TARGET, register);
+        } else {
+            let t = self.temporary();
+            let place = self.place(t);
+            self.load_to(TARGET, place, 8, Extension::Zero);
+        }
+    }
+
+    /// Reads the code address of the target into a register.
+    pub fn look_up(&mut self, d: u8) {
+        let options = self.reach.options;
+        if options.has(Part::Table) {
+            return self.look_up_in_table(d);
+        }
+        // Nothing is in temporary registers any more.
+        let spare = TEMPORARIES[0];
+        let (miss, back) = (self.assembler.label(), self.assembler.label());
+        self.assembler.look_up_hashed(&options, 1, [d, TARGET, spare], miss);
+        self.assembler.place(back);
+        self.misses.push((miss, d, self.instruction.ip(), back));
+    }
+
+    /// The same, from the table of targets.
+    pub fn look_up_in_table(&mut self, d: u8) {
+        self.assembler.push(Code { d, j: TARGET, k: TABLE, imm: 2, ..Code::new(La::AlslD) });
+        self.assembler.immediate(La::LdWu, d, d, 0);
+    }
+
+    /// A conditional branch that is not translated together with a comparison before it.
+    pub fn conditional(&mut self) {
+        let i = self.instruction;
+        self.ready(i.near_branch_target());
+        let branch = match i.mnemonic() {
+            Mnemonic::Jrcxz => {
+                let counter = self.wide(1);
+                Branch::of(La::Beqz, La::Bnez, counter, 0)
+            }
+            Mnemonic::Jecxz => {
+                let t = self.unsigned(1);
+                Branch::of(La::Beqz, La::Bnez, t, 0)
+            }
+            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => self.loop_condition(),
+            _ => self.condition(i.condition_code()),
+        };
+        self.branch(branch);
+    }
+
+    fn loop_condition(&mut self) -> Branch {
+        let i = self.instruction;
+        let (t, u) = (self.temporary(), self.temporary());
+        let is_short = i.op0_kind() == OpKind::NearBranch64 && i.code().is_loop() && is_ecx(&i);
+        let from = self.wide(1);
+        let counter = self.define(1);
+        self.assembler.immediate(La::AddiD, counter, from, -1);
+        if is_short {
+            self.assembler.field(La::BstrpickD, counter, counter, 31, 0);
+        }
+        match i.mnemonic() {
+            Mnemonic::Loop => return Branch::of(La::Bnez, La::Beqz, counter, 0),
+            Mnemonic::Loope => self.assembler.immediate(La::Sltui, t, NOT_ZERO, 1),
+            _ => self.assembler.three(La::Sltu, t, 0, NOT_ZERO),
+        }
+        self.assembler.three(La::Sltu, u, 0, counter);
+        self.assembler.three(La::And, t, t, u);
+        Branch::of(La::Bnez, La::Beqz, t, 0)
+    }
+
+    /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
+    pub fn ready(&mut self, target: u64) {
+        if target <= self.instruction.ip() && self.inner.contains_key(&target) {
+            let (_, wanted, live) = self.way_to(target);
+            // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
+            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, self.read_behind()) {
+                return;
+            }
+            self.fit(&wanted, live, true);
+        }
+    }
+
+    /// Branches to where the instruction does, which stands in or at the end of its block.
+    pub fn branch(&mut self, branch: Branch) {
+        let target = self.instruction.near_branch_target();
+        self.flags_home(self.reach.live_where_taken(&self.instruction));
+        self.note_out(target);
+        let (goal, wanted, live) = self.way_to(target);
+        if self.fits(&wanted, live) {
+            self.assembler.jump(branch.holds, goal);
+        } else {
+            let way = self.assembler.label();
+            self.ways.push((way, Known { flagged: 0, ..self.known }, target));
+            self.assembler.jump(branch.holds, Goal::Label(way));
+        }
+    }
+}
+
+/// Whether a loop instruction counts in ECX.
+fn is_ecx(i: &Instruction) -> bool {
+    use iced_x86::Code::*;
+    matches!(i.code(), Loop_rel8_64_ECX | Loope_rel8_64_ECX | Loopne_rel8_64_ECX)
+}
