@@ -449,3 +449,42 @@ fn an_address_goes_into_the_register_of_its_index_though_its_base_is_zero() {
         assert_eq!(ours.general, native.general, "{displacement:#x}");
     }
 }
+
+/// A branch back to code that reads the lower half of a register, by a comparison of the whole of it.
+#[test]
+fn a_comparison_reads_all_of_a_register_whose_lower_half_is_wanted_where_its_branch_goes() {
+    const CODE: [u8; 48] = [
+        0x8b, 0x47, 0x08, // mov eax, [rdi+8]
+        0x83, 0xe8, 0x01, // sub eax, 1
+        0x74, 0x05, // je d
+        0x83, 0xc8, 0xff, // 8: or eax, -1
+        0xeb, 0x23, // jmp 30
+        0x48, 0x8b, 0x17, // d: mov rdx, [rdi]
+        0x48, 0xb8, 2, 0, 0, 0, 0, 0, 0, 1, // movabs rax, 0x100000000000002
+        0x48, 0x21, 0xc2, // and rdx, rax
+        0x48, 0x39, 0xc2, // cmp rdx, rax
+        0x75, 0xe6, // jne 8
+        0x8b, 0x47, 0x0c, // mov eax, [rdi+12]
+        0x83, 0x7f, 0x0c, 0x05, // cmp dword ptr [rdi+12], 5
+        0x74, 0xdd, // je 8
+        0xb8, 0xe9, 0x04, 0x00, 0x00, // mov eax, 0x4e9
+    ];
+    let buffer = Buffer::new();
+    for (bits, chosen) in [(2u64, 1u32), (0x0100_0000_0000_0002, 1), (0x0100_0000_0000_0000, 1), (2, 7)] {
+        let mut data = vec![0u8; DATA_BYTES];
+        let at = MIDDLE as usize;
+        data[at..at + 8].copy_from_slice(&bits.to_le_bytes());
+        data[at + 8..at + 12].copy_from_slice(&chosen.to_le_bytes());
+        let data_at = data.as_ptr() as u64;
+        let mut before =
+            Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
+        before.general[4] = STACK_TOP;
+        before.general[7] = data_at + MIDDLE;
+        let (mut native, mut ours) = (before, before);
+        let mut our_data = data.clone();
+        translated(&CODE, &mut ours, data_at, &mut our_data, None).unwrap();
+        buffer.run(&CODE, &mut native);
+        native.general[4] = STACK_TOP;
+        assert_eq!(ours.general, native.general, "{bits:#x} {chosen}");
+    }
+}
