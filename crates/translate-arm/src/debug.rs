@@ -30,27 +30,15 @@ pub enum Seen {
     ThreadPointer,
 }
 
-const fn row(
-    feature: &'static str,
-    kind: Seen,
-    count: u16,
-    bits: u16,
-    names: &'static str,
-    of: &'static str,
-    group: &'static str,
-) -> Row<Seen> {
-    Row { feature, kind, count, bits, names, of, group }
-}
-
 static ROWS: [Row<Seen>; 8] = [
-    row("aarch64.core", Seen::General, 31, 64, "x#", "int64", "general"),
-    row("aarch64.core", Seen::Stack, 1, 64, "sp", "data_ptr", "general"),
-    row("aarch64.core", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
-    row("aarch64.core", Seen::Flags, 1, 32, "cpsr", "cpsr_flags", "general"),
-    row("aarch64.fpu", Seen::Vector, 32, 128, "v#", "aarch64v", "vector"),
-    row("aarch64.fpu", Seen::FloatStatus, 1, 32, "fpsr", "int", "float"),
-    row("aarch64.fpu", Seen::FloatControl, 1, 32, "fpcr", "int", "float"),
-    row("aarch64.tls", Seen::ThreadPointer, 1, 64, "tpidr", "data_ptr", "system"),
+    Row::new("aarch64.core", Seen::General, 31, 64, "x#", "int64", "general"),
+    Row::new("aarch64.core", Seen::Stack, 1, 64, "sp", "data_ptr", "general"),
+    Row::new("aarch64.core", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
+    Row::new("aarch64.core", Seen::Flags, 1, 32, "cpsr", "cpsr_flags", "general"),
+    Row::new("aarch64.fpu", Seen::Vector, 32, 128, "v#", "aarch64v", "vector"),
+    Row::new("aarch64.fpu", Seen::FloatStatus, 1, 32, "fpsr", "int", "float"),
+    Row::new("aarch64.fpu", Seen::FloatControl, 1, 32, "fpcr", "int", "float"),
+    Row::new("aarch64.tls", Seen::ThreadPointer, 1, 64, "tpidr", "data_ptr", "system"),
 ];
 
 const FLAGS: [(&str, u8); 4] = [("V", 28), ("C", 29), ("Z", 30), ("N", 31)];

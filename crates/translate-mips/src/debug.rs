@@ -29,27 +29,16 @@ pub enum Seen {
     Implementation,
 }
 
-const fn row(
-    feature: &'static str,
-    kind: Seen,
-    count: u16,
-    names: &'static str,
-    of: &'static str,
-    group: &'static str,
-) -> Row<Seen> {
-    Row { feature, kind, count, bits: 64, names, of, group }
-}
-
 static ROWS: [Row<Seen>; 9] = [
-    row("mips.cpu", Seen::General, 32, "r#", "int64", "general"),
-    row("mips.cp0", Seen::Kernels, 1, "status", "int64", "general"),
-    row("mips.cpu", Seen::Low, 1, "lo", "int64", "general"),
-    row("mips.cpu", Seen::High, 1, "hi", "int64", "general"),
-    row("mips.cp0", Seen::Kernels, 2, "badvaddr cause", "int64", "general"),
-    row("mips.cpu", Seen::Pc, 1, "pc", "code_ptr", "general"),
-    row("mips.fpu", Seen::Float, 32, "f#", "ieee_double", "float"),
-    row("mips.fpu", Seen::FloatControl, 1, "fcsr", "int64", "float"),
-    row("mips.fpu", Seen::Implementation, 1, "fir", "int64", "float"),
+    Row::new("mips.cpu", Seen::General, 32, 64, "r#", "int64", "general"),
+    Row::new("mips.cp0", Seen::Kernels, 1, 64, "status", "int64", "general"),
+    Row::new("mips.cpu", Seen::Low, 1, 64, "lo", "int64", "general"),
+    Row::new("mips.cpu", Seen::High, 1, 64, "hi", "int64", "general"),
+    Row::new("mips.cp0", Seen::Kernels, 2, 64, "badvaddr cause", "int64", "general"),
+    Row::new("mips.cpu", Seen::Pc, 1, 64, "pc", "code_ptr", "general"),
+    Row::new("mips.fpu", Seen::Float, 32, 64, "f#", "ieee_double", "float"),
+    Row::new("mips.fpu", Seen::FloatControl, 1, 64, "fcsr", "int64", "float"),
+    Row::new("mips.fpu", Seen::Implementation, 1, 64, "fir", "int64", "float"),
 ];
 
 /// The registers of a program.

@@ -38,32 +38,28 @@ pub enum Seen {
     Upper,
 }
 
-const fn row(
-    feature: &'static str,
-    kind: Seen,
-    count: u16,
-    bits: u16,
-    names: &'static str,
-    of: &'static str,
-    group: &'static str,
-) -> Row<Seen> {
-    Row { feature, kind, count, bits, names, of, group }
-}
-
 static ROWS: [Row<Seen>; 13] = [
-    row("i386.core", Seen::General(0), 6, 64, "rax rbx rcx rdx rsi rdi", "int64", "general"),
-    row("i386.core", Seen::General(6), 2, 64, "rbp rsp", "data_ptr", "general"),
-    row("i386.core", Seen::General(8), 8, 64, "r8 r9 r10 r11 r12 r13 r14 r15", "int64", "general"),
-    row("i386.core", Seen::Pc, 1, 64, "rip", "code_ptr", "general"),
-    row("i386.core", Seen::Flags, 1, 32, "eflags", "i386_eflags", "general"),
-    row("i386.core", Seen::Segment, 6, 32, "cs ss ds es fs gs", "int32", "general"),
-    row("i386.core", Seen::X87, 8, 80, "st#", "i387_ext", "float"),
-    row("i386.core", Seen::X87Word, 8, 32, "fctrl fstat ftag fiseg fioff foseg fooff fop", "int", "float"),
-    row("i386.sse", Seen::Xmm, 16, 128, "xmm#", "vec128", "vector"),
-    row("i386.sse", Seen::Control, 1, 32, "mxcsr", "i386_mxcsr", "vector"),
-    row("i386.linux", Seen::Original, 1, 64, "orig_rax", "int", "system"),
-    row("i386.segments", Seen::Base, 2, 64, "fs_base gs_base", "int", "general"),
-    row("i386.avx", Seen::Upper, 16, 128, "ymm#h", "uint128", "vector"),
+    Row::new("i386.core", Seen::General(0), 6, 64, "rax rbx rcx rdx rsi rdi", "int64", "general"),
+    Row::new("i386.core", Seen::General(6), 2, 64, "rbp rsp", "data_ptr", "general"),
+    Row::new("i386.core", Seen::General(8), 8, 64, "r8 r9 r10 r11 r12 r13 r14 r15", "int64", "general"),
+    Row::new("i386.core", Seen::Pc, 1, 64, "rip", "code_ptr", "general"),
+    Row::new("i386.core", Seen::Flags, 1, 32, "eflags", "i386_eflags", "general"),
+    Row::new("i386.core", Seen::Segment, 6, 32, "cs ss ds es fs gs", "int32", "general"),
+    Row::new("i386.core", Seen::X87, 8, 80, "st#", "i387_ext", "float"),
+    Row::new(
+        "i386.core",
+        Seen::X87Word,
+        8,
+        32,
+        "fctrl fstat ftag fiseg fioff foseg fooff fop",
+        "int",
+        "float",
+    ),
+    Row::new("i386.sse", Seen::Xmm, 16, 128, "xmm#", "vec128", "vector"),
+    Row::new("i386.sse", Seen::Control, 1, 32, "mxcsr", "i386_mxcsr", "vector"),
+    Row::new("i386.linux", Seen::Original, 1, 64, "orig_rax", "int", "system"),
+    Row::new("i386.segments", Seen::Base, 2, 64, "fs_base gs_base", "int", "general"),
+    Row::new("i386.avx", Seen::Upper, 16, 128, "ymm#h", "uint128", "vector"),
 ];
 
 const FLAGS: [(&str, u8); 17] = [

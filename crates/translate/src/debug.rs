@@ -24,6 +24,19 @@ pub struct Row<K: 'static> {
 }
 
 impl<K> Row<K> {
+    /// The row with these columns, in the order of the fields.
+    pub const fn new(
+        feature: &'static str,
+        kind: K,
+        count: u16,
+        bits: u16,
+        names: &'static str,
+        of: &'static str,
+        group: &'static str,
+    ) -> Self {
+        Self { feature, kind, count, bits, names, of, group }
+    }
+
     fn name(&self, index: u16) -> String {
         if self.names.contains('#') {
             return self.names.replace('#', &index.to_string());

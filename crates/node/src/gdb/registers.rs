@@ -72,22 +72,10 @@ pub(super) enum Kind {
     X87Top,
 }
 
-const fn row(
-    feature: &'static str,
-    kind: Kind,
-    count: u16,
-    bits: u16,
-    names: &'static str,
-    of: &'static str,
-    group: &'static str,
-) -> Row<Kind> {
-    Row { feature, kind, count, bits, names, of, group }
-}
-
 static ROWS: [Row<Kind>; 14] = [
-    row("loongarch.base", Kind::Zero, 1, 64, "r0", "uint64", "general"),
-    row("loongarch.base", Kind::General(1), 1, 64, "r1", "code_ptr", "general"),
-    row(
+    Row::new("loongarch.base", Kind::Zero, 1, 64, "r0", "uint64", "general"),
+    Row::new("loongarch.base", Kind::General(1), 1, 64, "r1", "code_ptr", "general"),
+    Row::new(
         "loongarch.base",
         Kind::General(2),
         30,
@@ -96,17 +84,17 @@ static ROWS: [Row<Kind>; 14] = [
         "uint64",
         "general",
     ),
-    row("loongarch.base", Kind::OriginalA0, 1, 64, "orig_a0", "uint64", "general"),
-    row("loongarch.base", Kind::Pc, 1, 64, "pc", "code_ptr", "general"),
-    row("loongarch.base", Kind::BadAddress, 1, 64, "badv", "code_ptr", "general"),
-    row("loongarch.fpu", Kind::Float, 32, 64, "f#", "fputype", "float"),
-    row("loongarch.fpu", Kind::Condition, 8, 8, "fcc#", "uint8", "float"),
-    row("loongarch.fpu", Kind::FloatControl, 1, 32, "fcsr", "uint32", "float"),
-    row("loongarch.lsx", Kind::Lsx, 32, 128, "vr#", "lsxv", "vector"),
-    row("loongarch.lasx", Kind::Lasx, 32, 256, "xr#", "lasxv", "vector"),
-    row("loongarch.lbt", Kind::Scratch, 4, 64, "scr#", "uint64", "general"),
-    row("loongarch.lbt", Kind::X86Flags, 1, 32, "eflags", "uint32", "general"),
-    row("loongarch.lbt", Kind::X87Top, 1, 32, "ftop", "uint32", "general"),
+    Row::new("loongarch.base", Kind::OriginalA0, 1, 64, "orig_a0", "uint64", "general"),
+    Row::new("loongarch.base", Kind::Pc, 1, 64, "pc", "code_ptr", "general"),
+    Row::new("loongarch.base", Kind::BadAddress, 1, 64, "badv", "code_ptr", "general"),
+    Row::new("loongarch.fpu", Kind::Float, 32, 64, "f#", "fputype", "float"),
+    Row::new("loongarch.fpu", Kind::Condition, 8, 8, "fcc#", "uint8", "float"),
+    Row::new("loongarch.fpu", Kind::FloatControl, 1, 32, "fcsr", "uint32", "float"),
+    Row::new("loongarch.lsx", Kind::Lsx, 32, 128, "vr#", "lsxv", "vector"),
+    Row::new("loongarch.lasx", Kind::Lasx, 32, 256, "xr#", "lasxv", "vector"),
+    Row::new("loongarch.lbt", Kind::Scratch, 4, 64, "scr#", "uint64", "general"),
+    Row::new("loongarch.lbt", Kind::X86Flags, 1, 32, "eflags", "uint32", "general"),
+    Row::new("loongarch.lbt", Kind::X87Top, 1, 32, "ftop", "uint32", "general"),
 ];
 
 fn types(feature: &str) -> String {
