@@ -96,10 +96,11 @@ def unpack(package, folder):
                     files.extract(entry, folder, set_attrs=True, filter="tar")
 
 
-def debian_root(architecture):
-    """A folder with all the packages."""
-    folder, stamp = BUILT / architecture / "root", BUILT / architecture / "root.stamp"
-    pins = LIST["debian"][architecture]
+def debian_root(architecture, besides):
+    """A folder with all the packages, and with those of another list."""
+    name = besides or "root"
+    folder, stamp = BUILT / architecture / name, BUILT / architecture / f"{name}.stamp"
+    pins = LIST["debian"][architecture] | (LIST[besides][architecture] if besides else {})
     identity = hashlib.sha256(repr(sorted(pins.items())).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == identity:
         return folder
@@ -156,11 +157,12 @@ def verdict(command, case, timeout_s):
     return "" if got == want else f"printed {got[:500]!r}, not {want[:500]!r}"
 
 
-def debian_runs(architecture, emulator):
-    """Every run of Debian's programs, as (title, command, case): of translated ones, only the first is run at each level."""
-    root = debian_root(architecture)
-    for number, (name, case) in enumerate(LIST["run"].items()):
-        everywhere = architecture == "loong64" or number == 0
+def debian_runs(architecture, besides, emulator):
+    """The runs that need these packages, as (title, command, case): of translated ones, only the first is run at each level."""
+    root = debian_root(architecture, besides)
+    runs = {name: case for name, case in LIST["run"].items() if case.get("needs", "") == besides}
+    for number, (name, case) in enumerate(runs.items()):
+        everywhere = architecture == "loong64" or (number == 0 and not besides)
         for level in case.get("levels", LEVELS) if everywhere else ["translated"]:
             environment = ["--env", "PATH=/usr/bin", "--env", "LC_ALL=C", "--env", "HOME=/", "--env", "TZ=UTC0"]
             command = [*emulator, *LEVELS[level], "--root", root, *environment, f"/usr/bin/{case['program']}", "--", *case["arguments"]]
@@ -187,7 +189,9 @@ def main():
     options = parser.parse_args()
     emulator = shlex.split(options.emulator)
     passed = failed = left_out = 0
-    sources = {f"debian {name}": functools.partial(debian_runs, name) for name in LIST["debian"]} | {"esbuild": esbuild_runs}
+    sources = {f"debian {name}": functools.partial(debian_runs, name, "") for name in LIST["debian"]}
+    sources |= {f"compiler {name}": functools.partial(debian_runs, name, "compiler") for name in LIST["compiler"]}
+    sources |= {"esbuild": esbuild_runs}
     for source, runs in sources.items():
         try:
             for title, command, case in runs(emulator):
