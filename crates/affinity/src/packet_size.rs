@@ -2,21 +2,12 @@
 //! Not what they are now: that is `interface`.
 //! Source: rtnetlink(7); Linux include/uapi/linux/if_link.h (IFLA_MIN_MTU, IFLA_MAX_MTU, 4.19), net/core/dev.c (dev_validate_mtu).
 
-use netlink_packet_core::{NLM_F_REQUEST, NlasIterator};
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use std::io;
 use std::ops::RangeInclusive;
-
-const GET_LINK: u16 = 18;
-const NEW_LINK: u16 = 16;
-/// Attributes of an interface.
-const NAME: u16 = 3;
-const LEAST_MTU: u16 = 50;
-const MOST_MTU: u16 = 51;
-/// Bytes of struct nlmsghdr and of struct ifinfomsg, which stand before the attributes, and of an attribute's own head.
-const HEADER: usize = 16;
-const ABOUT: usize = 16;
-const ATTRIBUTE: usize = 4;
 
 /// Asks the kernel, in the network namespace of the calling thread.
 ///
@@ -30,42 +21,39 @@ pub fn range(interface: &str) -> io::Result<RangeInclusive<u64>> {
 }
 
 fn request(interface: &str) -> Vec<u8> {
-    let name = interface.len() + 1;
-    let all = HEADER + ABOUT + ATTRIBUTE + name.next_multiple_of(4);
-    let mut bytes = Vec::with_capacity(all);
-    bytes.extend((all as u32).to_ne_bytes());
-    bytes.extend(GET_LINK.to_ne_bytes());
-    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
-    bytes.resize(HEADER + ABOUT, 0);
-    bytes.extend(((ATTRIBUTE + name) as u16).to_ne_bytes());
-    bytes.extend(NAME.to_ne_bytes());
-    bytes.extend(interface.as_bytes());
-    bytes.resize(all, 0);
+    let mut link = LinkMessage::default();
+    link.attributes.push(LinkAttribute::IfName(interface.into()));
+    bytes_of(RouteNetlinkMessage::GetLink(link))
+}
+
+fn bytes_of(message: RouteNetlinkMessage) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(header, message.into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
     bytes
 }
 
 fn of_answer(answer: &[u8]) -> io::Result<RangeInclusive<u64>> {
-    let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-    let kind = answer.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes);
-    if kind != Some(NEW_LINK) {
-        // An error's number is negative.
-        let number = answer.get(HEADER..HEADER + 4).and_then(|number| number.try_into().ok());
-        return Err(number.map_or_else(unsupported, |number| {
-            io::Error::from_raw_os_error(i32::from_ne_bytes(number).saturating_neg())
-        }));
-    }
-    let attributes = NlasIterator::new(answer.get(HEADER + ABOUT..).unwrap_or_default());
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+    let link = match message.payload {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => link,
+        NetlinkPayload::Error(error) => return Err(error.to_io()),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
     let (mut least, mut most) = (None, None);
-    for attribute in attributes.map_while(Result::ok) {
-        let number = attribute.value().try_into().ok().map(u32::from_ne_bytes);
-        match attribute.kind() {
-            LEAST_MTU => least = number,
-            MOST_MTU => most = number,
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::MinMtu(bytes) => least = Some(bytes),
+            LinkAttribute::MaxMtu(bytes) => most = Some(bytes),
             _ => {}
         }
     }
     // No most is written as 0.
-    let (least, most) = least.zip(most).ok_or_else(unsupported)?;
+    let (least, most) = least.zip(most).ok_or(io::ErrorKind::Unsupported)?;
     Ok(u64::from(least)..=u64::from(if most == 0 { u32::MAX } else { most }))
 }
 
@@ -81,14 +69,10 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_cut_or_says_nothing_is_no_range() {
-        let mut answer = request("eth0");
-        answer[4..6].copy_from_slice(&NEW_LINK.to_ne_bytes());
-        assert!(of_answer(&answer).is_err());
-        for (kind, value) in [(LEAST_MTU, 68u32), (MOST_MTU, 9600)] {
-            answer.extend(8u16.to_ne_bytes());
-            answer.extend(kind.to_ne_bytes());
-            answer.extend(value.to_ne_bytes());
-        }
+        let mut link = LinkMessage::default();
+        assert!(of_answer(&bytes_of(RouteNetlinkMessage::NewLink(link.clone()))).is_err());
+        link.attributes.extend([LinkAttribute::MinMtu(68), LinkAttribute::MaxMtu(9600)]);
+        let answer = bytes_of(RouteNetlinkMessage::NewLink(link));
         assert_eq!(of_answer(&answer).unwrap(), 68..=9600);
         for length in 0..answer.len() {
             assert!(of_answer(&answer[..length]).is_err(), "{length}");
