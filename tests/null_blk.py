@@ -77,7 +77,7 @@ rmdir /sys/kernel/config/nullb/nullb0
 def test_binaries():
     """Builds the crate's tests; their paths by name."""
     wanted = [part for test in TESTS for part in ("--test", test)]
-    command = ["cargo", "test", "-p", "longma-zoned", "--locked", *wanted, "--no-run", "--message-format", "json"]
+    command = ["cargo", "test", "--workspace", "--locked", *wanted, "--no-run", "--message-format", "json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=1800)
     if built.returncode != 0:
         raise Failure("null_blk: the tests of longma-zoned do not build: " + " ".join(command))

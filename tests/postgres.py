@@ -275,7 +275,7 @@ def main():
         stack.callback(server.stop)
         # Whatever stops this stops the server.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        tests = ["cargo", "test", "--locked", "-p", "longma-placement", "--test", "store", "--test", "postgres"]
+        tests = ["cargo", "test", "--workspace", "--locked", "--test", "store", "--test", "postgres"]
         subprocess.run(tests, cwd=ROOT, check=True, env={**os.environ, "LONGMA_TEST_POSTGRES": server.url}, timeout=1800)
         if arguments.longma:
             two_services(arguments.longma.resolve(), server, folder, arguments.kills)

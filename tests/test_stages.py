@@ -20,6 +20,7 @@ STAGES = {
     "skipped": "echo 'Ran 1 test in 0.0s'; echo 'OK (skipped=1)'",
     "half": "echo 'Ran 6 tests in 0.1s'; echo 'FAILED (failures=1, errors=1)'; false",
     "chatty": "echo 'warning: 1000 passed by'; echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
+    "waits": "sleep 2",
     "without": "echo 'left out: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
 }
@@ -28,14 +29,18 @@ STAGES = {
 class Stages(unittest.TestCase):
     def stage(self, name, limit=20):
         """What the script says of a stage, and whether it went on."""
+        return self.script(f"run_stage {name}", limit)
+
+    def script(self, runs, limit=20):
+        """What is said while this runs, of which the functions are the script's own."""
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         cases = "\n".join(f"{case}) {does};;" for case, does in STAGES.items())
         (self.folder / "test").write_text(f"#!/bin/bash\ncd '{self.folder}' || exit\ncase $2 in\n{cases}\nesac\n")
         (self.folder / "test").chmod(0o755)
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
-        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=()\n"
-        script += "advice() { echo none; }\ncan_boot() { true; }\n" + functions + f"\nrun_stage {name}\nsummary\necho went on\n"
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending=\n"
+        script += "advice() { echo none; }\ncan_boot() { true; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
 
@@ -62,6 +67,33 @@ class Stages(unittest.TestCase):
         begun = time.monotonic()
         said = self.stage("slow", limit=2)
         self.assertIn("took over 2 s", said)
+        self.assertLess(time.monotonic() - begun, 20)
+        pid = (self.folder / "pid").read_text().strip()
+        self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+
+    def test_what_runs_beside_is_told_in_its_order_and_counted(self):
+        said = self.script("run_beside fine python; run_stage quiet; tell_beside fine python")
+        self.assertEqual(re.findall(r"^(\w+) +ok ", said, re.M), ["quiet", "fine", "python"] * 2)
+        self.assertIn("\n9 passed, 0 failed\nwent on", said)
+
+    def test_what_fails_beside_ends_all(self):
+        said = self.script("run_beside half fine; run_stage quiet; tell_beside half fine")
+        self.assertIn("\n5 passed, 2 failed\n", said)
+        self.assertNotIn("went on", said)
+        self.assertFalse((self.folder / "fine.ended").exists())
+
+    def test_what_takes_too_long_beside_is_ended_and_nothing_else(self):
+        said = self.script("run_beside slow; run_stage waits; tell_beside slow", limit=3)
+        self.assertIn("waits    ok", said)
+        self.assertIn("took over 3 s", said)
+        pid = (self.folder / "pid").read_text().strip()
+        self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+
+    def test_what_runs_beside_ends_with_the_whole(self):
+        begun = time.monotonic()
+        said = self.script("run_beside slow; sleep 1; run_stage half; tell_beside slow")
+        self.assertNotIn("went on", said)
         self.assertLess(time.monotonic() - begun, 20)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())

@@ -94,7 +94,7 @@ fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
         "crates/lab/src/report/mod.rs",
         "crates/cli/src/main.rs",
         "crates/cli/src/experiment/print.rs",
-        "crates/zoned/tests/store_model.rs",
+        "crates/zoned/tests/durable_map/model.rs",
         "crates/node/README.md",
         "crates/placement-service/src/lib.rs",
         "crates/memory/src/.lib.rs.swp",

@@ -1,6 +1,6 @@
 //! The map against a `BTreeMap` on a device that fails: what bytes say is done to it, power cuts, errors, lost, torn and misdirected writes,
 //! flipped bits and old versions of blocks among it.
-//! Not a test by itself: `store_adversary` and the fuzz target `zoned_map` drive it.
+//! Not a test by itself: `by_chance` and the fuzz target `zoned_map` drive it.
 //!
 //! What must hold: what was acknowledged and not damaged is there; what was damaged is an error; nothing is invented. All that can be read at
 //! one time is of one state of the map, and of no older one than was safe. Without damage nothing is an error. What a repair does not name is

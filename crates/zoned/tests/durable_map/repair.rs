@@ -1,15 +1,13 @@
 //! A repaired map opens and checks well, holds all that could be read, and says of the rest that it is lost.
 //! Not power cuts: nothing needs repair after one.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, busy, memory, open, rows};
 use longma_zoned::device::{Block, Fault, FaultyDevice, MemoryDevice, ZoneNumber};
 use longma_zoned::store::RepairReport;
 use longma_zoned::testing::{Header, Kind};
 use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, Records, assert_same, busy, memory, open, rows};
 
 /// What one batch does: the value that each key gets, or that it goes.
 type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;

@@ -2,8 +2,7 @@
 //! to a terminal.
 //! Not who may do what (`security`), nor bodies that are no requests (`hostile`).
 
-mod service;
-
+use crate::service::*;
 use longma_placement::audit::{Finding, What};
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::request::CpuPolicy;
@@ -14,7 +13,6 @@ use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, Audit};
 use serde_json::{Value, json};
-use service::*;
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 

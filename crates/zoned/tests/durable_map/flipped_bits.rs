@@ -1,9 +1,8 @@
 //! One flipped bit anywhere in a file with a map: what is read is right or an error, a check sees it, nothing is written by looking, and a
 //! repair works and names what is lost.
-//! Not damage of several places at once: see `store_adversary`.
+//! Not damage of several places at once: see `by_chance`.
 
-mod support;
-
+use crate::support::{Model, Records, batch, busy, campaign, geometry, open};
 use longma_zoned::device::{DeviceError, FileDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
 use longma_zoned::{Options, Store, ZonedDevice};
@@ -12,7 +11,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::{Model, Records, batch, busy, campaign, geometry, open};
 
 /// A map in a file, and what is in it.
 struct Stored {

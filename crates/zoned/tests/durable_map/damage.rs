@@ -1,16 +1,14 @@
 //! Damage of what had been written whole: a flipped bit in the journal, a write that never reached the medium, a panic in the middle of a
 //! batch. What was acknowledged is there, or an error says that it is not.
-//! Not all kinds together, by chance: see `store_adversary`. Not power cuts alone: see `store_power_cuts`.
+//! Not all kinds together, by chance: see `by_chance`. Not power cuts alone: see `power_cuts`.
 
-mod support;
-
+use crate::support::{Model, busy, memory, open, rows};
 use longma_zoned::device::{Block, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
 use longma_zoned::testing::{Header, Kind};
 use longma_zoned::{Error, Store, ZonedDevice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Model, busy, memory, open, rows};
 
 const OPTIONS: longma_zoned::Options = busy(100_000, 100_000);
 

@@ -1,8 +1,7 @@
 //! Readers beside a writer, and a mixed load on a nearly full device.
-//! Not single operations: see `store_model`.
+//! Not single operations: see `model`.
 
-mod support;
-
+use crate::support::{Model, assert_same, busy, memory, open};
 use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
 use longma_zoned::{Batch, Durability, Error, Options, Store, ZonedDevice};
 use longma_zoned_lab::soak::{SoakOptions, soak};
@@ -10,7 +9,6 @@ use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Model, assert_same, busy, memory, open};
 
 #[test]
 fn readers_beside_a_writer_see_whole_batches_and_one_moment() {

@@ -1,13 +1,11 @@
 //! What goes wrong on a device is said clearly, and loses nothing that was acknowledged.
-//! Not power cuts: see `store_power_cuts`.
+//! Not power cuts: see `power_cuts`.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, batch, busy, geometry, open};
 use longma_zoned::device::{Block, Condition, DeviceError, Fault, FaultyDevice, ZoneNumber};
 use longma_zoned::{Batch, Error, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, Records, assert_same, batch, busy, geometry, open};
 
 /// A map with some data, all of it on the device, and no leaf in memory.
 fn filled(zones: (u64, u32, u32)) -> (Arc<FaultyDevice>, Model) {

@@ -1,14 +1,12 @@
 //! Records that are loaded in order are there all together or not at all, whatever else happens meanwhile.
-//! Not batches: see `store_model`.
+//! Not batches: see `model`.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
 use longma_zoned::{Error, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 
 fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()

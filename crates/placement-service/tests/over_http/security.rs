@@ -1,8 +1,7 @@
 //! Who must not, cannot: without a token, with another role, with another tenant's names, with bodies that are no requests, slowly.
 //! Not what is done for those who may (`api`).
 
-mod service;
-
+use crate::service::*;
 use longma_placement::host::NodeLoad;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::client::ClientError;
@@ -11,7 +10,6 @@ use longma_placement_service::wire::{
 };
 use longma_placement_service::{Client, openapi};
 use serde_json::{Value, json};
-use service::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -1,13 +1,11 @@
 //! Loads of large values that fail in the middle: nothing of them stays, neither records nor blocks that count as used.
-//! Not damage: see `store_adversary`.
+//! Not damage: see `by_chance`.
 
-mod support;
-
+use crate::support::{Model, assert_same, busy, campaign, geometry, open};
 use longma_zoned::device::{Fault, FaultyDevice};
 use longma_zoned::{Batch, Error, Store};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, assert_same, busy, campaign, geometry, open};
 
 fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()

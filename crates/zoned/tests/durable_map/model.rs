@@ -1,9 +1,8 @@
 //! The durable map does what a `BTreeMap` does, with all kinds of records, through states, Sync, checkpoints, garbage collection and
 //! reopening; snapshots keep their moment.
-//! Not power cuts: see `store_power_cuts`.
+//! Not power cuts: see `power_cuts`.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, batch, busy, campaign, memory, open, rows};
 use longma_zoned::device::MemoryDevice;
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Direction, KeyRange, NodeStates, Snapshot, Store};
@@ -11,7 +10,6 @@ use longma_zoned_lab::ycsb::Chance;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use support::{Model, Records, assert_same, batch, busy, campaign, memory, open, rows};
 
 /// What one run of random batches is made of.
 struct Run {

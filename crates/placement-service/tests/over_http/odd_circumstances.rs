@@ -1,8 +1,7 @@
 //! What seldom happens to a service: CPUs go offline under virtual machines and come back, two machines say that they are one host.
 //! Not clocks that jump and disks that fill up: those need the command (`tests/placement_odd.py`).
 
-mod service;
-
+use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::hypervisor::{Actual, Domain, HypervisorError, Listed};
 use longma_placement::placement::Share;
@@ -11,7 +10,6 @@ use longma_placement::{CpuSet, Hypervisor};
 use longma_placement_service::agent::{Agent, Description};
 use longma_placement_service::wire::{Alarms, HostView, Hosts};
 use serde_json::{Value, json};
-use service::*;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

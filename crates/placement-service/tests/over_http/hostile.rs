@@ -2,11 +2,9 @@
 //! Not what is refused and why (`security`), nor bytes that are no JSON.
 //! Source: the manner of schemathesis and other fuzzers that go by a description.
 
-mod service;
-
+use crate::service::*;
 use longma_placement_service::openapi;
 use serde_json::{Map, Value, json};
-use service::*;
 
 /// Bodies for each operation that takes one.
 const BODIES: usize = 60;

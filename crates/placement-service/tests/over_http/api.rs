@@ -1,8 +1,7 @@
 //! What the API does for those who may: from request to delete, twice with one key, page by page, watched, explained, encrypted.
 //! Not who may not (`security`).
 
-mod service;
-
+use crate::service::*;
 use longma_placement::fake::FakeHypervisor;
 use longma_placement::scheduler::Explanation;
 use longma_placement::store::{Intent, Vm, VmState};
@@ -13,7 +12,6 @@ use longma_placement_service::wire::{
 };
 use longma_placement_service::{Access, Client};
 use serde_json::{Value, json};
-use service::*;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;

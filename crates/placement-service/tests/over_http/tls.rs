@@ -1,14 +1,12 @@
 //! Certificates as people have them: for a host's name, signed by somebody, expired, of the wrong kind.
 //! Not what TLS itself does: that is rustls's.
 
-mod service;
-
+use crate::service::*;
 use longma_placement::Policy;
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::VmPage;
 use longma_placement_service::{Access, Client, Options, serve};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
-use service::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,16 +1,14 @@
 //! Readers hold up nobody, whatever they do with what they read; what comes in order comes from both ends; a snapshot that is gone takes no
 //! room; a map that is open for reading stays as it is.
-//! Not many readers beside a writer under load: see `store_load`.
+//! Not many readers beside a writer under load: see `load`.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Counted, Counts, Fault, FaultyDevice, MemoryDevice};
 use longma_zoned::{Batch, Error, Iter, KeyRange, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 
 type Memory = Arc<MemoryDevice>;
 

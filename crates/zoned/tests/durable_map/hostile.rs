@@ -1,14 +1,12 @@
 //! A device that says anything, with right checksums, is refused or read: nothing panics, hangs or takes memory without end.
-//! Not faults of an honest device: see `store_faults`. The fuzz target `zoned_map` does the same for longer.
+//! Not faults of an honest device: see `faults`. The fuzz target `zoned_map` does the same for longer.
 
-mod support;
-
+use crate::support::{busy, campaign, memory, open};
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
 use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
 use longma_zoned::{Batch, Direction, Error, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{busy, campaign, memory, open};
 
 const KINDS: [Kind; 6] =
     [Kind::Leaf, Kind::Inner, Kind::Journal, Kind::Superblock, Kind::SpaceTable, Kind::Extent];

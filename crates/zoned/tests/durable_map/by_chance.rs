@@ -1,10 +1,7 @@
 //! Whatever is done to the map, and whatever its device does to it, nothing is lost in silence.
 //! Not what is done: that is `support/adversary.rs`.
 
-#[path = "support/adversary.rs"]
-mod adversary;
-
-use adversary::{Faced, run};
+use crate::adversary::{Faced, run};
 use longma_zoned_lab::ycsb::Chance;
 use proptest::prelude::*;
 use std::time::{Duration, Instant};

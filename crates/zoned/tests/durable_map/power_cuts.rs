@@ -1,14 +1,12 @@
 //! After a power cut at any write, with any of the writes since the last flush lost or torn, everything acknowledged is there, nothing
 //! is half done, and the checker finds nothing.
-//! Not faults of the medium: see `store_faults`.
+//! Not faults of the medium: see `faults`.
 
-mod support;
-
+use crate::support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
 use longma_zoned::device::{FaultyDevice, MemoryDevice};
 use longma_zoned::{Batch, Durability, Options, Store};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
 
 /// A workload, recorded: the device's changes when each batch was acknowledged, and the model then.
 struct Recorded {
@@ -87,7 +85,8 @@ fn state_of(
 ) -> usize {
     let store = Store::open(Arc::clone(&image), options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let snapshot = store.snapshot();
-    let found = support::rows(&snapshot, longma_zoned::KeyRange::ALL, longma_zoned::Direction::Ascending);
+    let found =
+        crate::support::rows(&snapshot, longma_zoned::KeyRange::ALL, longma_zoned::Direction::Ascending);
     let same = |(_, model): &(u64, Model)| {
         model.len() == found.len() && model.iter().zip(&found).all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
     };

@@ -1,13 +1,11 @@
 //! Small devices that a snapshot fills: a delete always has room, and once the snapshot is gone there is room for everything again.
-//! Not a mixed load on a nearly full device: see `store_load`.
+//! Not a mixed load on a nearly full device: see `load`.
 
-mod support;
-
+use crate::support::{Model, assert_same, busy, campaign, open};
 use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::{Batch, Error, Options, Store};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
-use support::{Model, assert_same, busy, campaign, open};
 
 /// How a map gets full while a snapshot is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +36,7 @@ fn set_up(seed: u64) -> SetUp {
     let sequential = 10 + chance.below(31) as u32;
     let conventional = 1 + chance.below(3) as u32;
     let node_bytes = [512, 1024, 2048, 4096][chance.below(4) as usize];
-    let mut geometry = support::geometry(zone_blocks, conventional, sequential);
+    let mut geometry = crate::support::geometry(zone_blocks, conventional, sequential);
     if chance.below(2) == 0 {
         geometry.zone_capacity_blocks = zone_blocks;
     }
