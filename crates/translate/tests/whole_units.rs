@@ -56,7 +56,7 @@ struct Everywhere<'a> {
 impl Everywhere<'_> {
     fn byte(&self, address: u64) -> u8 {
         let found = self.written.borrow().get(&address).copied();
-        found.unwrap_or_else(|| common(address / 8 ^ self.seed).to_le_bytes()[address as usize % 8])
+        found.unwrap_or_else(|| common((address / 8) ^ self.seed).to_le_bytes()[address as usize % 8])
     }
 }
 
