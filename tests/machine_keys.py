@@ -55,7 +55,7 @@ EXCEPTIONS = {
 }
 
 REFUSED = range(124, 128)  # statuses of `longma run` that say nothing of the program
-CPU_SECONDS = 5  # that a probe may take: fifty times what it takes
+CPU_SECONDS = 15  # that a probe may take: on a busy machine, with checks of overflow, the longest takes 6
 
 # Limits: a change is either refused by `longma machine check`, because what the file describes would not fit, or changes nothing.
 LIMITS = {
