@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::HOST_PAGE_BYTES;
 use super::guest_memory::GuestMemory;
+use super::kept::Kept;
 use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
 use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
@@ -26,7 +27,7 @@ pub struct AddressSpace {
     top: u64,
     heap: Mutex<Heap>,
     /// What the guest may not map otherwise, see [`AddressSpace::keep`].
-    pub(super) kept: Vec<Range<u64>>,
+    pub(super) kept: Vec<Kept>,
     pub(super) room: Room,
     pub(super) quota: Quota,
 }

@@ -17,6 +17,7 @@ mod replaced;
 mod request;
 mod room;
 mod watched;
+mod write_key;
 mod writes;
 
 pub use address_space::AddressSpace;

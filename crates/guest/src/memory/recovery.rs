@@ -4,10 +4,12 @@
 
 use crate::host::faults;
 
-use super::access::recover;
+use super::{access, write_key};
 
 /// Installs the handler; later calls do nothing.
 pub(super) fn install_recovery() {
     faults::install();
-    faults::add_recovery(recover);
+    // First who may read at all: what an access routine meets there is no fault.
+    faults::add_recovery(write_key::recover);
+    faults::add_recovery(access::recover);
 }
