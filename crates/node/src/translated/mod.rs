@@ -6,6 +6,7 @@ pub mod listing;
 mod run;
 mod steered;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use std::time::SystemTime;
 use longma_core::{Core, Executed};
 use longma_guest::elf::Architecture;
 use longma_guest::host::locks::{Mutex, MutexGuard};
-use longma_guest::{AddressSpace, Errno, MapRequest, Placement, Protection};
+use longma_guest::{AddressSpace, Errno, HOST_PAGE_BYTES, MapRequest, Placement, Protection};
 use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
@@ -237,7 +238,7 @@ impl<F: FrontEnd> Translated<F> {
     }
 
     fn view<'a>(&'a self, cores: &'a Cores) -> View<'a> {
-        View { cores, code: &self.layout.code }
+        View { cores, code: &self.layout.code, ready: Cell::new(None) }
     }
 
     /// Forgets what has been noted.
@@ -284,6 +285,8 @@ struct View<'a> {
     cores: &'a Cores,
     /// Where translated code lies, which is none of the program's.
     code: &'a Range<u64>,
+    /// The page of the host's that code was fetched from last. Changes are told of, and wait for the engine, which whoever fetches has.
+    ready: Cell<Option<u64>>,
 }
 
 impl Memory for View<'_> {
@@ -292,11 +295,14 @@ impl Memory for View<'_> {
             return Err(Fault { address, access: Access::Execute, cause: FaultCause::Unmapped });
         }
         let process = self.cores.process();
-        if process.architecture() == Architecture::X86_64 {
-            // Stores take effect on code without a word: the first one is noticed.
-            process.address_space().protect_code(address);
-        } else {
-            process.address_space().wait_for_changes();
+        let page = address / HOST_PAGE_BYTES;
+        if self.ready.replace(Some(page)) != Some(page) {
+            if process.architecture() == Architecture::X86_64 {
+                // Stores take effect on code without a word: the first one is noticed.
+                process.address_space().protect_code(address);
+            } else {
+                process.address_space().wait_for_changes();
+            }
         }
         process.memory().fetch(address)
     }
