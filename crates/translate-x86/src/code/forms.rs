@@ -226,6 +226,9 @@ impl Lowering<'_> {
 
     /// Another position of the same instruction: more is known now.
     fn position_again(&mut self, is_boundary: bool) {
+        if self.assembler.is_blank {
+            return;
+        }
         let offset = self.assembler.words.len() as u32;
         let pc = self.place_of_code;
         let pending = self.pending();

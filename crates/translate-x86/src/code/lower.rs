@@ -2,6 +2,8 @@
 //! Not the plain instructions: those are in `integer`, `bits`, `atomic`, `strings` and `vector`.
 //! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
+use std::rc::Rc;
+
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
@@ -40,11 +42,14 @@ pub(super) struct Lowering<'a> {
     outer: FxHashMap<u64, Label>,
     /// What is known of registers here.
     pub known: Known,
-    /// What was known where a jump leads to a leader, and whether it leads back.
-    pub outs: Vec<(u64, bool, Known)>,
+    /// What was known where jumps lead to a leader, and whether they lead back. Only while the plan is made.
+    pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
+    /// The same of the block that is being translated, and of those that were.
+    block_outs: Vec<(u64, bool, Known)>,
+    pub remembered: Remembered,
     /// The instruction being translated, those of its block, and the flags that are read behind each.
     pub instruction: Instruction,
-    pub block: Vec<Instruction>,
+    pub block: Rc<[Instruction]>,
     pub live_behind: Vec<u32>,
     read_behind: Vec<Live>,
     pub index: usize,
@@ -73,6 +78,19 @@ pub(super) struct Lowering<'a> {
     pub scaled: Option<Scaled>,
     /// Registers whose form this instruction's code relies on where they are.
     pub pinned: u16,
+}
+
+/// What came of blocks while the plan is made, by leader and by whether it is the jumps' way in: nothing else comes of them as long as
+/// the same holds where they begin and where they lead back to.
+pub(super) type Remembered = FxHashMap<(u64, bool), Outcome>;
+
+/// What came of a block.
+pub(super) struct Outcome {
+    known: Known,
+    next: Option<u64>,
+    /// What was to hold where its branches back lead to.
+    wanted: Vec<Known>,
+    outs: Vec<(u64, bool, Known)>,
 }
 
 /// A condition: the branch to be taken if it holds, without its offset, and its opposite.
@@ -110,9 +128,11 @@ impl<'a> Lowering<'a> {
             inner,
             outer,
             known: Known::default(),
-            outs: Vec::new(),
+            outs: FxHashMap::default(),
+            block_outs: Vec::new(),
+            remembered: Remembered::default(),
             instruction: Instruction::default(),
-            block: Vec::new(),
+            block: Rc::new([]),
             live_behind: Vec::new(),
             read_behind: Vec::new(),
             index: 0,
@@ -205,7 +225,8 @@ impl<'a> Lowering<'a> {
                 }
                 (false, known) => self.begin(leader, known.unwrap_or_default(), next, [false, true]),
             }
-            let last = self.block.last();
+            let (block, _) = self.reach.block(leader);
+            let last = block.last();
             after_call = last.is_some_and(|last| is_call(last) && Some(last.next_ip()) == next);
             goes_on = last.is_some_and(|last| match last.flow_control() {
                 FlowControl::Next | FlowControl::ConditionalBranch => true,
@@ -216,19 +237,16 @@ impl<'a> Lowering<'a> {
         for (leader, known, which) in later {
             self.begin(leader, known, None, which);
         }
-        self.out_of_line();
+        if !self.assembler.is_blank {
+            self.out_of_line();
+        }
     }
 
     /// What holds at a leader where jumps of the unit come from, if any do. The first time, what those before it say.
     fn planned(&self, leader: u64) -> Option<Known> {
         if self.is_first {
-            let outs: Vec<_> = self
-                .outs
-                .iter()
-                .filter(|out| out.0 == leader)
-                .map(|(_, back, known)| (*back, *known))
-                .collect();
-            return (!outs.is_empty()).then(|| join(&outs, self.reach.registers_at(leader)));
+            let outs = self.outs.get(&leader)?;
+            return Some(join(outs, self.reach.registers_at(leader)));
         }
         self.plan.get(&leader).copied()
     }
@@ -256,6 +274,9 @@ impl<'a> Lowering<'a> {
 
     /// Translates the block at `leader`, for everybody, for jumps of the unit, or for both. The block at `next` comes behind it.
     fn begin(&mut self, leader: u64, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
+        if self.assembler.is_blank {
+            return self.find_outs(leader, known, next, is_inner);
+        }
         let begin = self.assembler.words.len();
         self.open(leader, known, is_outer);
         if is_outer {
@@ -266,6 +287,32 @@ impl<'a> Lowering<'a> {
         }
         self.block(leader, next);
         self.unit.end_block(begin, self.assembler.words.len());
+    }
+
+    /// Notes what holds where the block at `leader` leads to, if this holds at its beginning.
+    fn find_outs(&mut self, leader: u64, known: Known, next: Option<u64>, is_inner: bool) {
+        let (block, _) = self.reach.block(leader);
+        // Only before a branch back is anything done for what it leads to (`ready`) that those behind it see.
+        let backwards = block.iter().filter(|i| {
+            i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
+        });
+        let wanted = backwards.map(|i| self.plan.get(&i.near_branch_target()).copied().unwrap_or_default());
+        let wanted: Vec<Known> = wanted.collect();
+        let place = (leader, is_inner);
+        let mut outcome = self
+            .remembered
+            .remove(&place)
+            .filter(|outcome| (outcome.known, outcome.next) == (known, next) && outcome.wanted == wanted);
+        if outcome.is_none() {
+            (self.known, self.scaled) = (known, None);
+            self.block(leader, next);
+            let outs = std::mem::take(&mut self.block_outs);
+            outcome = Some(Outcome { known, next, wanted, outs });
+        }
+        for (target, is_back, known) in outcome.iter().flat_map(|outcome| &outcome.outs) {
+            self.outs.entry(*target).or_default().push((*is_back, *known));
+        }
+        self.remembered.extend(outcome.map(|outcome| (place, outcome)));
     }
 
     /// What registers are yet to be.
@@ -322,6 +369,9 @@ impl<'a> Lowering<'a> {
 
     /// Notes that the code of the instruction begins here.
     pub fn position(&mut self, is_boundary: bool) {
+        if self.assembler.is_blank {
+            return;
+        }
         let offset = self.assembler.words.len() as u32;
         let pc = self.instruction.ip();
         let pending = self.pending();
@@ -367,7 +417,9 @@ impl<'a> Lowering<'a> {
                 let target = i.near_branch_target();
                 if let Some(&label) = self.inner.get(&target) {
                     let wanted = self.plan.get(&target).copied().unwrap_or_default();
-                    self.outs.push((target, false, Known { stack: -8, ..Known::default() }));
+                    if self.assembler.is_blank {
+                        self.block_outs.push((target, false, Known { stack: -8, ..Known::default() }));
+                    }
                     self.fit(&wanted, self.reach.registers_at(target), false);
                     self.assembler.jump(Code::new(La::Bl), Goal::Label(label));
                 } else {
@@ -544,9 +596,9 @@ impl<'a> Lowering<'a> {
 
     /// Notes what holds where a jump leads to.
     pub fn note_out(&mut self, target: u64) {
-        if self.inner.contains_key(&target) {
+        if self.assembler.is_blank && self.inner.contains_key(&target) {
             let known = Known { flagged: 0, ..self.known };
-            self.outs.push((target, target <= self.instruction.ip(), known));
+            self.block_outs.push((target, target <= self.instruction.ip(), known));
         }
     }
 
@@ -580,6 +632,9 @@ impl<'a> Lowering<'a> {
 
     /// The code from here on belongs to nobody: the program is at `pc`.
     fn between(&mut self, pc: u64) {
+        if self.assembler.is_blank {
+            return;
+        }
         let offset = self.assembler.words.len() as u32;
         let pending = self.pending();
         self.unit.positions.push(Position {

@@ -3,7 +3,9 @@
 //! Not what single instructions become, and not where units lie (`engine`).
 //! Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
@@ -13,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::forms::join;
 use super::known::Known;
-use super::lower::Lowering;
+use super::lower::{Lowering, Remembered};
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
@@ -54,19 +56,52 @@ pub(super) struct Reach {
     used: FxHashMap<u64, Uses>,
     /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
     pub refused: FxHashSet<u64>,
+    /// By leader, once all leaders are known.
+    blocks: FxHashMap<u64, Block>,
+}
+
+/// The instructions from a leader to the end of its block, and where it goes on without a jump, if it does.
+pub(super) type Block = (Rc<[Instruction]>, Option<u64>);
+
+/// So many words of code are kept, since instructions share them.
+const WORDS_KEPT: usize = 8;
+
+/// Words of code, of which the last ones are not fetched again.
+struct Words<'a> {
+    fetch: &'a dyn Fn(u64) -> Option<u32>,
+    kept: Cell<[(u64, Option<u32>); WORDS_KEPT]>,
+}
+
+impl<'a> Words<'a> {
+    fn new(fetch: &'a dyn Fn(u64) -> Option<u32>) -> Self {
+        // No word has this address.
+        Self { fetch, kept: Cell::new([(u64::MAX, None); WORDS_KEPT]) }
+    }
+
+    fn word(&self, address: u64) -> Option<u32> {
+        let mut kept = self.kept.get();
+        let place = &mut kept[(address / 4) as usize % WORDS_KEPT];
+        if place.0 != address {
+            *place = (address, (self.fetch)(address));
+            let word = place.1;
+            self.kept.set(kept);
+            return word;
+        }
+        place.1
+    }
 }
 
 /// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
 pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
-    let mut bytes = Vec::with_capacity(LONGEST + 4);
-    let mut at = pc & !3;
-    while bytes.len() < LONGEST + 4 {
-        let Some(word) = fetch(at) else { break };
-        bytes.extend(word.to_le_bytes());
-        at = at.wrapping_add(4);
+    let mut bytes = [0; LONGEST.next_multiple_of(4) + 4];
+    let mut count = 0;
+    while count < LONGEST + 4 {
+        let Some(word) = fetch((pc & !3).wrapping_add(count as u64)) else { break };
+        bytes[count..count + 4].copy_from_slice(&word.to_le_bytes());
+        count += 4;
     }
     let skipped = (pc & 3) as usize;
-    let bytes = bytes.get(skipped..)?;
+    let bytes = bytes[..count].get(skipped..)?;
     let bytes = &bytes[..bytes.len().min(LONGEST)];
     if bytes.is_empty() {
         return None;
@@ -235,7 +270,10 @@ impl Reach {
             registers: FxHashMap::default(),
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
+            blocks: FxHashMap::default(),
         };
+        let words = Words::new(fetch);
+        let fetch: &dyn Fn(u64) -> Option<u32> = &|address| words.word(address);
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
@@ -271,6 +309,7 @@ impl Reach {
                 found.leaders.insert(leader);
             }
         }
+        found.blocks = found.leaders.iter().map(|&leader| (leader, found.find_block(leader))).collect();
         if found.sees_across() {
             found.look_ahead(fetch);
             found.find_live();
@@ -291,7 +330,7 @@ impl Reach {
         for &leader in &self.leaders {
             let (block, next) = self.block(leader);
             outside.extend(next);
-            for i in &block {
+            for i in block.iter() {
                 let jumps = matches!(
                     i.flow_control(),
                     FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
@@ -350,21 +389,26 @@ impl Reach {
         read
     }
 
-    /// The instructions from `leader` to the end of its block, and where it goes on without a jump, if it does.
-    pub fn block(&self, leader: u64) -> (Vec<Instruction>, Option<u64>) {
+    /// The block at `leader`.
+    pub fn block(&self, leader: u64) -> Block {
+        self.blocks.get(&leader).cloned().unwrap_or_else(|| self.find_block(leader))
+    }
+
+    fn find_block(&self, leader: u64) -> Block {
         let mut block = Vec::new();
         let mut pc = leader;
-        loop {
+        let next = loop {
             if pc != leader && self.leaders.contains(&pc) {
-                return (block, Some(pc));
+                break Some(pc);
             }
-            let Some(instruction) = self.instructions.get(&pc) else { return (block, Some(pc)) };
+            let Some(instruction) = self.instructions.get(&pc) else { break Some(pc) };
             block.push(*instruction);
             if instruction.is_invalid() || ends(instruction) {
-                return (block, None);
+                break None;
             }
             pc = instruction.next_ip();
-        }
+        };
+        (block.into(), next)
     }
 
     /// The flags that code at a leader reads; all of them where nothing is known.
@@ -445,14 +489,19 @@ impl Reach {
             .iter()
             .map(|(pc, instruction)| (*pc, uses(&mut factory, instruction)))
             .collect();
-        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
+        let blocks = self.leaders.iter().rev().map(|&leader| {
+            let (block, next) = self.block(leader);
+            let uses: Vec<Uses> = block.iter().map(|instruction| self.used_by(instruction)).collect();
+            (leader, block, next, uses)
+        });
+        let blocks: Vec<_> = blocks.collect();
         self.registers = self.leaders.iter().map(|&leader| (leader, Live::default())).collect();
         loop {
             let mut changed = false;
-            for (leader, (block, next)) in &blocks {
+            for (leader, block, next, uses) in &blocks {
                 let mut live = self.registers_behind(block, *next);
-                for instruction in block.iter().rev() {
-                    live = self.used_by(instruction).before(self.registers_read_behind(instruction, live));
+                for (instruction, uses) in block.iter().zip(uses).rev() {
+                    live = uses.before(self.registers_read_behind(instruction, live));
                 }
                 changed |= self.registers.insert(*leader, live) != Some(live);
             }
@@ -606,19 +655,23 @@ fn plan(reach: &Reach) -> Plan {
     }
     let mut plan = Plan::default();
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
+    let mut memory = Remembered::default();
+    let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
+        lowering.remembered = memory;
         lowering.all();
-        let mut outs: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
-        for (to, backwards, known) in lowering.outs {
-            outs.entry(to).or_default().push((backwards, known));
-        }
         let of = |(to, outs): (&u64, &Vec<_>)| {
-            let known =
-                if given_up.contains(to) { Known::default() } else { join(outs, reach.registers_at(*to)) };
+            let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
+            let known = match as_before {
+                _ if given_up.contains(to) => Known::default(),
+                Some(known) => *known,
+                None => join(outs, reach.registers_at(*to)),
+            };
             (*to, known)
         };
-        let next: Plan = outs.iter().map(of).collect();
+        let next: Plan = lowering.outs.iter().map(of).collect();
+        (memory, outs_before) = (lowering.remembered, lowering.outs);
         if next == plan {
             break;
         }
