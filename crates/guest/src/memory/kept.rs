@@ -106,8 +106,12 @@ mod tests {
         space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), PAGE_BYTES, readable)).unwrap();
         space.keep(START..START + PAGE_BYTES);
         space.kept[0].key = None;
-        // SAFETY: the page is the space's, and nobody else's.
-        let protected = unsafe { libc::mprotect(space.host(START), PAGE_BYTES as usize, libc::PROT_READ) };
+        let start = space.host(START);
+        // SAFETY: the page is the space's, and nobody else's. Key 0 is that of all memory; without keys there is nothing to take.
+        let protected = unsafe {
+            libc::syscall(libc::SYS_pkey_mprotect, start, PAGE_BYTES, libc::PROT_READ, 0);
+            libc::mprotect(start, PAGE_BYTES as usize, libc::PROT_READ)
+        };
         assert_eq!(protected, 0);
         space.write_kept(&[(START, 1), (START + 4092, 2), (START + 4096, 3)]).unwrap();
         let read = [START, START + 4092, START + 4096].map(|address| space.memory().load::<u32>(address));
