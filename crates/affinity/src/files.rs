@@ -11,8 +11,14 @@ use std::path::Path;
 /// Opens a regular file; `flags` besides those that it sets itself.
 pub(crate) fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = options.custom_flags(flags.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+    let other = || io::Error::other("it is no regular file");
+    match options.custom_flags(flags.bits() as i32).open(path) {
+        // What a pipe or a socket says that nobody is at the other end of.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Err(other()),
+        Err(error) => Err(error),
+        Ok(file) if file.metadata()?.is_file() => Ok(file),
+        Ok(_) => Err(other()),
+    }
 }
 
 /// Opens a regular file, or a pipe such as the shell's `<(...)`, for reading. A pipe that nobody writes to is empty.
@@ -43,7 +49,8 @@ mod tests {
         readable(&pipe).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "");
         for options in [OpenOptions::new().read(true).write(true), OpenOptions::new().append(true)] {
-            assert!(regular(options, OFlags::empty(), &pipe).is_err());
+            let error = regular(options, OFlags::empty(), &pipe).unwrap_err();
+            assert_eq!(error.to_string(), "it is no regular file");
         }
         assert!(readable(Path::new("/dev/zero")).is_err() && readable(folder.path()).is_err());
     }

@@ -15,6 +15,7 @@ pub mod identity;
 pub mod interface;
 pub mod journal;
 pub mod lab;
+mod links;
 pub mod load;
 pub mod owners;
 pub mod packet_size;
