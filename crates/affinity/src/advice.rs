@@ -8,7 +8,7 @@ pub use race::{Race, Round};
 
 use crate::analysis::{Analysis, PairResult, differ};
 use crate::interface::Nic;
-use crate::places::{Class, Pair, all_pairs, classify};
+use crate::places::{Class, Pair, classify};
 use crate::setting::Setting;
 use crate::steering::Steering;
 use longma_topology::CpuPlace;
@@ -55,15 +55,16 @@ pub struct Commands {
     pub keep: Vec<String>,
 }
 
-/// The pairs of `cpus` in the order in which topology recommends them: near the NIC, by class, and CPU 0 last since most other work lands there.
-pub fn candidates(places: &[CpuPlace], nic: &Nic, cpus: &[u32]) -> Vec<Candidate> {
+/// The pairs in the order in which topology recommends them: near the NIC, by class, and CPU 0 last since most other work lands there.
+pub fn candidates(places: &[CpuPlace], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
-    let candidate = |pair: Pair| {
+    let candidate = |pair: &Pair| {
+        let pair = *pair;
         let near = |cpu: u32| nic.node.map(|node| node_of(cpu) == Some(node));
         let (is_near, is_application_near) = (near(pair.flow), near(pair.application));
         Some(Candidate { pair, class: classify(places, pair)?, is_near, is_application_near })
     };
-    let mut all: Vec<Candidate> = all_pairs(cpus).into_iter().filter_map(candidate).collect();
+    let mut all: Vec<Candidate> = pairs.iter().filter_map(candidate).collect();
     let rank = |class: Class| Class::ALL.iter().position(|of| *of == class);
     all.sort_by_key(|candidate| {
         let pair = candidate.pair;
@@ -99,7 +100,7 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
 pub fn commands(steering: &Steering, pair: Pair) -> Commands {
     let write = |(setting, value): (Setting, String)| {
         let path = setting.path()?;
-        Some(format!("echo {value} > /{path}"))
+        Some(format!("echo {value} > {}", quoted(&format!("/{path}"))))
     };
     let settings = steering.towards(pair.flow);
     let writes: Vec<String> = settings.iter().cloned().filter_map(write).collect();
@@ -108,7 +109,6 @@ pub fn commands(steering: &Steering, pair: Pair) -> Commands {
     now.push(format!("taskset -cp {cpu} PID          # the application that runs"));
     now.push(format!("taskset -c {cpu} COMMAND       # or one that is to be started"));
     let (Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. }) = steering;
-    let joined = writes.join("; ");
     let keep = match steering {
         Steering::Interrupts { irqs, .. } => {
             let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
@@ -119,11 +119,31 @@ pub fn commands(steering: &Steering, pair: Pair) -> Commands {
     Commands {
         now,
         systemd: format!("[Service]\nCPUAffinity={cpu}\n"),
-        udev: format!(
-            "ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{interface}\", RUN+=\"/bin/sh -c '{joined}'\"\n"
-        ),
+        udev: udev(interface.name(), &writes),
         keep,
     }
+}
+
+/// A rule that makes the writes when the interface appears.
+fn udev(interface: &str, writes: &[String]) -> String {
+    if !interface.chars().all(is_plain) {
+        // Patterns, substitutions and quotes: a rule would match or run something else.
+        return format!(
+            "# no rule: `{interface}` has letters that mean something to udev; give it another name\n"
+        );
+    }
+    let joined = writes.join("; ");
+    format!("ACTION==\"add\", SUBSYSTEM==\"net\", NAME==\"{interface}\", RUN+=\"/bin/sh -c '{joined}'\"\n")
+}
+
+/// Letters that mean nothing but themselves to shells and udev.
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+')
+}
+
+/// A word for a shell: the kernel allows names of interfaces with quotes, blanks apart, and all else that shells act on.
+fn quoted(word: &str) -> String {
+    if word.chars().all(is_plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! A child process: bound to CPUs, in a network namespace, ended with its parent and at a time limit.
-//! What it prints is read elsewhere: in `load`.
-//! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2).
+//! A child process: bound to CPUs, in a network namespace, ended with its parent and at a time limit, with all that it has started.
+//! What it prints is read elsewhere: in `load`. What leaves its process group (setsid) is not followed.
+//! Source: prctl(2) (PR_SET_PDEATHSIG), setns(2), sched_setaffinity(2), setpgid(2), kill(2).
 
 use crate::cpus::CpuSet;
 use rustix::fs::MemfdFlags;
@@ -12,8 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The most of what a child prints that is read, bytes.
+/// The most that a child may print, bytes: it is kept in memory.
 const MAX_OUTPUT: u64 = 16 << 20;
+/// Leads the child's process group, waits for its parent's end, and then ends the group, itself with it. As long as it lives no other group
+/// has the number.
+const GUARD: &str = "read line; kill -KILL 0";
 /// How often a child is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -35,6 +38,8 @@ pub struct Start {
 /// A running child. Dropped, it is killed with all that it started.
 pub struct Running {
     child: Child,
+    #[allow(dead_code, reason = "dropped, it ends what the child has started")]
+    guard: Guard,
     name: String,
     begin: Instant,
     limit: Duration,
@@ -72,6 +77,12 @@ pub enum ChildError {
         name: String,
         /// How long it had.
         limit: Duration,
+    },
+    /// It said more than anybody reads.
+    #[error("`{name}` was ended because it printed more than {} MiB: let it print its rate, and little else", MAX_OUTPUT >> 20)]
+    TooMuch {
+        /// The program.
+        name: String,
     },
     /// The user asked to stop.
     #[error("`{name}` was stopped")]
@@ -159,8 +170,9 @@ impl Start {
         };
         let set = self.cpus.as_ref().map(cpu_set);
         let parent = rustix::process::getpid();
+        let guard = Guard::new()?;
         let mut command = Command::new(name);
-        command.args(&self.words[1..]).stdin(Stdio::null()).process_group(0);
+        command.args(&self.words[1..]).stdin(Stdio::null()).process_group(guard.group());
         if !self.has_environment {
             command.env_clear();
         }
@@ -182,7 +194,7 @@ impl Start {
         // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
         let child = unsafe { command.pre_exec(prepare) }.spawn()?;
         let begin = Instant::now();
-        Ok(Running { child, name: name.into(), begin, limit: self.limit, out, err, has_ended: false })
+        Ok(Running { child, guard, name: name.into(), begin, limit: self.limit, out, err, has_ended: false })
     }
 
     /// Starts it and waits until it has ended well.
@@ -191,6 +203,32 @@ impl Start {
     /// If it cannot be started, fails, or takes too long.
     pub fn run(&self) -> Result<Ended, ChildError> {
         self.spawn()?.success(&AtomicBool::new(false))
+    }
+}
+
+/// What ends a process group when this process does, or when it is dropped.
+struct Guard(Child);
+
+impl Guard {
+    fn new() -> io::Result<Self> {
+        let mut command = Command::new("sh");
+        command.args(["-c", GUARD]).process_group(0);
+        // The pipe's other end is closed with this process, however it ends.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().map(Self)
+    }
+
+    fn group(&self) -> i32 {
+        self.0.id() as i32
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(group) = rustix::process::Pid::from_raw(self.group()) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.wait();
     }
 }
 
@@ -226,7 +264,7 @@ impl Running {
     /// Whether it still runs at `moment` after its start, or `stop` was asked for before; waits until then.
     pub fn runs_until(&mut self, moment: Duration, stop: &AtomicBool) -> bool {
         while self.begin.elapsed() < moment.min(self.limit) {
-            if self.is_over() || stop.load(Ordering::Relaxed) {
+            if self.is_over() || self.says_too_much() || stop.load(Ordering::Relaxed) {
                 return false;
             }
             std::thread::sleep(LOOK.min(moment.saturating_sub(self.begin.elapsed())));
@@ -244,6 +282,16 @@ impl Running {
         self.has_ended
     }
 
+    /// How long it has run.
+    pub fn age(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    fn says_too_much(&self) -> bool {
+        let length = |file: &File| file.metadata().map_or(0, |facts| facts.len());
+        length(&self.out).max(length(&self.err)) > MAX_OUTPUT
+    }
+
     /// Waits for its end, and gives what it left whether it did well or not.
     ///
     /// # Errors
@@ -254,10 +302,16 @@ impl Running {
             if stop.load(Ordering::Relaxed) {
                 return Err(ChildError::Stopped { name });
             }
+            if self.says_too_much() {
+                return Err(ChildError::TooMuch { name });
+            }
             if self.begin.elapsed() > self.limit {
                 return Err(ChildError::TooLong { name, limit: self.limit });
             }
             std::thread::sleep(LOOK);
+        }
+        if self.says_too_much() {
+            return Err(ChildError::TooMuch { name: self.name.clone() });
         }
         let status =
             self.child.wait().map_err(|error| ChildError::Start { name: self.name.clone(), error })?;
@@ -286,11 +340,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Also what it started and left behind: the group has the child's number until the child is waited for.
+        // What it has started and left behind ends with the guard.
         if !self.has_ended {
-            if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
+            let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
@@ -327,18 +379,51 @@ mod tests {
         let child = shell(&format!("sleep 60 & echo $! > {}; wait", file.display()), 1.0).spawn().unwrap();
         assert!(matches!(child.end(&AtomicBool::new(false)), Err(ChildError::TooLong { .. })));
         assert!(begin.elapsed() < Duration::from_secs(20));
-        let grandchild = std::fs::read_to_string(file).unwrap();
-        let runs = || {
-            let status =
-                std::fs::read_to_string(format!("/proc/{}/status", grandchild.trim())).unwrap_or_default();
-            // One that nobody waits for stays as a zombie.
-            status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
-        };
+        ends(&std::fs::read_to_string(file).unwrap());
+    }
+
+    /// Whether a process runs; one that nobody waits for stays as a zombie.
+    fn runs(process: &str) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", process.trim())).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
+    }
+
+    fn ends(process: &str) {
         let patience = Instant::now();
-        while runs() && patience.elapsed() < Duration::from_secs(10) {
+        while runs(process) {
+            assert!(patience.elapsed() < Duration::from_secs(10), "process {process} goes on");
             std::thread::sleep(LOOK);
         }
-        assert!(!runs());
+    }
+
+    #[test]
+    fn what_a_child_leaves_behind_ends_with_it() {
+        let left = shell("sleep 60 > /dev/null & echo $!", 20.0).run().unwrap().out;
+        ends(&left);
+    }
+
+    /// What the kernel does to the pipe when this process is killed, done by hand.
+    #[test]
+    fn what_a_child_has_started_ends_with_this_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("number");
+        let mut child =
+            shell(&format!("sleep 60 & echo $! > {}; wait", file.display()), 60.0).spawn().unwrap();
+        while std::fs::read_to_string(&file).unwrap_or_default().is_empty() {
+            std::thread::sleep(LOOK);
+        }
+        drop(child.guard.0.stdin.take());
+        ends(&std::fs::read_to_string(&file).unwrap());
+        ends(&child.id().to_string());
+    }
+
+    #[test]
+    fn a_child_that_prints_without_end_is_ended() {
+        let begin = Instant::now();
+        let error = shell("exec cat /dev/zero", 20.0).run().unwrap_err();
+        assert!(matches!(error, ChildError::TooMuch { .. }) && begin.elapsed() < Duration::from_secs(10));
+        let much = format!("head -c {} /dev/zero", MAX_OUTPUT + 1);
+        assert!(matches!(shell(&much, 20.0).run(), Err(ChildError::TooMuch { .. })));
     }
 
     #[test]

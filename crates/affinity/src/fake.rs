@@ -36,6 +36,10 @@ pub struct FakeHost {
     pub excluded: Vec<((String, String), (String, String))>,
     /// Two files and a text for each: the first is written its own only while the second holds its own.
     pub wants: Vec<((String, String), (String, String))>,
+    /// What its /sys shows of another network namespace.
+    pub strange_sys: Option<String>,
+    /// Files and folders that another process keeps.
+    pub kept: BTreeSet<String>,
     /// Which host it is.
     pub identity: Identity,
     /// Whether it is gone with the process that changes it.
@@ -64,6 +68,17 @@ impl FakeHost {
     /// As [`FakeHost::put`].
     pub fn remove(&self, path: &str) {
         self.files.lock().unwrap().remove(path);
+    }
+
+    /// Renames an interface, as the kernel does: all of its files, its number among them, are under the new name.
+    ///
+    /// # Panics
+    /// As [`FakeHost::put`].
+    pub fn rename(&self, interface: &str, name: &str) {
+        let mut files = self.files.lock().unwrap();
+        let (was, now) = (format!("sys/class/net/{interface}/"), format!("sys/class/net/{name}/"));
+        let moved = |path: String| path.strip_prefix(&was).map(|rest| format!("{now}{rest}")).unwrap_or(path);
+        *files = std::mem::take(&mut *files).into_iter().map(|(path, text)| (moved(path), text)).collect();
     }
 
     /// Gives a driver a value.
@@ -193,6 +208,25 @@ impl Host for FakeHost {
 
     fn identity(&self) -> Identity {
         self.identity.clone()
+    }
+
+    fn index_of(&self, interface: &str) -> io::Result<u32> {
+        // A host whose interfaces have no numbers in its files is one without a kernel to ask.
+        let text = self.read(&format!("sys/class/net/{interface}/ifindex"));
+        text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn name_of(&self, index: u32) -> io::Result<String> {
+        let is_it = |name: &String| self.index_of(name).is_ok_and(|of| of == index);
+        self.names("sys/class/net").into_iter().find(is_it).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn strange_sys(&self) -> Option<String> {
+        self.strange_sys.clone()
+    }
+
+    fn hold(&self, path: &str) -> io::Result<Option<std::fs::File>> {
+        if self.kept.contains(path) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) }
     }
 
     fn ends_with_writer(&self) -> bool {

@@ -4,10 +4,12 @@
 use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
 use crate::identity::{self, Identity};
+use crate::links;
 use crate::packet_size;
 use crate::sockets::{self, Socket};
 use crate::spread::{self, Spread};
 use longma_topology::{CpuPlace, Sysfs};
+use rustix::fs::FlockOperation;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -90,6 +92,27 @@ pub trait Host: Sync {
     /// What tells this run of this host from others, and its network namespace: a change made elsewhere is not undone here.
     fn identity(&self) -> Identity;
 
+    /// The number of an interface in the kernel's own word: it stays when the interface is renamed.
+    ///
+    /// # Errors
+    /// What the system said: `NotFound` if there is none of the name, `Unsupported` where there is no kernel to ask.
+    fn index_of(&self, interface: &str) -> io::Result<u32>;
+
+    /// The name that the interface with a number has now.
+    ///
+    /// # Errors
+    /// As [`Host::index_of`].
+    fn name_of(&self, index: u32) -> io::Result<String>;
+
+    /// What the mounted /sys shows of another network namespace than the one that changes are made in, in words; none if it is the same.
+    fn strange_sys(&self) -> Option<String>;
+
+    /// Keeps a file or folder from every other process that asks for the same; none where nothing can be kept so.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another process has it.
+    fn hold(&self, path: &str) -> io::Result<Option<fs::File>>;
+
     /// Whether it ends with the process that changes it, as a laboratory's namespaces do: then nothing is left to put back.
     fn ends_with_writer(&self) -> bool {
         false
@@ -121,6 +144,11 @@ impl Tree {
     pub fn of_child(process: u32) -> Self {
         let root = format!("/proc/{process}/root").into();
         Self { root, has_drivers: false, ends_with_writer: true, namespace: Some(process) }
+    }
+
+    /// Whether there is a kernel behind it.
+    fn is_live(&self) -> bool {
+        self.has_drivers || self.namespace.is_some()
     }
 
     fn with_drivers<T>(&self, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -232,6 +260,30 @@ impl Host for Tree {
         };
         let inode = fs::metadata(namespace).map_or(0, |of| of.ino());
         Identity { boot, inode, cookie: self.in_namespace(identity::cookie).ok() }
+    }
+
+    fn index_of(&self, interface: &str) -> io::Result<u32> {
+        self.in_namespace(|| links::index_of(interface))
+    }
+
+    fn name_of(&self, index: u32) -> io::Result<String> {
+        self.in_namespace(|| links::name_of(index))
+    }
+
+    fn strange_sys(&self) -> Option<String> {
+        self.in_namespace(|| Ok(links::difference(self))).ok()?
+    }
+
+    fn hold(&self, path: &str) -> io::Result<Option<fs::File>> {
+        if !self.is_live() {
+            return Ok(None);
+        }
+        let file = fs::File::open(self.root.join(path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     fn ends_with_writer(&self) -> bool {

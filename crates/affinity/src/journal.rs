@@ -2,27 +2,22 @@
 //! Not which changes are made: those are the sweep's and the tuner's.
 //! Source: the order of a write-ahead log: the intent is durable before the deed.
 //!
-//! One line of JSON each: a header, then for every change the setting, what it was, and what it becomes. A last line without its end was
-//! being written when the writer died, so its change was not made.
+//! One line each: a header, then for every change the setting, what it was, and what it becomes. A last line without its end was being
+//! written when the writer died, so its change was not made. An interface is known by its number, which stays when it is renamed.
+
+mod file;
+mod heirs;
 
 use crate::ethtool::DriverFact;
 use crate::host::Host;
 use crate::identity::Identity;
-use crate::setting::Setting;
-use crate::threads;
-use rustix::fs::{FlockOperation, OFlags};
+use crate::setting::{Interface, Setting};
+use file::Log;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-
-/// A longer file is no journal of ours, bytes.
-const MAX_BYTES: u64 = 64 << 20;
-
-/// How a journal begins.
-const BEGINNING: &str = "{\"affinity_journal\"";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,17 +35,25 @@ struct Header {
 #[serde(deny_unknown_fields)]
 struct Line {
     setting: Setting,
+    /// The number of its interface, if it is of one and the kernel says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
     before: String,
     becomes: String,
+    /// Whether nobody set it here: a thread that has its CPUs from another one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_inherited: bool,
 }
 
 /// A setting that was changed.
 #[derive(Clone, Debug)]
 struct Change {
     setting: Setting,
+    index: Option<u32>,
     original: String,
     /// What it was made, the last one last: after a crash the last may not have been written.
     ours: Vec<String>,
+    is_inherited: bool,
 }
 
 /// Why a change was not made.
@@ -64,8 +67,16 @@ pub enum JournalError {
         /// Its number; 0 if it has not said.
         writer: u32,
     },
+    /// Another process changes this setting now, with a journal of its own.
+    #[error(
+        "another longma, with another journal, is changing settings of /{keeper}: wait for its end, or end it; then `longma affinity restore --journal FILE` with its journal if it was killed"
+    )]
+    Kept {
+        /// What stands for the setting: an interface's folder, an interrupt's.
+        keeper: String,
+    },
     /// An earlier run did not put back what it had changed.
-    #[error("an earlier run was killed and left {settings} settings changed: `longma affinity restore` puts them back (journal {})", path.display())]
+    #[error("an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})", path.display())]
     LeftOver {
         /// Its journal.
         path: PathBuf,
@@ -82,6 +93,14 @@ pub enum JournalError {
         /// Where this is.
         here: Identity,
     },
+    /// What is mounted at /sys belongs to another network namespace: writing there would change another's interfaces.
+    #[error(
+        "the /sys that is mounted here is of another network namespace: {what}; nothing was changed. Enter the namespace with `ip netns exec NAME longma ...`, which mounts its own, or mount it before: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
+    )]
+    StrangeSys {
+        /// What differs.
+        what: String,
+    },
     /// The journal cannot be read or written.
     #[error("the journal {}: {error}", path.display())]
     File {
@@ -90,13 +109,35 @@ pub enum JournalError {
         /// What the system said.
         error: io::Error,
     },
-    /// The file is none, or a line in its middle is damaged.
-    #[error("{} is no journal, or line {line} of it is damaged: nothing was changed", path.display())]
+    /// The file is none, or is damaged.
+    #[error("{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Another version has written it.
+    #[error("the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed", path.display(), file::FORM)]
+    Form {
+        /// The journal.
+        path: PathBuf,
+        /// Its form.
+        form: u32,
+    },
+    /// An interface has another name than when it was begun with, or is gone from the network namespace.
+    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("is gone from this network namespace".into(), |now| format!("was renamed to {now} by somebody")))]
+    Renamed {
+        /// The name that it had.
+        interface: Interface,
+        /// Its number.
+        index: u32,
+        /// The name that it has now; none if it is gone.
+        now: Option<String>,
+        /// The setting that was meant.
+        setting: Setting,
     },
     /// Somebody else changed a setting since it was last looked at.
     #[error("{setting} was made `{found}` by somebody else (here it was made `{ours}`): it is left alone")]
@@ -124,20 +165,40 @@ pub enum JournalError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fate {
-    /// It is as it was before the first change.
+    /// It is made again what it was before the first change.
     Restored,
+    /// It was so already.
+    AsBefore,
     /// Somebody else has changed it meanwhile: left alone.
     Foreign {
         /// What it is now.
         found: String,
     },
-    /// Its file is gone, as with an interface that was removed.
-    Gone,
+    /// It has ended, as a thread does, and nothing of it is left to put back.
+    Ended,
+    /// Its file or interface is not to be found here, and may be elsewhere, as an interface that was moved to another network namespace; the
+    /// journal keeps it.
+    Gone {
+        /// What it was.
+        was: String,
+    },
     /// The kernel refused; the journal keeps it, for another try.
     Failed {
         /// What the system said.
         why: String,
     },
+}
+
+impl Fate {
+    /// Whether it is as before, or nothing of it is left.
+    fn is_good(&self) -> bool {
+        matches!(self, Self::Restored | Self::AsBefore | Self::Ended)
+    }
+
+    /// Whether it is to be put back still.
+    fn is_owed(&self) -> bool {
+        matches!(self, Self::Gone { .. } | Self::Failed { .. })
+    }
 }
 
 /// What came of putting back.
@@ -150,71 +211,73 @@ pub struct Restored {
 }
 
 impl Restored {
-    /// Whether every setting is as it was, or gone.
+    /// Whether every setting is as it was, or has ended.
     pub fn is_whole(&self) -> bool {
-        self.settings.iter().all(|(_, fate)| matches!(fate, Fate::Restored | Fate::Gone))
+        self.settings.iter().all(|(_, fate)| fate.is_good())
     }
 }
 
 /// The only writer of settings of a host. Dropped, it puts all back.
 pub struct Journal<'a> {
     host: &'a dyn Host,
-    path: PathBuf,
-    file: File,
+    log: Log,
     changes: Vec<Change>,
+    /// The number of every interface that was begun with; none where the kernel does not say.
+    indexes: BTreeMap<Interface, Option<u32>>,
+    /// What stands for the settings that were changed, kept from other processes.
+    keepers: BTreeMap<String, Option<File>>,
 }
 
 impl<'a> Journal<'a> {
     /// Begins an empty journal at `path`, which is made with mode 0600.
     ///
     /// # Errors
-    /// If another process holds it, or an earlier one left changes in it, or it cannot be written.
+    /// If another process holds it, an earlier one left changes in it, it cannot be written, or /sys is of another network namespace.
     pub fn begin(path: &Path, host: &'a dyn Host) -> Result<Self, JournalError> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| file_error(path, error))?;
+            std::fs::create_dir_all(folder).map_err(|error| file::failure(path, error))?;
         }
-        let mut file = lock(path, true)?.ok_or_else(|| file_error(path, io::ErrorKind::NotFound.into()))?;
-        let (header, changes) = read(path, &mut file)?;
-        if let Some(header) = header.filter(|header| !changes.is_empty() && !header.ends_with_writer) {
+        let opened = Log::open(path, true)?;
+        let (mut log, kept) = opened.ok_or_else(|| file::failure(path, io::ErrorKind::NotFound.into()))?;
+        if let Some(header) =
+            kept.header.filter(|header| !kept.changes.is_empty() && !header.ends_with_writer)
+        {
             // A boot has put everything back, so what an earlier one left is nothing to keep.
             if header.host.is_same_boot(&host.identity()) {
-                return Err(JournalError::LeftOver { path: path.into(), settings: changes.len() });
+                return Err(JournalError::LeftOver { path: path.into(), settings: kept.changes.len() });
             }
         }
-        let mut journal = Self { host, path: path.into(), file, changes: Vec::new() };
-        journal.empty()?;
-        let header = Header {
-            affinity_journal: 1,
+        own_sys(host)?;
+        log.begin(&Header {
+            affinity_journal: file::FORM,
             host: host.identity(),
             writer: std::process::id(),
             ends_with_writer: host.ends_with_writer(),
-        };
-        journal.append(&header)?;
-        // The file's name must outlast a crash too.
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|error| file_error(path, error))?;
-        }
-        Ok(journal)
+        })?;
+        Ok(Self::over(host, log, Vec::new()))
     }
 
-    /// Puts back what a killed process left in the journal at `path`; none if there is nothing.
+    fn over(host: &'a dyn Host, log: Log, changes: Vec<Change>) -> Self {
+        Self { host, log, changes, indexes: BTreeMap::new(), keepers: BTreeMap::new() }
+    }
+
+    /// Puts back what a killed process left in the journal at `path`; none if there is nothing. With `forgets` what is gone is forgotten.
     ///
     /// # Errors
-    /// If the process still runs, or the journal is damaged or of another boot or namespace.
-    pub fn recover(path: &Path, host: &'a dyn Host) -> Result<Option<Restored>, JournalError> {
-        let Some(mut file) = lock(path, false)? else { return Ok(None) };
-        let (header, changes) = read(path, &mut file)?;
-        let left = header.filter(|header| !changes.is_empty() && !header.ends_with_writer);
+    /// If the process still runs, the journal is damaged or of another boot or namespace, or /sys is of another namespace.
+    pub fn recover(path: &Path, host: &'a dyn Host, forgets: bool) -> Result<Option<Restored>, JournalError> {
+        let Some((log, kept)) = Log::open(path, false)? else { return Ok(None) };
+        let left = kept.header.filter(|header| !kept.changes.is_empty() && !header.ends_with_writer);
         let Some(header) = left else { return Ok(None) };
         let here = host.identity();
         if !header.host.is_same(&here) {
             return Err(JournalError::Elsewhere { path: path.into(), was: header.host, here });
         }
+        own_sys(host)?;
         let may_be_another = !(header.host.is_certain() && here.is_certain());
-        let mut journal = Self { host, path: path.into(), file, changes };
+        let mut journal = Self::over(host, log, kept.changes);
         journal.inherit()?;
-        Ok(Some(Restored { may_be_another, ..journal.put_back()? }))
+        Ok(Some(Restored { may_be_another, ..journal.put_back(forgets)? }))
     }
 
     /// Makes a setting `value`: first in the journal, then on the host, then looked at.
@@ -223,26 +286,44 @@ impl<'a> Journal<'a> {
     /// If somebody else has changed it since, or the kernel refuses. The setting is then as it was found.
     pub fn set(&mut self, setting: &Setting, value: &str) -> Result<(), JournalError> {
         let refused = |error| JournalError::Refused { setting: setting.clone(), value: value.into(), error };
+        let index = self.index(setting).map_err(refused)?;
+        if let Some(renamed) = self.renamed(setting, index) {
+            return Err(renamed);
+        }
+        self.keep(setting)?;
         let found = setting.read(self.host).map_err(refused)?;
         let known = self.changes.iter().position(|change| change.setting == *setting);
         if let Some(change) = known.map(|index| &self.changes[index]) {
             change.foreign(&found).map_or(Ok(()), Err)?;
         }
+        let original = known.map_or(found.clone(), |index| self.changes[index].original.clone());
+        let new = |ours: &str| Change {
+            setting: setting.clone(),
+            index,
+            original: original.clone(),
+            ours: vec![ours.into()],
+            is_inherited: false,
+        };
         if known.is_none() && setting.means_same(&found, value) {
             // Nothing to put back, but it matters if somebody changes it.
-            let ours = vec![value.to_string()];
-            self.changes.push(Change { setting: setting.clone(), original: found, ours });
+            self.changes.push(new(value));
             return Ok(());
         }
-        let original = known.map_or(found.clone(), |index| self.changes[index].original.clone());
-        self.append(&Line { setting: setting.clone(), before: original.clone(), becomes: value.into() })?;
-        let index = known.unwrap_or_else(|| {
-            self.changes.push(Change { setting: setting.clone(), original, ours: vec![found.clone()] });
+        let line = Line {
+            setting: setting.clone(),
+            index,
+            before: original.clone(),
+            becomes: value.into(),
+            is_inherited: false,
+        };
+        self.log.add(&[line])?;
+        let at = known.unwrap_or_else(|| {
+            self.changes.push(new(&found));
             self.changes.len() - 1
         });
         setting.write(self.host, value).map_err(refused)?;
         let now = setting.read(self.host).map_err(refused)?;
-        let change = &mut self.changes[index];
+        let change = &mut self.changes[at];
         change.ours = vec![value.into()];
         if setting.means_same(&now, value) {
             return Ok(());
@@ -254,49 +335,58 @@ impl<'a> Journal<'a> {
         Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() })
     }
 
-    /// Takes over the threads that were begun by threads which are bound here, and have inherited their CPUs: they are put back too.
-    /// Threads of the same process and those of its children are found, as long as the process lives.
-    ///
-    /// # Errors
-    /// If the journal cannot be written.
-    pub fn inherit(&mut self) -> Result<(), JournalError> {
-        let mut processes: BTreeMap<u32, (String, Vec<String>)> = BTreeMap::new();
-        for change in &self.changes {
-            if let Setting::Thread { process, .. } = change.setting {
-                processes.entry(process).or_insert_with(|| (change.original.clone(), change.ours.clone()));
-            }
+    /// The number of the interface that a setting is of: that which had its name when it was first asked for.
+    fn index(&mut self, setting: &Setting) -> io::Result<Option<u32>> {
+        let Some(interface) = setting.interface() else { return Ok(None) };
+        if let Some(known) = self.indexes.get(interface) {
+            return Ok(*known);
         }
-        let mut queue: Vec<(u32, String, Vec<String>)> =
-            processes.into_iter().map(|(process, (original, ours))| (process, original, ours)).collect();
-        while let Some((process, original, ours)) = queue.pop() {
-            for thread in threads::of_process(self.host, process) {
-                let Some(stat) = threads::stat(self.host, process, thread) else { continue };
-                let setting = Setting::Thread { process, thread, started: stat.started };
-                let Ok(found) = setting.read(self.host) else { continue };
-                let is_known = self.changes.iter().any(|change| change.setting == setting);
-                if is_known || !ours.iter().any(|ours| setting.means_same(ours, &found)) {
-                    continue;
-                }
-                self.append(&Line {
-                    setting: setting.clone(),
-                    before: original.clone(),
-                    becomes: found.clone(),
-                })?;
-                self.changes.push(Change { setting, original: original.clone(), ours: vec![found] });
-            }
-            let children = threads::children(self.host, process).into_iter();
-            queue.extend(children.map(|child| (child, original.clone(), ours.clone())));
-        }
-        Ok(())
+        let index = match self.host.index_of(interface.name()) {
+            Ok(index) => Some(index),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            Err(error) => return Err(error),
+        };
+        self.indexes.insert(interface.clone(), index);
+        Ok(index)
     }
 
-    /// Every setting that somebody else has changed since it was changed here.
+    /// The error if the interface of a setting has another name by now, or is gone.
+    fn renamed(&self, setting: &Setting, index: Option<u32>) -> Option<JournalError> {
+        let (interface, index) = setting.interface().zip(index)?;
+        let now = match self.host.name_of(index) {
+            Ok(name) if name == interface.name() => return None,
+            Ok(name) => Some(name),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // What the kernel does not say is no reason to end.
+            Err(_) => return None,
+        };
+        Some(JournalError::Renamed { interface: interface.clone(), index, now, setting: setting.clone() })
+    }
+
+    /// Keeps what a setting is of from other processes, whichever journal they have.
+    fn keep(&mut self, setting: &Setting) -> Result<(), JournalError> {
+        let Some(keeper) = setting.keeper().filter(|keeper| !self.keepers.contains_key(keeper)) else {
+            return Ok(());
+        };
+        match self.host.hold(&keeper) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(JournalError::Kept { keeper }),
+            // What cannot be kept can be changed all the same; reading it says what is wrong with it.
+            held => {
+                self.keepers.insert(keeper, held.ok().flatten());
+                Ok(())
+            }
+        }
+    }
+
+    /// Every setting that somebody else has changed since it was changed here, or whose interface has another name.
     pub fn foreign(&self) -> Vec<JournalError> {
         let look = |change: &Change| {
-            // What cannot be read is gone; putting back will say so.
-            change.setting.read(self.host).ok().and_then(|found| change.foreign(&found))
+            self.renamed(&change.setting, change.index).or_else(|| {
+                // What cannot be read is gone; putting back will say so.
+                change.setting.read(self.host).ok().and_then(|found| change.foreign(&found))
+            })
         };
-        self.changes.iter().filter_map(look).collect()
+        self.changes.iter().filter(|change| !change.is_inherited).filter_map(look).collect()
     }
 
     /// Puts everything back, the last changed first.
@@ -306,10 +396,10 @@ impl<'a> Journal<'a> {
     pub fn restore(mut self) -> Result<Restored, JournalError> {
         // What could not be written down is put back all the same.
         let _ = self.inherit();
-        self.put_back()
+        self.put_back(false)
     }
 
-    fn put_back(&mut self) -> Result<Restored, JournalError> {
+    fn put_back(&mut self, forgets: bool) -> Result<Restored, JournalError> {
         let mut restored = Restored::default();
         let mut left = Vec::new();
         let mut changes = std::mem::take(&mut self.changes);
@@ -319,17 +409,20 @@ impl<'a> Journal<'a> {
         for at in 0..changes.len() {
             let mut fate = changes[at].put_back(self.host);
             let change = changes[at].clone();
-            if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change.setting) {
+            if matches!(fate, Fate::Failed { .. }) && self.gro_on(&mut changes, &change) {
                 fate = change.put_back(self.host);
             }
+            if forgets && matches!(fate, Fate::Gone { .. }) {
+                fate = Fate::Ended;
+            }
             restored.settings.push((change.setting.clone(), fate.clone()));
-            if matches!(fate, Fate::Failed { .. }) {
+            if fate.is_owed() {
                 left.push(change);
             }
         }
         // What could not be put back stays in the journal with the lines that it has, and is tried once more at the end.
         if left.is_empty() {
-            self.empty()?;
+            self.log.empty()?;
         }
         left.reverse();
         self.changes = left;
@@ -338,29 +431,15 @@ impl<'a> Journal<'a> {
 
     /// Turns GRO on for a setting that wants it, if GRO is among the changes and so is put back later: an interface that has no queues of NAPI
     /// without it, as veth, refuses to give its threads up then. True if it is on now.
-    fn gro_on(&self, changes: &mut [Change], wants: &Setting) -> bool {
-        let Setting::Threaded(interface) = wants else { return false };
+    fn gro_on(&self, changes: &mut [Change], wants: &Change) -> bool {
+        let Setting::Threaded(interface) = &wants.setting else { return false };
         let gro = Setting::Driver { interface: interface.clone(), fact: DriverFact::Gro };
         let Some(change) = changes.iter_mut().find(|change| change.setting == gro) else { return false };
-        let is_on = change.setting.write(self.host, "1").is_ok();
+        let is_on = change.now(self.host).and_then(|setting| setting.write(self.host, "1")).is_ok();
         if is_on {
             change.ours.push("1".into());
         }
         is_on
-    }
-
-    fn append(&mut self, line: &impl Serialize) -> Result<(), JournalError> {
-        // Plain data of ours can always be written as JSON.
-        let mut text = serde_json::to_vec(line).expect("a line of the journal is plain data");
-        text.push(b'\n');
-        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
-        written.map_err(|error| file_error(&self.path, error))
-    }
-
-    fn empty(&mut self) -> Result<(), JournalError> {
-        let emptied =
-            self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| self.file.sync_all());
-        emptied.map_err(|error| file_error(&self.path, error))
     }
 }
 
@@ -368,14 +447,46 @@ impl Drop for Journal<'_> {
     fn drop(&mut self) {
         // Nobody is left to tell; what fails here stays in the journal.
         if !self.changes.is_empty() {
-            let _ = self.put_back();
+            let _ = self.put_back(false);
         }
-        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        // Said aloud, as for the journal's own file.
+        for keeper in self.keepers.values().flatten() {
+            let _ = rustix::fs::flock(keeper, rustix::fs::FlockOperation::Unlock);
+        }
     }
 }
 
+/// Refuses a /sys that is not of the network namespace in which drivers are told.
+fn own_sys(host: &dyn Host) -> Result<(), JournalError> {
+    host.strange_sys().map_or(Ok(()), |what| Err(JournalError::StrangeSys { what }))
+}
+
 impl Change {
+    fn of(line: Line) -> Self {
+        let Line { setting, index, before, becomes, is_inherited } = line;
+        Self { setting, index, ours: vec![before.clone(), becomes], original: before, is_inherited }
+    }
+
+    /// As a later line has it.
+    fn becomes(&mut self, value: String) {
+        // The one before the last may still be there, if the writer died between its line and its deed.
+        let before = self.ours.pop().unwrap_or_default();
+        self.ours = vec![before, value];
+    }
+
+    /// The lines that say it; none if there is nothing to put back.
+    fn lines(&self) -> Vec<Line> {
+        let differs = |ours: &&String| !self.setting.means_same(ours, &self.original);
+        let line = |ours: &String| Line {
+            setting: self.setting.clone(),
+            index: self.index,
+            before: self.original.clone(),
+            becomes: ours.clone(),
+            is_inherited: self.is_inherited,
+        };
+        self.ours.iter().filter(differs).map(line).collect()
+    }
+
     /// The error if `found` is neither of the values that it may have from here.
     fn foreign(&self, found: &str) -> Option<JournalError> {
         let is_ours = self.ours.iter().any(|ours| self.setting.means_same(ours, found));
@@ -383,95 +494,47 @@ impl Change {
         (!is_ours).then(|| JournalError::Foreign { setting: self.setting.clone(), found: found.into(), ours })
     }
 
+    /// The setting under the name that its interface has now.
+    fn now(&self, host: &dyn Host) -> io::Result<Setting> {
+        match self.index {
+            Some(index) => {
+                let name = host.name_of(index)?.try_into().map_err(io::Error::other)?;
+                Ok(self.setting.renamed(&name))
+            }
+            None => Ok(self.setting.clone()),
+        }
+    }
+
     fn put_back(&self, host: &dyn Host) -> Fate {
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Fate::Gone,
-            _ if error.raw_os_error() == Some(libc::ENODEV) => Fate::Gone,
-            _ => Fate::Failed { why: error.to_string() },
-        };
-        let found = match self.setting.read(host) {
-            Ok(found) => found,
-            Err(error) => return failed(error),
-        };
-        if self.setting.means_same(&found, &self.original) {
-            return Fate::Restored;
+        self.try_put_back(host).unwrap_or_else(|error| {
+            let is_gone =
+                error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV);
+            match &self.setting {
+                // Threads end, and what ends with this process is nobody's afterwards.
+                Setting::Thread { .. } if is_gone => Fate::Ended,
+                _ if is_gone && host.ends_with_writer() => Fate::Ended,
+                _ if is_gone => Fate::Gone { was: self.original.clone() },
+                _ => Fate::Failed { why: error.to_string() },
+            }
+        })
+    }
+
+    fn try_put_back(&self, host: &dyn Host) -> io::Result<Fate> {
+        let setting = self.now(host)?;
+        let found = setting.read(host)?;
+        if setting.means_same(&found, &self.original) {
+            return Ok(Fate::AsBefore);
         }
         if self.foreign(&found).is_some() {
-            return Fate::Foreign { found };
+            return Ok(Fate::Foreign { found });
         }
-        if let Err(error) = self.setting.write(host, &self.original) {
-            return failed(error);
-        }
-        match self.setting.read(host) {
-            Ok(now) if self.setting.means_same(&now, &self.original) => Fate::Restored,
-            Ok(now) => Fate::Failed { why: format!("it is `{now}` after `{}` was written", self.original) },
-            Err(error) => failed(error),
-        }
+        setting.write(host, &self.original)?;
+        let now = setting.read(host)?;
+        Ok(match setting.means_same(&now, &self.original) {
+            true => Fate::Restored,
+            false => Fate::Failed { why: format!("it is `{now}` after `{}` was written", self.original) },
+        })
     }
-}
-
-fn file_error(path: &Path, error: io::Error) -> JournalError {
-    JournalError::File { path: path.into(), error }
-}
-
-/// Opens and locks the journal; none if there is none and it is not to be made.
-fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(make).mode(0o600);
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK).bits() as i32);
-    let mut file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
-        opened => opened.map_err(|error| file_error(path, error))?,
-    };
-    let facts = file.metadata().map_err(|error| file_error(path, error))?;
-    let own = rustix::process::geteuid().as_raw();
-    if !facts.is_file() || facts.uid() != own || facts.mode() & 0o022 != 0 {
-        let words = "it must be a file of your own that nobody else may write";
-        return Err(file_error(path, io::Error::new(io::ErrorKind::PermissionDenied, words)));
-    }
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let header = read(path, &mut file).ok().and_then(|(header, _)| header);
-            Err(JournalError::Held { path: path.into(), writer: header.map_or(0, |header| header.writer) })
-        }
-        Err(error) => Err(file_error(path, error.into())),
-    }
-}
-
-/// The header and what was changed; the file is then at its end.
-fn read(path: &Path, file: &mut File) -> Result<(Option<Header>, Vec<Change>), JournalError> {
-    let mut text = String::new();
-    let all = file.rewind().and_then(|()| file.take(MAX_BYTES).read_to_string(&mut text));
-    all.map_err(|error| file_error(path, error))?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    // A line without its end is a header that was being written, or no journal: what is not ours is not emptied.
-    let begins_as_ours = |text: &str| text.starts_with(BEGINNING) || BEGINNING.starts_with(text);
-    if whole.is_empty() && !begins_as_ours(&text) {
-        return Err(JournalError::Damaged { path: path.into(), line: 1 });
-    }
-    let damaged = |index: usize| JournalError::Damaged { path: path.into(), line: index + 1 };
-    let (mut header, mut changes) = (None, Vec::<Change>::new());
-    for (index, line) in whole.lines().enumerate() {
-        if index == 0 {
-            header = Some(serde_json::from_str(line).map_err(|_| damaged(index))?);
-            continue;
-        }
-        let line: Line = serde_json::from_str(line).map_err(|_| damaged(index))?;
-        match changes.iter_mut().find(|change| change.setting == line.setting) {
-            Some(change) => {
-                // The one before the last may still be there, if the writer died between its line and its deed.
-                let before = change.ours.pop().unwrap_or_default();
-                change.ours = vec![before, line.becomes];
-            }
-            None => changes.push(Change {
-                setting: line.setting,
-                ours: vec![line.before.clone(), line.becomes],
-                original: line.before,
-            }),
-        }
-    }
-    Ok((header, changes))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub struct Rate {
 }
 
 /// Why a load's words give no rate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// iperf3 reported an error.
     #[error("iperf3: {0}")]
@@ -59,6 +59,19 @@ pub enum LoadError {
     /// There is no rate in what was printed.
     #[error("no rate in what the load printed: {0}")]
     NoRate(String),
+    /// It says a rate of zero.
+    #[error("the load says that nothing arrived: its rate is 0")]
+    Nothing,
+    /// It ended before anything could be counted.
+    #[error(
+        "the load ended after {ran:.1} s of {wanted} s, before all was counted: it must last as long as a run; `{{seconds}}` in its command stands for that"
+    )]
+    Short {
+        /// How long it ran, s.
+        ran: f64,
+        /// How long a run is, s.
+        wanted: f64,
+    },
 }
 
 impl LoadError {
@@ -96,10 +109,11 @@ impl Load {
     /// # Errors
     /// If there is none, or the load says that it failed.
     pub fn rate(&self, printed: &str) -> Result<Rate, LoadError> {
-        match self {
+        let rate = match self {
             Self::Iperf(iperf) => iperf_rate(printed, iperf.udp),
             Self::Command(_) => command_rate(printed),
-        }
+        }?;
+        if rate.gbps > 0.0 { Ok(rate) } else { Err(LoadError::Nothing) }
     }
 }
 
@@ -241,6 +255,8 @@ mod tests {
         assert_eq!(rate("[ ID]  500 Mbits/sec  0 receiver\niperf Done.\n"), Ok(0.5));
         assert_eq!(rate("a 2 Gbps b 3 Gbps"), Ok(3.0));
         assert!(rate("12 apples").is_err() && rate("").is_err() && rate("nan").is_err());
+        // The last one counts, also if nothing arrived.
+        assert_eq!(rate("5 Gbit/s\n0 Gbit/s"), Err(LoadError::Nothing));
         // What could not be read back from the file of results is not written there.
         assert!(rate("1e300").is_err() && rate("2e6 Gbit/s").is_err());
     }

@@ -91,7 +91,12 @@ pub fn classify(places: &[CpuPlace], pair: Pair) -> Option<Class> {
 
 /// Every pair of these CPUs, the flow's CPU slowest.
 pub fn all_pairs(cpus: &[u32]) -> Vec<Pair> {
-    let pairs = cpus.iter().flat_map(|flow| cpus.iter().map(move |application| (*flow, *application)));
+    pairs_of(cpus, cpus)
+}
+
+/// Every pair of a CPU for the flow and one for the application: programs are bound to a cpuset, interrupts are not.
+pub fn pairs_of(flows: &[u32], applications: &[u32]) -> Vec<Pair> {
+    let pairs = flows.iter().flat_map(|flow| applications.iter().map(move |to| (*flow, *to)));
     pairs.map(|(flow, application)| Pair { flow, application }).collect()
 }
 

@@ -71,6 +71,7 @@ pub fn check(
 ) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     rights(&mut findings);
+    namespace(host, &mut findings);
     processors(host, &mut findings);
     movers(host, &mut findings);
     governors(host, &mut findings);
@@ -94,6 +95,18 @@ pub fn check(
         }
     }
     findings.0
+}
+
+/// Nothing but trouble is told: elsewhere it goes without saying.
+fn namespace(host: &dyn Host, findings: &mut Findings) {
+    if let Some(what) = host.strange_sys() {
+        findings.bad(
+            "namespace",
+            Weight::Prevents,
+            format!("the /sys that is mounted here is of another network namespace: {what}"),
+            "enter the namespace with `ip netns exec NAME`, or mount its own /sys before: `mount -t sysfs sysfs /sys` in a mount namespace (unshare --mount)",
+        );
+    }
 }
 
 fn rights(findings: &mut Findings) {

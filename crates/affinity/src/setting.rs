@@ -134,6 +134,48 @@ impl Setting {
         }
     }
 
+    /// The interface that it is of, if it is of one.
+    pub fn interface(&self) -> Option<&Interface> {
+        match self {
+            Self::Rps { interface, .. }
+            | Self::QueueFlows { interface, .. }
+            | Self::Xps { interface, .. }
+            | Self::Driver { interface, .. }
+            | Self::Mtu(interface)
+            | Self::Threaded(interface) => Some(interface),
+            Self::Irq(_)
+            | Self::Thread { .. }
+            | Self::HostFlows
+            | Self::BusyRead
+            | Self::BusyPoll
+            | Self::Governor(_) => None,
+        }
+    }
+
+    /// The same of an interface that has another name now.
+    pub fn renamed(&self, name: &Interface) -> Self {
+        let mut setting = self.clone();
+        match &mut setting {
+            Self::Rps { interface, .. }
+            | Self::QueueFlows { interface, .. }
+            | Self::Xps { interface, .. }
+            | Self::Driver { interface, .. }
+            | Self::Mtu(interface)
+            | Self::Threaded(interface) => interface.clone_from(name),
+            _ => {}
+        }
+        setting
+    }
+
+    /// The file or folder that stands for it, below the root: who changes it keeps that. None for a thread.
+    pub fn keeper(&self) -> Option<String> {
+        match (self.interface(), self) {
+            (Some(interface), _) => Some(format!("sys/class/net/{interface}")),
+            (None, Self::Irq(number)) => Some(format!("proc/irq/{number}")),
+            (None, _) => self.path(),
+        }
+    }
+
     /// The thread's number, if it is the one that was meant.
     fn thread(host: &dyn Host, process: u32, thread: u32, started: u64) -> io::Result<u32> {
         match threads::stat(host, process, thread) {

@@ -57,7 +57,10 @@ pub struct Variation {
 
 /// A text that names no variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no NAME=VALUE,VALUE... with whole numbers; names: {}", names())]
+#[error(
+    "`{text}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    names()
+)]
 pub struct VariationError {
     text: String,
 }
@@ -109,6 +112,22 @@ impl Knob {
         matches!(self, Self::BusyPoll | Self::Rfs)
     }
 
+    /// A value as it is written: a mask in hexadecimal, as the kernel has it.
+    pub fn shown(self, value: u64) -> String {
+        if self == Self::Xps { format!("{value:x}") } else { value.to_string() }
+    }
+
+    /// What [`Knob::shown`] writes; a mask may have 0x before it.
+    fn value(self, text: &str) -> Option<u64> {
+        if self != Self::Xps {
+            return text.parse().ok();
+        }
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        // A sign is no digit of a mask.
+        let is_mask = digits.chars().all(|digit| digit.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|_| is_mask)
+    }
+
     /// The settings that give it `value` on `nic`, each with its text.
     pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
         let interface = || -> Interface { nic.name.clone() };
@@ -134,9 +153,8 @@ impl Knob {
                 host.into_iter().chain(nic.rx_queues.iter().map(queue)).collect()
             }
             Self::Xps => {
-                let queue = |queue: &u32| {
-                    (Setting::Xps { interface: interface(), queue: *queue }, format!("{value:x}"))
-                };
+                let queue =
+                    |queue: &u32| (Setting::Xps { interface: interface(), queue: *queue }, self.shown(value));
                 nic.tx_queues.iter().map(queue).collect()
             }
         }
@@ -158,9 +176,9 @@ impl FromStr for Variation {
         let knob = Knob::ALL.into_iter().find(|knob| knob.word() == name).ok_or_else(wrong)?;
         let mut values: Vec<u64> = values
             .split(',')
-            .map(|value| value.trim().parse())
-            .collect::<Result<_, _>>()
-            .map_err(|_| wrong())?;
+            .map(|value| knob.value(value.trim()))
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?;
         if knob.is_switch() && values.iter().any(|value| *value > 1) {
             return Err(VariationError { text: format!("{text}, which takes 0 and 1,") });
         }
@@ -205,7 +223,7 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
 
 /// A variant for people: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
-    variant.iter().map(|(knob, value)| format!("{knob}={value}")).collect::<Vec<_>>().join(" ")
+    variant.iter().map(|(knob, value)| format!("{knob}={}", knob.shown(*value))).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -221,7 +239,22 @@ mod tests {
         let all: Vec<String> = variants(&variations).iter().map(words).collect();
         assert_eq!(all, ["gro=1 mtu=9000", "gro=1 mtu=1500", "gro=0 mtu=9000", "gro=0 mtu=1500"]);
         assert_eq!(variants(&[]), vec![Variant::new()]);
-        for wrong in ["gro", "gro=", "gro=x", "gro=2", "threaded=1,2", "nothing=1", "gro=-1", "=1"] {
+        let masks: Variation = "xps=ff,0x10,a".parse().unwrap();
+        assert_eq!(masks.values, [0xff, 0x10, 0xa]);
+        assert_eq!(words(&variants(&[masks])[0]), "xps=ff");
+        for wrong in [
+            "xps=g",
+            "xps=+1",
+            "xps=",
+            "gro",
+            "gro=",
+            "gro=x",
+            "gro=2",
+            "threaded=1,2",
+            "nothing=1",
+            "gro=-1",
+            "=1",
+        ] {
             let error = wrong.parse::<Variation>().unwrap_err().to_string();
             assert!(error.contains("rx-ring, rx-usecs"), "{error}");
         }

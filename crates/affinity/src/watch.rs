@@ -13,7 +13,7 @@ use crate::spread::Spread;
 use crate::threads;
 use longma_topology::CpuPlace;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -105,6 +105,8 @@ pub struct Thread {
     pub started: u64,
     /// Its name.
     pub name: String,
+    /// The names of all threads of its process, and its program's file.
+    pub names: BTreeSet<String>,
     /// The CPU that it last ran on.
     pub cpu: u32,
     /// Parts of a CPU that it takes.
@@ -247,7 +249,7 @@ impl Watch {
                 Some(owner) => {
                     let team = teams.entry(owner.process).or_insert_with(|| Team::of(host, owner.process));
                     match team.reader(host, *owner, &self.ticks) {
-                        Some(thread) => flow.thread = self.thread(host, owner.process, thread, online, seen),
+                        Some(thread) => flow.thread = self.thread(host, (team, thread), online, seen),
                         None => unread += 1,
                     }
                 }
@@ -276,11 +278,11 @@ impl Watch {
     fn thread(
         &self,
         host: &dyn Host,
-        process: u32,
-        thread: u32,
+        (team, thread): (&Team, u32),
         online: &CpuSet,
         seen: &mut Observation,
     ) -> Option<usize> {
+        let process = team.process;
         if let Some(index) = seen.threads.iter().position(|of| of.thread == thread) {
             return Some(index);
         }
@@ -292,6 +294,7 @@ impl Watch {
             thread,
             started: stat.started,
             name: stat.name,
+            names: team.names(host),
             cpu: stat.cpu,
             load: if seen.seconds > 0.0 { (ticks as f64 / TICKS / seen.seconds).min(1.0) } else { 0.0 },
             bound: host.thread_cpus(thread).ok()?,
@@ -303,6 +306,7 @@ impl Watch {
 
 /// The threads of a process that has busy flows.
 struct Team {
+    process: u32,
     stats: Vec<(u32, threads::Stat)>,
     waiting: Option<HashMap<u32, u32>>,
 }
@@ -311,7 +315,16 @@ impl Team {
     fn of(host: &dyn Host, process: u32) -> Self {
         let all = threads::of_process(host, process).into_iter().take(MOST_THREADS);
         let stats = all.filter_map(|thread| Some((thread, threads::stat(host, process, thread)?)));
-        Self { stats: stats.collect(), waiting: None }
+        Self { process, stats: stats.collect(), waiting: None }
+    }
+
+    /// What its threads and its program are called.
+    fn names(&self, host: &dyn Host) -> BTreeSet<String> {
+        let program = host.link(&format!("proc/{}/exe", self.process));
+        // A program whose file was replaced has this behind its name.
+        let program = program.map(|path| path.trim_end_matches(" (deleted)").to_string());
+        let file = program.and_then(|path| path.rsplit('/').next().map(String::from));
+        self.stats.iter().map(|(_, stat)| stat.name.clone()).chain(file).collect()
     }
 
     /// The thread that has a flow: the only one, the one that waits for it, or the only busy one.

@@ -4,7 +4,7 @@ use longma_affinity::advice::candidates;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface;
 use longma_affinity::journal::Journal;
-use longma_affinity::places::{Class, Pair};
+use longma_affinity::places::{Class, Pair, all_pairs};
 use longma_affinity::preflight::{Weight, check};
 use longma_affinity::steering::Steering;
 use std::path::Path;
@@ -66,7 +66,7 @@ fn the_best_pair_is_on_the_nics_socket_without_the_cpu_that_is_offline() {
     assert_eq!((places[6].socket, places[6].node, places[6].last_cache.clone()), (1, 1, Some(vec![4, 5, 6])));
     let nic = interface::read(&host, &"eth2".parse().unwrap()).unwrap();
     assert_eq!(nic.irqs.iter().map(|irq| irq.number).collect::<Vec<_>>(), [60, 61]);
-    let ranking = candidates(&places, &nic, &[0, 1, 2, 3, 4, 5, 6]);
+    let ranking = candidates(&places, &nic, &all_pairs(&[0, 1, 2, 3, 4, 5, 6]));
     assert_eq!((ranking[0].pair, ranking[0].class), (Pair { flow: 4, application: 5 }, Class::SharedCache));
 }
 

@@ -15,6 +15,7 @@ mod via;
 mod zoned;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Runs real Linux programs for LoongArch64, x86-64, AArch64 and MIPS64 on a modelled server, and says where the time and the bytes went.
@@ -86,7 +87,8 @@ fn carry_out() -> ExitCode {
         Command::Shell(args) => shell::run(&args, Cli::command()).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("longma: {error}");
+        // Standard error may be closed: that is no reason to end otherwise.
+        let _ = writeln!(std::io::stderr(), "longma: {error}");
         ExitCode::FAILURE
     })
 }

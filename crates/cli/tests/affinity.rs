@@ -316,7 +316,7 @@ fn what_is_varied_is_put_back_also_after_sigkill() {
         let mut command = network.longma(&words);
         command.args(["--repeats", "1", "--vary", "gro=1,0", "--vary", "threaded=0,1"]);
         command.arg("--output").arg(network.path(&format!("threads-{seed}.jsonl")));
-        let swept = command.args(["--", "sh", "-c", "sleep 0.4; echo 5 Gbit/s"]).output().unwrap();
+        let swept = command.args(["--", "sh", "-c", "sleep 1; echo 5 Gbit/s"]).output().unwrap();
         assert!(swept.status.success(), "seed {seed}: {}", text(&swept.stderr));
         let lines = std::fs::read_to_string(network.path(&format!("threads-{seed}.jsonl"))).unwrap();
         let refused = lines.lines().filter(|line| line.contains("\"refused\":true")).count();

@@ -8,6 +8,7 @@ use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::request::Invalid;
 use longma_placement::store::{Alarm, Event, TenantUse, Vm, VmId, VmState};
+pub use longma_topology::harmless;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -222,13 +223,6 @@ pub struct AgentReport {
     /// It only says that the agent is there and at work, which may take minutes: nothing else of it counts, and no order is handed out.
     #[serde(default)]
     pub at_work: bool,
-}
-
-/// A text of another machine, without what a terminal would take for orders.
-pub fn harmless(text: &str) -> String {
-    // These turn the direction of what follows.
-    let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// The same, and no book.

@@ -114,6 +114,15 @@ pub struct Offload {
     pub value: u64,
 }
 
+/// The smallest value that the receiver takes: a ring without room and a poll without frames receive nothing.
+fn least(name: &str) -> u64 {
+    match name {
+        "ring" => 2,
+        "budget" => 1,
+        _ => 0,
+    }
+}
+
 impl std::str::FromStr for Offload {
     type Err = String;
 
@@ -123,8 +132,9 @@ impl std::str::FromStr for Offload {
             let known: Vec<&str> = OFFLOADS.iter().map(|offload| offload.0).collect();
             return Err(format!("there is no `{name}`: give one of {}", known.join(", ")));
         };
-        let value = value.parse().ok().filter(|value| value <= most);
-        let value = value.ok_or_else(|| format!("{name}: give a whole number from 0 to {most}"))?;
+        let least = least(name);
+        let value = value.parse().ok().filter(|value| (least..=*most).contains(value));
+        let value = value.ok_or_else(|| format!("{name}: give a whole number from {least} to {most}"))?;
         Ok(Self { name, value })
     }
 }
@@ -250,6 +260,7 @@ pub fn measure(
     stop: &AtomicBool,
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
+    idle::nowhere(&sweep.settings, places).map_or(Ok(()), Err)?;
     let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
@@ -313,6 +324,8 @@ mod tests {
             ("rfs=2", "from 0 to 1"),
             ("tso=1", "one of gro"),
             ("ring=x", "whole number"),
+            ("ring=1", "from 2 to 4096"),
+            ("budget=0", "from 1 to 4096"),
         ] {
             let error = wrong.parse::<Offload>().unwrap_err();
             assert!(error.contains(said), "{error}");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::median;
-use crate::places::of_machine;
+use crate::places::{all_pairs, of_machine, pairs_of};
 use longma_topology::Machine;
 
 pub(super) fn nic(node: Option<u32>) -> Nic {
@@ -24,13 +24,13 @@ pub(super) fn nic(node: Option<u32>) -> Nic {
 fn different_cores_of_the_nics_socket_come_first_and_the_first_cpu_last_among_them() {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
     let cpus: Vec<u32> = (0..12).collect();
-    let all = candidates(&places, &nic(Some(1)), &cpus);
+    let all = candidates(&places, &nic(Some(1)), &all_pairs(&cpus));
     assert_eq!(all.len(), 144);
     assert_eq!((all[0].pair, all[0].class), (Pair { flow: 6, application: 7 }, Class::SharedCache));
     assert!(
         all[..30].iter().all(|candidate| candidate.class == Class::SharedCache && candidate.pair.flow >= 6)
     );
-    let all = candidates(&places, &nic(Some(0)), &cpus);
+    let all = candidates(&places, &nic(Some(0)), &all_pairs(&cpus));
     assert_eq!(all[0].pair, Pair { flow: 1, application: 2 });
     assert!(all[20..30].iter().all(|candidate| candidate.pair.flow == 0 || candidate.pair.application == 0));
 }
@@ -52,7 +52,7 @@ fn two_pairs(shared: &[f64], same: &[f64]) -> Analysis {
 #[test]
 fn topology_decides_only_where_the_measurement_does_not() {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
-    let ranking = candidates(&places, &nic(Some(0)), &[1, 2]);
+    let ranking = candidates(&places, &nic(Some(0)), &all_pairs(&[1, 2]));
     let choice =
         |shared: &[f64], same: &[f64]| measured(&two_pairs(shared, same), &ranking).unwrap().choice.class;
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.2, 31.2, 29.2]), Class::SharedCache);
@@ -75,4 +75,31 @@ fn commands_write_what_the_sweep_writes() {
         commands.keep,
         ["irqbalance must leave them alone: IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\""]
     );
+}
+
+/// The kernel takes every letter in a name but `/`, `:` and blanks; sh(1) must read back the path that was meant.
+#[test]
+fn commands_for_an_interface_with_any_name_write_to_its_files_and_do_nothing_else() {
+    for name in ["a;id", "$(id)", "x'y", "a\"b", "*", "`id`", "a&b", "eth0.100"] {
+        let steering = Steering::Rps { interface: name.parse().unwrap(), queues: vec![0] };
+        let commands = commands(&steering, Pair { flow: 0, application: 1 });
+        let path = commands.now[0].strip_prefix("echo 1 > ").unwrap();
+        let script = format!("printf %s {path}");
+        let read = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(
+            String::from_utf8(read.stdout).unwrap(),
+            format!("/sys/class/net/{name}/queues/rx-0/rps_cpus")
+        );
+        assert_eq!(commands.udev.starts_with("# no rule"), name != "eth0.100", "{}", commands.udev);
+        assert_eq!(commands.udev.lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_cpuset_narrows_where_applications_may_run_and_not_where_packets_go() {
+    let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+    let all: Vec<u32> = (0..12).collect();
+    let ranking = candidates(&places, &nic(Some(0)), &pairs_of(&all, &[0]));
+    assert_eq!((ranking.len(), ranking[0].class), (12, Class::SharedCache));
+    assert!(ranking.iter().all(|candidate| candidate.pair.application == 0));
 }

@@ -112,7 +112,7 @@ impl Analysis {
             let over_pairs = of_class.len() > 1;
             let means: Vec<f64> = match &of_class[..] {
                 [only] => only.gbps.clone(),
-                several => several.iter().map(|pair| mean(&pair.gbps)).collect(),
+                several => several.iter().map(|pair| pair.median_gbps).collect(),
             };
             Some(ClassResult {
                 class,
@@ -146,10 +146,6 @@ pub fn fastest(results: &Results) -> Results {
     let best = |of: &Results| Analysis::of(of).best().map_or(0.0, |best| best.median_gbps);
     let all = results.variants().into_iter().map(|variant| results.of(&variant));
     all.max_by(|one, other| best(one).total_cmp(&best(other))).unwrap_or_else(|| results.clone())
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 fn pair_result(samples: &[&Sample]) -> PairResult {

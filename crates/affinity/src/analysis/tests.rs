@@ -113,6 +113,24 @@ fn classes_have_means_over_their_pairs_and_their_own_limits() {
     assert_eq!(analysis.best().unwrap().class, Class::SharedCache);
 }
 
+/// Pairs 0,1 and 1,0 of runs 10, 10, 1; 0,0 of 5, 5, 8; 1,1 of 6, 6, 9.
+#[test]
+fn a_class_has_the_mean_of_its_pairs_medians() {
+    let mut results = results(|_| 1.0, |_| (0.1, 0.1));
+    results.samples.retain(|sample| sample.pair.flow < 2 && sample.pair.application < 2);
+    for sample in &mut results.samples {
+        let runs = match (sample.pair.flow, sample.pair.application) {
+            (0, 0) => [5.0, 5.0, 8.0],
+            (1, 1) => [6.0, 6.0, 9.0],
+            _ => [10.0, 10.0, 1.0],
+        };
+        sample.rate = Some(Rate { gbps: runs[sample.repeat as usize], ..Rate::default() });
+    }
+    let analysis = Analysis::of(&results);
+    let mean = |class| of(&analysis, class).gbps.mean;
+    assert_eq!((mean(Class::SharedCache), mean(Class::SameCpu)), (10.0, 5.5));
+}
+
 #[test]
 fn costs_are_sums_over_the_pairs_cpus_by_what_arrived() {
     let analysis = Analysis::of(&results(|_| 10.0, |_| (0.4, 0.2)));

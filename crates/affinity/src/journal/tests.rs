@@ -43,7 +43,7 @@ fn a_journal_that_is_dropped_puts_all_back() {
     let before = host.all();
     Journal::begin(&path, &host).unwrap().set(&rps(), "3").unwrap();
     assert_eq!(host.all(), before);
-    assert_eq!(Journal::recover(&path, &host).unwrap(), None);
+    assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
 }
 
 /// The journal and the files after every step that a writer can die at: between a line and its deed, and after the deed.
@@ -78,24 +78,24 @@ fn after_a_death_at_any_step_everything_is_put_back() {
         std::fs::write(&path, text).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(matches!(Journal::begin(&path, &again), Err(JournalError::LeftOver { .. })), "step {step}");
-        let restored = Journal::recover(&path, &again).unwrap().unwrap();
+        let restored = Journal::recover(&path, &again, false).unwrap().unwrap();
         assert!(restored.is_whole(), "step {step}: {restored:?}");
         assert_eq!(again.all(), original, "step {step}");
-        assert_eq!(Journal::recover(&path, &again).unwrap(), None, "step {step}");
+        assert_eq!(Journal::recover(&path, &again, false).unwrap(), None, "step {step}");
     }
 }
 
 #[test]
 fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
     let states = states();
-    // Between the second change and the third, the third's line in parts.
+    // Between the second change and the third, the third's line in parts, which is counted when it is whole.
     let (before, files) = &states[3];
     let after = &states[4].0;
     for length in before.len()..after.len() {
         let (again, (_folder, path)) = (host(), folder());
         files.iter().for_each(|(path, value)| again.put(path, value));
-        std::fs::write(&path, &after[..length]).unwrap();
-        assert!(Journal::recover(&path, &again).unwrap().unwrap().is_whole(), "{length}");
+        std::fs::write(&path, [before, &after[before.len()..length]].concat()).unwrap();
+        assert!(Journal::recover(&path, &again, false).unwrap().unwrap().is_whole(), "{length}");
         assert_eq!(again.all(), host().all(), "{length}");
     }
 }
@@ -111,7 +111,7 @@ fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
             "{foreign:?}"
         );
         assert!(
-            matches!(Journal::recover(&path, &host), Err(JournalError::Damaged { line: 1, .. })),
+            matches!(Journal::recover(&path, &host, false), Err(JournalError::Damaged { line: 1, .. })),
             "{foreign:?}"
         );
         assert_eq!(std::fs::read(&path).unwrap(), foreign.as_bytes());
@@ -126,8 +126,200 @@ fn a_damaged_middle_is_an_error_and_changes_nothing() {
     let second = text.iter().position(|byte| *byte == b'\n').unwrap() + 2;
     text[second] ^= 0x10;
     std::fs::write(&path, text).unwrap();
-    assert!(matches!(Journal::recover(&path, &again), Err(JournalError::Damaged { line: 2, .. })));
+    assert!(matches!(Journal::recover(&path, &again, false), Err(JournalError::Damaged { line: 2, .. })));
     assert_eq!(again.all(), files);
+}
+
+/// A host in the middle of the changes of [`states`], and its journal.
+fn left(text: &[u8], files: &BTreeMap<String, String>) -> (FakeHost, tempfile::TempDir, PathBuf) {
+    let (again, (folder, path)) = (host(), folder());
+    files.iter().for_each(|(path, value)| again.put(path, value));
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    (again, folder, path)
+}
+
+#[test]
+fn a_journal_with_any_bit_turned_is_refused_and_kept() {
+    let (text, files) = states().pop().unwrap();
+    let (again, _folder, path) = left(&text, &files);
+    for bit in 0..text.len() * 8 {
+        let mut turned = text.clone();
+        turned[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &turned).unwrap();
+        let error = Journal::recover(&path, &again, false).err();
+        assert!(
+            matches!(error, Some(JournalError::Damaged { .. } | JournalError::Form { .. })),
+            "bit {bit}: {error:?}"
+        );
+        assert!(Journal::begin(&path, &again).is_err());
+        assert!(std::fs::read(&path).unwrap() == turned && again.all() == files, "bit {bit}");
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_is_refused_and_kept_wherever_the_cut_is() {
+    let (text, files) = states().pop().unwrap();
+    let (again, _folder, path) = left(&text, &files);
+    let ends: Vec<usize> = (1..text.len()).filter(|at| text[at - 1] == b'\n').collect();
+    let last = *ends.last().unwrap();
+    let without_second = [&text[..ends[0]], &text[ends[1]..]].concat();
+    let cuts = (1..text.len()).map(|length| text[..length].to_vec());
+    for cut in cuts.chain([without_second, [&text[..], &text[last..]].concat()]) {
+        std::fs::write(&path, &cut).unwrap();
+        let error = Journal::recover(&path, &again, false).unwrap_err();
+        assert!(matches!(error, JournalError::Damaged { .. }), "{error:?}");
+        assert!(std::fs::read(&path).unwrap() == cut && again.all() == files, "{}", cut.len());
+    }
+    let said = Journal::recover(&path, &again, false).unwrap_err().to_string();
+    assert!(said.contains("the file is kept") && said.contains("put back by hand"), "{said}");
+}
+
+#[test]
+fn a_journal_of_another_form_is_refused_and_kept() {
+    let (host, (_folder, path)) = (host(), folder());
+    for (form, text) in [
+        (1, "{\"affinity_journal\":1,\"host\":\"b net:1\",\"writer\":7}\n".to_string()),
+        (3, "{\"affinity_journal\":3,\"more\":[]} 00000000 00000000\n{}\n".to_string()),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let begun = Journal::begin(&path, &host).err();
+        assert!(matches!(begun, Some(JournalError::Form { form: found, .. }) if found == form), "{begun:?}");
+        assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Form { .. })));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+}
+
+/// An interface with a number, and what a sweep set of it; the journal's own process is dead.
+fn numbered() -> (FakeHost, tempfile::TempDir, PathBuf) {
+    let (host, (folder, path)) = (host(), folder());
+    host.put("sys/class/net/eth0/ifindex", "7");
+    host.put("sys/class/net/eth0/mtu", "1500");
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "2").unwrap();
+    journal.set(&Setting::Mtu("eth0".parse().unwrap()), "1400").unwrap();
+    std::mem::forget(journal);
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    (host, folder, copy)
+}
+
+#[test]
+fn a_renamed_interface_is_followed_and_another_with_its_name_is_left_alone() {
+    let (host, _folder, path) = numbered();
+    host.rename("eth0", "zz0");
+    host.put("sys/class/net/eth0/ifindex", "9");
+    host.put("sys/class/net/eth0/mtu", "1400");
+    assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
+    let mtu = |name: &str| host.read(&format!("sys/class/net/{name}/mtu")).unwrap();
+    assert_eq!((mtu("zz0"), mtu("eth0")), ("1500".into(), "1400".into()));
+    assert_eq!(host.read("sys/class/net/zz0/queues/rx-0/rps_cpus").unwrap(), "00");
+}
+
+#[test]
+fn a_rename_in_the_middle_ends_the_changes_and_is_no_reason_to_leave_any() {
+    let (host, (_folder, path)) = (host(), folder());
+    host.put("sys/class/net/eth0/ifindex", "7");
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "2").unwrap();
+    host.rename("eth0", "zz0");
+    for error in [journal.set(&rps(), "1").unwrap_err(), journal.foreign().remove(0)] {
+        assert_eq!(error.to_string(), "eth0 (interface 7) was renamed to zz0 by somebody");
+    }
+    assert!(journal.restore().unwrap().is_whole());
+    assert_eq!(host.read("sys/class/net/zz0/queues/rx-0/rps_cpus").unwrap(), "00");
+    assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
+}
+
+#[test]
+fn what_an_interface_that_is_gone_had_is_owed_still() {
+    let (host, _folder, path) = numbered();
+    let files = host.all();
+    for file in files.keys().filter(|file| file.contains("/eth0/")) {
+        host.remove(file);
+    }
+    let restored = Journal::recover(&path, &host, false).unwrap().unwrap();
+    assert!(!restored.is_whole(), "{restored:?}");
+    assert!(matches!(Journal::begin(&path, &host), Err(JournalError::LeftOver { settings: 2, .. })));
+    // It comes back from another namespace.
+    files.iter().for_each(|(file, text)| host.put(file, text));
+    assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
+}
+
+#[test]
+fn nothing_is_changed_through_a_sys_of_another_namespace() {
+    let (mut host, _folder, path) = numbered();
+    host.strange_sys = Some("its eth0 is interface 3".into());
+    let before = (host.all(), std::fs::read(&path).unwrap());
+    let other = path.with_extension("other");
+    for error in
+        [Journal::begin(&other, &host).err().unwrap(), Journal::recover(&path, &host, false).err().unwrap()]
+    {
+        let said = error.to_string();
+        assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{said}");
+    }
+    assert_eq!((host.all(), std::fs::read(&path).unwrap()), before);
+}
+
+#[test]
+fn what_another_process_keeps_is_not_changed_whatever_the_journal() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    host.kept.insert("sys/class/net/eth0".into());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    let said = journal.set(&rps(), "1").unwrap_err().to_string();
+    assert!(said.contains("another longma") && said.contains("/sys/class/net/eth0"), "{said}");
+    journal.set(&Setting::Irq(41), "1").unwrap();
+    assert_eq!(host.read(RPS).unwrap(), "00");
+}
+
+#[test]
+fn a_journal_that_is_removed_while_it_is_in_use_ends_the_changes() {
+    let (host, (_folder, path)) = (host(), folder());
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "1").unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(journal.set(&rps(), "2").unwrap_err().to_string().contains("somebody has removed it"));
+    assert!(journal.restore().unwrap().is_whole());
+    assert_eq!(host.read(RPS).unwrap(), "00");
+}
+
+/// A server that forks for every connection.
+#[test]
+fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
+    let (host, (_folder, path)) = (host(), folder());
+    let stat = crate::watch::tests::stat("server", 0, 0);
+    let born = |thread: u32, cpus: &str| {
+        host.put(&format!("proc/{thread}/task/{thread}/stat"), &stat);
+        host.put_thread(thread, cpus.parse().unwrap());
+    };
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    born(7, "0-1");
+    journal.set(&Setting::Thread { process: 7, thread: 7, started: 900 }, "1").unwrap();
+    for first in (100..4100).step_by(100) {
+        let children: Vec<u32> = (first..first + 100).collect();
+        children.iter().for_each(|child| born(*child, "1"));
+        // One has had its parent's CPUs from before that was bound.
+        host.put_thread(first, "0-1".parse().unwrap());
+        let list = children.iter().map(|child| format!("{child} ")).collect::<String>();
+        host.put("proc/7/task/7/children", &list);
+        journal.inherit().unwrap();
+        assert_eq!(journal.changes.len(), 1 + 99);
+        if first < 4000 {
+            children.iter().for_each(|child| host.remove(&format!("proc/{child}/task/{child}/stat")));
+        }
+    }
+    assert!(std::fs::metadata(&path).unwrap().len() < 400_000);
+    std::mem::forget(journal);
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
+    assert_eq!((restored.is_whole(), restored.settings.len()), (true, 100));
+    assert!(restored.settings.iter().all(|(_, fate)| *fate == Fate::Restored), "{restored:?}");
+    assert_eq!(
+        (host.thread_cpus(7).unwrap().to_string(), host.thread_cpus(4050).unwrap().to_string()),
+        ("0-1".into(), "0-1".into())
+    );
 }
 
 #[test]
@@ -162,7 +354,7 @@ fn two_writers_at_once_are_refused_by_name() {
     let _first = Journal::begin(&path, &host).unwrap();
     let own = std::process::id();
     assert!(matches!(Journal::begin(&path, &host), Err(JournalError::Held { writer, .. }) if writer == own));
-    assert!(matches!(Journal::recover(&path, &host), Err(JournalError::Held { .. })));
+    assert!(matches!(Journal::recover(&path, &host, false), Err(JournalError::Held { .. })));
 }
 
 #[test]
@@ -181,7 +373,7 @@ fn a_refused_write_is_an_error_and_the_setting_stays() {
 }
 
 #[test]
-fn what_cannot_be_put_back_stays_in_the_journal_and_what_is_gone_does_not() {
+fn what_cannot_be_put_back_and_what_is_gone_stays_in_the_journal() {
     let (mut host, (_folder, path)) = (host(), folder());
     let mut journal = Journal::begin(&path, &host).unwrap();
     journal.set(&Setting::Irq(41), "1").unwrap();
@@ -192,11 +384,16 @@ fn what_cannot_be_put_back_stays_in_the_journal_and_what_is_gone_does_not() {
     std::fs::copy(&path, &copy).unwrap();
     host.refused.insert(IRQ.into());
     host.remove(RPS);
-    let restored = Journal::recover(&copy, &host).unwrap().unwrap();
-    assert_eq!(restored.settings[0].1, Fate::Gone);
+    let restored = Journal::recover(&copy, &host, false).unwrap().unwrap();
+    assert_eq!(restored.settings[0].1, Fate::Gone { was: "00".into() });
     assert!(matches!(restored.settings[1].1, Fate::Failed { .. }));
     host.refused.clear();
-    assert!(Journal::recover(&copy, &host).unwrap().unwrap().is_whole());
+    // What is gone may be elsewhere, until somebody says that it is not.
+    for forgets in [false, true] {
+        let restored = Journal::recover(&copy, &host, forgets).unwrap().unwrap();
+        assert_eq!(restored.is_whole(), forgets, "{restored:?}");
+    }
+    assert_eq!(Journal::recover(&copy, &host, false).unwrap(), None);
     assert_eq!(host.read(IRQ).unwrap(), "0-1");
 }
 
@@ -211,11 +408,11 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
     std::fs::copy(&path, &copy).unwrap();
     let mut other = FakeHost::with(&[(RPS, "1")]);
     other.identity = "boot1 net:2 cookie:6".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
     assert!(matches!(Journal::begin(&copy, &other), Err(JournalError::LeftOver { .. })));
     assert_eq!(other.read(RPS).unwrap(), "1");
     other.identity = "boot2 net:1 cookie:5".parse().unwrap();
-    assert!(matches!(Journal::recover(&copy, &other), Err(JournalError::Elsewhere { .. })));
+    assert!(matches!(Journal::recover(&copy, &other, false), Err(JournalError::Elsewhere { .. })));
     assert!(Journal::begin(&copy, &other).is_ok());
 }
 
@@ -238,7 +435,7 @@ fn a_namespace_that_has_the_number_of_one_that_is_gone_is_another() {
         std::fs::copy(&path, &copy).unwrap();
         let mut other = FakeHost::with(&[(RPS, "1")]);
         other.identity = here.parse().unwrap();
-        let recovered = Journal::recover(&copy, &other);
+        let recovered = Journal::recover(&copy, &other, false);
         if is_other {
             assert!(matches!(recovered, Err(JournalError::Elsewhere { .. })), "{was}, {here}");
         } else {
@@ -260,7 +457,7 @@ fn what_was_changed_on_a_host_that_ended_with_its_writer_is_in_nobodys_way() {
     std::mem::forget(journal);
     let copy = path.with_extension("copy");
     std::fs::copy(&path, &copy).unwrap();
-    assert_eq!(Journal::recover(&copy, &self::host()).unwrap(), None);
+    assert_eq!(Journal::recover(&copy, &self::host(), false).unwrap(), None);
     assert!(Journal::begin(&copy, &self::host()).is_ok());
 }
 

@@ -383,6 +383,7 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
     let before = Reading::now(setup.host);
     let migrations = moved(setup.host, child.id());
     let whole = child.runs_until(length.mul_f64(COUNTED.1), setup.stop);
+    let ran = child.age();
     let after = Reading::now(setup.host);
     if whole {
         sample.kernel = before.until(&after);
@@ -393,7 +394,13 @@ fn counted(setup: &Setup<'_>, start: &Start, length: Duration, sample: &mut Samp
     let ended = child.end(setup.stop).map_err(Trouble::Child)?;
     // iperf3 reports its errors in JSON and with a status; its own words say more than the status.
     match setup.header.load.rate(&ended.out) {
-        Ok(rate) if ended.status.success() => Ok(rate),
+        Ok(rate) if ended.status.success() => match whole || length.is_zero() {
+            true => Ok(rate),
+            // A rate of a run in which nothing was counted says nothing of its costs, and is the rate of another time.
+            false => {
+                Err(Trouble::Load(LoadError::Short { ran: ran.as_secs_f64(), wanted: length.as_secs_f64() }))
+            }
+        },
         Ok(_) => Err(Trouble::Load(LoadError::NoRate(format!("it {}", how_it_ended(ended.status))))),
         // Nothing at all was said.
         Err(LoadError::NoRate(said)) if said.is_empty() && ended.err.trim().is_empty() => Err(Trouble::Load(

@@ -9,7 +9,7 @@ use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
 use longma_topology::CpuPlace;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ impl Results {
     /// # Errors
     /// If it cannot be read or is none. A last line without its end is left out: the sweep was stopped there.
     pub fn read(path: &Path) -> Result<Self, ResultError> {
-        let mut file = File::open(path).map_err(|error| file_error(path, error))?;
+        let mut file = crate::files::readable(path).map_err(|error| file_error(path, error))?;
         let (results, _) = parse(path, &mut file)?;
         results.ok_or_else(|| ResultError::Damaged { path: path.into(), line: 1, why: "it is empty".into() })
     }
@@ -230,13 +230,9 @@ impl ResultFile {
     /// If it holds another sweep, is damaged or is being written.
     pub fn open(path: &Path, header: &Header) -> Result<Self, ResultError> {
         let failed = |error| file_error(path, error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = crate::files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| ResultError::Busy { path: path.into() })?;
         let (results, whole) = parse(path, &mut file)?;

@@ -93,6 +93,27 @@ impl Bench {
     }
 }
 
+/// A run of a second whose load is over at once.
+#[test]
+fn a_load_that_ends_before_anything_was_counted_has_no_result() {
+    let bench = Bench::new();
+    let header = Header { seconds: 1, ..header(&bench.host, "echo 9 Gbit/s") };
+    let stop = AtomicBool::new(false);
+    let mut nothing = || None;
+    let mut setup = Setup {
+        host: &bench.host,
+        header: &header,
+        namespace: None,
+        after_failure: &mut nothing,
+        stop: &stop,
+    };
+    let cpu = bench.host.cpus[0].cpu;
+    let run = Run { pair: Pair { flow: cpu, application: cpu }, repeat: 0, variant: Variant::new() };
+    let sample = measure(&mut setup, &run).unwrap();
+    let why = sample.failure.unwrap();
+    assert!(sample.rate.is_none() && why.contains("of 1 s") && why.contains("{seconds}"), "{why}");
+}
+
 #[test]
 fn every_repeat_has_every_pair_once_in_another_order() {
     let plan = Plan { pairs: all_pairs(&[0, 1, 2, 3]), variants: vec![Variant::new()], repeats: 3, seed: 7 };

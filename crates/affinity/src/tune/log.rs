@@ -86,9 +86,9 @@ impl Log {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let nofollow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file =
-            OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nofollow).open(path)?;
+        let mut options = OpenOptions::new();
+        let options = options.append(true).create(true).mode(0o600);
+        let file = crate::files::regular(options, rustix::fs::OFlags::NOFOLLOW, path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path: path.into(), file, bytes })
     }
@@ -125,7 +125,7 @@ pub fn read(path: &Path) -> io::Result<Vec<Decision>> {
     let mut decisions = Vec::new();
     for path in [before(path), path.into()] {
         let mut text = Vec::new();
-        match File::open(&path) {
+        match crate::files::readable(&path) {
             Ok(file) => file.take(2 * MOST_BYTES).read_to_end(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),

@@ -15,7 +15,7 @@ use log::{Act, Decision};
 use model::{Model, Placing};
 use plan::{Move, Moved};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use steady::{Steady, Verdict};
 
 /// Between two looks.
@@ -33,6 +33,12 @@ pub fn pause(cost: Duration) -> Duration {
 /// Between a look that wants a change and the one that makes it.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
+/// The part of a core's time that looking for threads which have inherited their CPUs may take: the more there are, the rarer it is done.
+const HEIRS_COST: f64 = 0.001;
+
+/// Letters of a thread's name that the kernel keeps (TASK_COMM_LEN without its zero), bytes.
+const NAME_BYTES: usize = 15;
+
 /// Settings and sentences that are remembered, at most.
 const MOST_REMEMBERED: usize = 20_000;
 
@@ -43,10 +49,21 @@ pub struct Exclusions {
     pub cpus: Option<CpuSet>,
     /// Interrupts.
     pub irqs: BTreeSet<u32>,
-    /// Processes, by number or by a thread's name.
+    /// Processes, by number, by the name of any of their threads, or by their program's.
     pub processes: BTreeSet<String>,
     /// Flows with one of these ports at either end.
     pub ports: BTreeSet<u16>,
+}
+
+impl Exclusions {
+    /// Whether a thread's process is one of those that are left alone.
+    fn has(&self, thread: &Thread) -> bool {
+        let is_called = |name: &String| {
+            let short = name.as_bytes().get(..NAME_BYTES).unwrap_or(name.as_bytes());
+            thread.names.iter().chain([&thread.name]).any(|of| of == name || of.as_bytes() == short)
+        };
+        self.processes.contains(&thread.process.to_string()) || self.processes.iter().any(is_called)
+    }
 }
 
 /// What is remembered between looks.
@@ -59,13 +76,15 @@ pub struct Tuner {
     given_up: BTreeSet<Setting>,
     /// What was said already.
     told: BTreeSet<String>,
+    /// When threads that have inherited their CPUs are looked for next.
+    heirs_at: Duration,
 }
 
 impl Tuner {
     /// Nothing is known yet.
     pub fn new(exclusions: Exclusions) -> Self {
-        let (ours, given_up, told) = Default::default();
-        Self { exclusions, steady: Steady::new(), ours, given_up, told }
+        let (ours, given_up, told, heirs_at) = Default::default();
+        Self { exclusions, steady: Steady::new(), ours, given_up, told, heirs_at }
     }
 
     /// Decides on what was seen at `now` since the begin, and does it; without a journal it is a dry run and nothing is done.
@@ -84,7 +103,11 @@ impl Tuner {
         }
         self.forget(seen);
         if let Some(journal) = journal.as_deref_mut() {
-            journal.inherit()?;
+            if now >= self.heirs_at {
+                let begin = Instant::now();
+                journal.inherit()?;
+                self.heirs_at = now + begin.elapsed().div_f64(HEIRS_COST);
+            }
             for error in journal.foreign() {
                 self.give_up(&error, &mut decisions);
             }
@@ -137,7 +160,11 @@ impl Tuner {
                 self.ours.insert(setting, change.to.clone());
                 Ok(Ok(()))
             }
-            Err(error @ (JournalError::Foreign { .. } | JournalError::Refused { .. })) => Ok(Err(error)),
+            Err(
+                error @ (JournalError::Foreign { .. }
+                | JournalError::Refused { .. }
+                | JournalError::Renamed { .. }),
+            ) => Ok(Err(error)),
             Err(error) => Err(error),
         }
     }
@@ -170,6 +197,7 @@ impl Tuner {
             JournalError::Foreign { setting, found, ours } => {
                 (setting, format!("somebody else made it `{found}` after it was made `{ours}` here"))
             }
+            JournalError::Renamed { setting, .. } => (setting, error.to_string()),
             JournalError::Refused { setting, value, error }
                 if error.kind() == std::io::ErrorKind::NotFound =>
             {
@@ -272,8 +300,7 @@ impl Tuner {
     }
 
     fn thread_is_taken(&self, seen: &Observation, thread: &Thread) -> Option<String> {
-        let excluded = &self.exclusions.processes;
-        if excluded.contains(&thread.name) || excluded.contains(&thread.process.to_string()) {
+        if self.exclusions.has(thread) {
             return Some("it is excluded".into());
         }
         let setting = thread.setting();

@@ -89,6 +89,7 @@ fn what_is_pinned_or_excluded_is_left_alone() {
         let (host, folder) = (host(), tempfile::tempdir().unwrap());
         host.put_thread(7, cpus.parse().unwrap());
         host.put(IRQ, irq);
+        host.put("proc/7/exe", "-> /usr/bin/a-program-of-many-letters");
         let mut journal = journal(&host, &folder);
         let decisions = Work::new(&host, exclusions).looks(6, Some(&mut journal));
         (host.thread_cpus(7).unwrap().to_string(), host.read(IRQ).unwrap(), decisions)
@@ -105,7 +106,7 @@ fn what_is_pinned_or_excluded_is_left_alone() {
         irqs: BTreeSet::from([50]),
         ..Default::default()
     };
-    for name in ["reader", "7"] {
+    for name in ["reader", "7", "a-program-of-many-letters"] {
         let (reader, irq, decisions) = pinned("0-3", "0-3", named(name));
         assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0-3", "0-3", 0));
     }
@@ -115,6 +116,27 @@ fn what_is_pinned_or_excluded_is_left_alone() {
     let (reader, irq, _) = pinned("0-3", "0-3", only);
     let all: CpuSet = format!("{reader},{irq}").parse().unwrap();
     assert!(all.iter().all(|cpu| cpu >= 2), "{all}");
+}
+
+/// The kernel keeps 15 letters of a thread's name.
+#[test]
+fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
+    for (thread, excluded, is) in [
+        ("a-thread-of-its", "a-thread-of-its-own", true),
+        ("a-thread-of-its", "a-thread-of-its", true),
+        ("a-thread", "a-thread-of-its-own", false),
+        ("a-thread-of-it", "a-thread-of-its-own", false),
+    ] {
+        let (host, folder) = (host(), tempfile::tempdir().unwrap());
+        // The reader is another thread of the same process: it waits for the flow.
+        host.put("proc/7/task/8/stat", &stat(thread, 0, 1));
+        let read = if cfg!(target_arch = "x86_64") { 0 } else { 63 };
+        host.put("proc/7/task/7/syscall", &format!("{read} 0x3 0x0"));
+        let mut journal = journal(&host, &folder);
+        let exclusions = Exclusions { processes: [excluded.into()].into(), ..Default::default() };
+        Work::new(&host, exclusions).looks(6, Some(&mut journal));
+        assert_eq!(host.thread_cpus(7).unwrap().to_string() == "0-3", is, "{thread} {excluded}");
+    }
 }
 
 #[test]

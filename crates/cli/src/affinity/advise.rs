@@ -2,14 +2,15 @@
 //! Not the choice: that is `longma-affinity`'s `advice`.
 
 use super::check::wrapped;
+use super::said::{print, print_json};
 use super::sweep::{Ground, What, measure, processor};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
-use crate::machine::{print, print_json};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::lab;
+use longma_affinity::places::{all_pairs, pairs_of};
 use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
@@ -99,7 +100,8 @@ fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     // Kinds of pairs are few: five classes, each near the NIC and far from it.
     let runs = 64 + u64::from(arguments.candidates) * u64::from(arguments.repeats).max(2);
     let mut ground = Ground::set_up(&arguments.what, arguments.seconds, runs)?;
-    let ranking = candidates(&ground.header.places, &ground.header.nic, &ground.cpus);
+    let ranking =
+        candidates(&ground.header.places, &ground.header.nic, &pairs_of(&ground.flows, &ground.applications));
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &ground.header)?;
@@ -171,7 +173,7 @@ fn of_results(results: &Results) -> Advice {
     let results = &fastest(results);
     let header = &results.header;
     let cpus: Vec<u32> = header.places.iter().map(|place| place.cpu).collect();
-    let ranking = candidates(&header.places, &header.nic, &cpus);
+    let ranking = candidates(&header.places, &header.nic, &all_pairs(&cpus));
     let (nic, steering) = applied(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
     Advice {
         is_of_lab: is_of_lab(header),
@@ -190,12 +192,13 @@ fn of_topology(arguments: &Arguments) -> Result<Advice, Box<dyn Error>> {
     let nic = interface::read(&host, &name).ok_or_else(|| format!("there is no interface {name}"))?;
     let (places, allowed) = (host.places(), allowed(&host));
     let usable = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
-    let cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(usable).collect();
+    let flows: Vec<u32> = places.iter().map(|place| place.cpu).collect();
+    let applications: Vec<u32> = flows.iter().copied().filter(usable).collect();
     let steering = if arguments.what.software { Steering::software(&nic)? } else { Steering::of(&nic)? };
     Ok(Advice {
         is_of_lab: false,
         elsewhere: None,
-        ranking: candidates(&places, &nic, &cpus),
+        ranking: candidates(&places, &nic, &pairs_of(&flows, &applications)),
         nic,
         steering,
         measured: None,

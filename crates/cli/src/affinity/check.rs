@@ -1,8 +1,9 @@
 //! `longma affinity check`: what would disturb a sweep, and what to do about it.
 //! Not what is looked at: that is `preflight`.
 
+use super::said::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
-use crate::machine::{print, print_json};
+use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
 use longma_affinity::host::Tree;
 use longma_affinity::preflight::{Finding, Weight, check};
@@ -81,14 +82,24 @@ fn word(weight: Weight) -> &'static str {
     }
 }
 
-/// Words behind a label, in lines of at most `width`, the later ones set in under the first.
+/// Letters that words have beside a label, at least.
+const ROOM: usize = 20;
+/// How far words are set in below a label beside which they have no room.
+const BELOW: &str = "  ";
+
+/// Words behind a label, in lines of at most `width`, the later ones set in under the first; below the label where that leaves no room.
 pub fn wrapped(label: &str, words: &str, width: usize) -> String {
+    if label.len() > BELOW.len() && label.chars().count() + ROOM > width {
+        let above = label.split_whitespace().collect::<Vec<_>>().join(" ");
+        let above = if above.is_empty() { String::new() } else { above + "\n" };
+        return above + &wrapped(BELOW, words, width);
+    }
     let indent = label.chars().count();
     let mut text = String::new();
     let mut line = label.to_string();
     let mut has_words = false;
     for word in words.split_whitespace() {
-        if has_words && line.chars().count() + 1 + word.chars().count() > width.max(indent + 20) {
+        if has_words && line.chars().count() + 1 + word.chars().count() > width {
             text.push_str(line.trim_end());
             text.push('\n');
             line = " ".repeat(indent);
@@ -108,7 +119,12 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
     let mut heads: Vec<Vec<String>> = rows.to_vec();
     let last: Vec<String> = heads.iter_mut().map(|row| row.pop().unwrap_or_default()).collect();
     let wide =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        |column: usize| heads.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let columns = heads.first().map_or(0, Vec::len);
+    let beside: usize = (0..columns).map(|column| wide(column).unwrap_or(0) + 2).sum();
+    if beside + ROOM > width {
+        return below(&heads, &last, width);
+    }
     let line = |(head, last): (&Vec<String>, &String)| {
         let cells = head
             .iter()
@@ -117,6 +133,20 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
         wrapped(&cells.collect::<String>(), last, width)
     };
     heads.iter().zip(&last).map(line).collect()
+}
+
+/// The same where there is no room for words beside the columns: these in parts, and a line of words for each row.
+fn below(heads: &[Vec<String>], last: &[String], width: usize) -> String {
+    let ([names, rows @ ..], [what, words @ ..]) = (heads, last) else { return String::new() };
+    let headings: Vec<(&str, &str)> = names.iter().map(|name| (name.trim(), "")).collect();
+    let cells: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell.trim().into()).collect()).collect();
+    let first = names.first().map_or("", |name| name.trim());
+    let line = |(row, words): (&Vec<String>, &String)| {
+        let of = row.first().map_or("", |cell| cell.trim());
+        wrapped("", &format!("{first} {of}, {what}: {words}"), width)
+    };
+    fitted(&headings, 1, &cells, width) + &rows.iter().zip(words).map(line).collect::<String>()
 }
 
 #[cfg(test)]
@@ -135,5 +165,26 @@ mod tests {
         let text = text(&[finding], 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("1 of these would disturb it"));
+    }
+
+    #[test]
+    fn columns_and_words_fit_into_forty_columns_and_all_of_them_are_there() {
+        let row = |words: [&str; 6]| words.map(String::from).to_vec();
+        let rows = [
+            row(["CPU", "SOCKET", "SHARES CACHE WITH", "BUSY", "NET_RX/s", "TAKES FROM"]),
+            row(["0", "0", "0-11", " 12 %", "   80000", "irq 38, irq 39, rps rx-0"]),
+            row(["1", "0", "0-11", "100 %", "       0", "-"]),
+        ];
+        let narrow = listed(&rows, 40);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        for cell in rows[1..].iter().flatten().flat_map(|cell| cell.split_whitespace()) {
+            assert!(narrow.contains(cell), "{cell} in {narrow}");
+        }
+        let label = format!("{:10}{:14}", "disturbs", "offline CPUs");
+        assert_eq!(
+            wrapped(&label, "CPUs 2-3 are offline", 40),
+            "disturbs offline CPUs\n  CPUs 2-3 are offline\n"
+        );
+        assert_eq!(wrapped(&" ".repeat(24), "→ online", 40), "  → online\n");
     }
 }

@@ -34,7 +34,9 @@ pub fn text(pairs: &[PairResult], best: f64, width: usize) -> String {
             return wrapped("", &words, width);
         }
     };
-    let mut text = format!("{:LABEL$}application on CPU\n{:LABEL$}", "", "flow");
+    let above = "application on CPU";
+    let set_in = if LABEL + above.len() <= width { LABEL } else { 0 };
+    let mut text = format!("{:set_in$}{above}\n{:LABEL$}", "", "flow");
     for application in &applications {
         let _ = write!(text, "{application:<column$}");
     }

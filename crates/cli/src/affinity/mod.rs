@@ -8,6 +8,7 @@ mod modelled;
 mod page;
 mod report;
 mod restore;
+mod said;
 mod show;
 mod sweep;
 mod tune;
@@ -17,8 +18,11 @@ mod why;
 use clap::{Subcommand, ValueEnum};
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::Host;
+use longma_affinity::journal::JournalError;
 use longma_affinity::places::Pair;
 use longma_affinity::setting::Interface;
+use longma_topology::harmless_lines;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,7 +115,7 @@ impl StateOption {
 
 /// Runs `longma affinity`.
 pub fn run(args: Args) -> Outcome {
-    match args.command {
+    let outcome = match args.command {
         AffinityCommand::Check(arguments) => check::run(&arguments),
         AffinityCommand::Sweep(arguments) => sweep::run(&arguments),
         AffinityCommand::Report(arguments) => report::run(&arguments),
@@ -120,13 +124,17 @@ pub fn run(args: Args) -> Outcome {
         AffinityCommand::Why(arguments) => why::run(&arguments),
         AffinityCommand::Restore(arguments) => restore::run(&arguments),
         AffinityCommand::Show(arguments) => show::run(&arguments),
-    }
+    };
+    outcome.map_err(|error| harmless_lines(&error.to_string()).into())
 }
 
-/// Becomes true at Ctrl-C, SIGTERM and a closed terminal, so that all is put back before the end.
+/// What would end the program in the middle and can be answered; SIGALRM is left to those who set a limit with it.
+const ENDINGS: [i32; 7] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU];
+
+/// Becomes true at Ctrl-C, SIGTERM, a closed terminal and the like, so that all is put back before the end.
 fn interruption() -> std::io::Result<Arc<AtomicBool>> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+    for signal in ENDINGS {
         signal_hook::flag::register(signal, asked.clone())?;
     }
     Ok(asked)
@@ -151,6 +159,7 @@ fn pair(text: &str) -> Result<Pair, String> {
 
 /// The interface that is named, or the only one that there is to choose.
 fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, String> {
+    own_sys(host)?;
     if let Some(name) = named {
         return Ok(name.clone());
     }
@@ -166,6 +175,11 @@ fn chosen(host: &dyn Host, named: Option<&Interface>) -> Result<Interface, Strin
             Err(format!("name an interface with --interface: {}", names.join(", ")))
         }
     }
+}
+
+/// Refuses a /sys whose interfaces are others than the kernel speaks of: what is said of them would be wrong.
+fn own_sys(host: &dyn Host) -> Result<(), String> {
+    host.strange_sys().map_or(Ok(()), |what| Err(JournalError::StrangeSys { what }.to_string()))
 }
 
 /// Columns of the terminal, and 80 of what is none.

@@ -2,13 +2,14 @@
 //! Not what it means: that is `analysis`.
 
 use super::check::{listed, wrapped};
+use super::said::{self, print as put, print_json};
 use super::{Format, Outcome, matrix, page, variants, width};
 use crate::experiment::columns::rows as fitted;
-use crate::machine::{print as put, print_json};
 use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
 use longma_affinity::vary::Variant;
+use longma_topology::harmless_lines;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Outcome {
     let results = Results::read(&arguments.file)?;
     if let Some(path) = &arguments.html {
-        let page = page::page(&results, &arguments.file)?;
+        let page = harmless_lines(&page::page(&results, &arguments.file)?);
         longma_lab::write_whole(path, page.as_bytes())
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
@@ -39,9 +40,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// Prints the results of a sweep.
 pub fn print(results: &Results, format: Format) -> Outcome {
     if let Some(nothing) = results.nothing() {
-        eprintln!(
-            "longma: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing"
-        );
+        said::note(&format!(
+            "{nothing}; once their cause is gone, the sweep's own command makes the runs that are missing"
+        ));
     }
     let by_variant: Vec<(Variant, Analysis)> = results
         .variants()
@@ -103,7 +104,8 @@ pub fn text(header: &Header, analysis: &Analysis, width: usize) -> String {
         let words = format!("{}: {}", class.bottleneck.limit.words(), class.bottleneck.evidence);
         text.push_str(&wrapped(&format!("{:14}", class.class), &words, width));
     }
-    text.push_str("\nWhat a Gb/s costs on the CPUs of the pair, medians\n");
+    text.push('\n');
+    text.push_str(&wrapped("", "What a Gb/s costs on the CPUs of the pair, medians", width));
     text.push_str(&costs(analysis, width));
     for remark in &analysis.remarks {
         text.push_str(&wrapped("note: ", remark, width));
@@ -160,6 +162,15 @@ mod tests {
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert!(Class::ALL.iter().all(|class| text.contains(class.word())), "{text}");
+    }
+
+    #[test]
+    fn a_report_fits_into_forty_columns() {
+        let results = made_up(&pairs(2));
+        let text = text(&results.header, &Analysis::of(&results), 40);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 40).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert!(text.contains("same-cpu") && text.contains("one CPU for both"), "{text}");
     }
 
     #[test]

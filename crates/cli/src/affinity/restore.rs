@@ -1,8 +1,8 @@
 //! `longma affinity restore`: puts back what a killed sweep left changed.
 //! Not how: that is `journal`.
 
+use super::said::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
-use crate::machine::{print, print_json};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Fate, Journal, Restored};
 use serde_json::json;
@@ -12,6 +12,9 @@ use std::process::ExitCode;
 pub struct Arguments {
     #[command(flatten)]
     journal: JournalOption,
+    /// Forget the settings of interfaces that are gone from this network namespace: they were removed, and not moved elsewhere.
+    #[arg(long)]
+    forget_gone: bool,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -19,11 +22,12 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     let host = Tree::live();
-    let restored = Journal::recover(&arguments.journal.path(), &host)?.unwrap_or_default();
+    let restored =
+        Journal::recover(&arguments.journal.path(), &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
-        eprintln!(
-            "longma: only its inode number says that this is the network namespace of the journal: another has that number once its own is \
-             gone (Linux 5.14 and later tell them apart)"
+        said::note(
+            "only its inode number says that this is the network namespace of the journal: another has that number once its own is \
+             gone (Linux 5.14 and later tell them apart)",
         );
     }
     if arguments.format == Format::Json {
@@ -41,11 +45,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// A line for each setting that is not as it was, and a sum.
 pub fn text(restored: &Restored) -> String {
     let mut text = String::new();
-    let mut put_back = 0;
+    let (mut put_back, mut as_before, mut ended) = (0, 0, 0);
     for (setting, fate) in &restored.settings {
         match fate {
             Fate::Restored => put_back += 1,
-            Fate::Gone => text.push_str(&format!("{setting}: gone, nothing to put back\n")),
+            Fate::AsBefore => as_before += 1,
+            Fate::Ended => ended += 1,
+            Fate::Gone { was } => text.push_str(&format!(
+                "{setting}: not put back: it is not here any more, and was `{was}`; the journal keeps it. Has its interface gone to another \
+                 network namespace, make it so there by hand; then, or if it was removed, `longma affinity restore --forget-gone` gives it up\n"
+            )),
             Fate::Foreign { found } => {
                 text.push_str(&format!("{setting}: somebody else made it `{found}`: left alone\n"));
             }
@@ -54,9 +63,13 @@ pub fn text(restored: &Restored) -> String {
             }
         }
     }
-    let plural = if put_back == 1 { "setting is" } else { "settings are" };
-    match restored.settings.is_empty() {
-        true => "There is nothing to put back.\n".into(),
-        false => format!("{text}{put_back} {plural} as before.\n"),
+    if restored.settings.is_empty() {
+        return "There is nothing to put back.\n".into();
     }
+    let plural =
+        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { " is" } else { "s are" });
+    let mut sums = vec![format!("{} put back", plural(put_back, "setting"))];
+    sums.extend((as_before > 0).then(|| format!("{as_before} had not been changed")));
+    sums.extend((ended > 0).then(|| format!("{ended} ended and left nothing to put back")));
+    format!("{text}{}.\n", sums.join(", "))
 }

@@ -3,8 +3,8 @@
 mod live;
 
 use super::check::{listed, wrapped};
+use super::said::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
-use crate::machine::{print, print_json};
 use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self as interfaces, Nic};

@@ -3,7 +3,7 @@
 
 use super::{
     Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
-    report, restore,
+    report, restore, said,
 };
 use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
@@ -12,7 +12,7 @@ use longma_affinity::interface as interfaces;
 use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::lab::{self, Lab};
 use longma_affinity::load::{Iperf, Load};
-use longma_affinity::places::{Pair, all_pairs, classify};
+use longma_affinity::places::{Pair, all_pairs, classify, pairs_of};
 use longma_affinity::preflight::{Weight, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
@@ -134,8 +134,10 @@ pub struct Ground {
     host: Tree,
     /// What all runs have in common.
     pub header: Header,
-    /// The CPUs that pairs are made of.
-    pub cpus: Vec<u32>,
+    /// The CPUs that flows are steered to: a cpuset does not bind those.
+    pub flows: Vec<u32>,
+    /// The CPUs that applications are bound to.
+    pub applications: Vec<u32>,
     /// The CPUs that a program may be bound to; none if the kernel does not say.
     allowed: Option<CpuSet>,
 }
@@ -176,7 +178,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let pairs = which.pairs(&ground)?;
     for words in vary::idle(&which.variations, &ground.header.nic, &ground.header.load, &pairs) {
-        eprintln!("longma: note: --vary {words}");
+        said::note(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
     // What a killed sweep left changed is said before what it makes differ from the file's other runs.
@@ -188,11 +190,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     drop((results, ground));
     report::print(&Results::read(output)?, arguments.format)?;
     if outcome.stopped {
-        eprintln!("longma: stopped; the same command goes on with the runs that are missing");
+        said::note("stopped; the same command goes on with the runs that are missing");
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if outcome.failed > 0 {
-        eprintln!("longma: {} runs failed; the same command makes them again", outcome.failed);
+        said::note(&format!("{} runs failed; the same command makes them again", outcome.failed));
     }
     Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -228,31 +230,41 @@ pub fn measure(
     let mut tell = |sample: &Sample, done: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
-            eprint!(
-                "\r\x1b[K{done} of {all}: flow on {}, application on {}: {rate}",
+            said::progress(&format!(
+                "{done} of {all}: flow on {}, application on {}: {rate}",
                 sample.pair.flow, sample.pair.application
-            );
+            ));
         }
         if let Some(failure) = &sample.failure
             // A combination that is refused is said once, not for each of its runs.
             && (!sample.refused || said.replace(sample.variant.clone()).is_none_or(|last| last != sample.variant))
         {
-            eprintln!("{}longma: pair {}: {failure}", if bar { "\r\x1b[K" } else { "" }, sample.pair);
+            if bar {
+                said::progress("");
+            }
+            said::note(&format!("pair {}: {failure}", sample.pair));
         }
     };
     let outcome = sweep::run(plan, &mut setup, &mut journal, results, &mut tell);
     if bar {
-        eprint!("\r\x1b[K");
+        said::progress("");
     }
     let restored = journal.restore()?;
     if !restored.is_whole() {
-        eprint!("{}", restore::text(&restored));
+        said::lines(&restore::text(&restored));
     }
-    outcome.map_err(|error| {
-        let gone = ground.lab.as_mut().and_then(Lab::gone);
-        in_words(&error, gone, &ground.header, restored.is_whole()).into()
-    })
+    match outcome {
+        Ok(_) if !restored.is_whole() => Err(NOT_BACK.into()),
+        Ok(outcome) => Ok(outcome),
+        Err(error) => {
+            let gone = ground.lab.as_mut().and_then(Lab::gone);
+            Err(in_words(&error, gone, &ground.header, restored.is_whole()).into())
+        }
+    }
 }
+
+/// What is said where a setting could not be put back.
+const NOT_BACK: &str = "not all settings are as before: see above";
 
 /// Why a sweep ended early, and whether the host is as it was.
 fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
@@ -272,10 +284,7 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
         },
         _ => error.to_string(),
     };
-    format!(
-        "{why}; {}",
-        if is_whole { "all settings are as before" } else { "not all settings are as before: see above" }
-    )
+    format!("{why}; {}", if is_whole { "all settings are as before" } else { NOT_BACK })
 }
 
 impl Which {
@@ -299,7 +308,7 @@ impl Which {
     /// The pairs that are asked for, each once.
     fn pairs(&self, ground: &Ground) -> Result<Vec<Pair>, String> {
         let mut pairs = match (&self.pairs[..], &self.cpus) {
-            ([], None) => all_pairs(&ground.cpus),
+            ([], None) => pairs_of(&ground.flows, &ground.applications),
             ([], Some(only)) => all_pairs(&only.iter().collect::<Vec<_>>()),
             (chosen, _) => chosen.to_vec(),
         };
@@ -335,10 +344,20 @@ impl Ground {
         let places = live.places();
         let allowed = allowed(&live);
         let usable = |cpu: u32| allowed.as_ref().is_none_or(|set| set.contains(cpu));
-        let mut cpus: Vec<u32> = places.iter().map(|place| place.cpu).filter(|cpu| usable(*cpu)).collect();
-        let sender = what.lab.then(|| what.sender.or(cpus.last().copied()).unwrap_or(0));
-        if cpus.len() > 2 {
-            cpus.retain(|cpu| Some(*cpu) != sender);
+        let mut flows: Vec<u32> = places.iter().map(|place| place.cpu).collect();
+        let mut applications: Vec<u32> = flows.iter().copied().filter(|cpu| usable(*cpu)).collect();
+        if let Some(sender) = what.sender.filter(|sender| !applications.contains(sender)) {
+            let open: CpuSet = applications.into_iter().collect();
+            return Err(format!(
+                "--sender {sender}: no such CPU is online and open to this process: there are {open}"
+            )
+            .into());
+        }
+        let sender = what.lab.then(|| what.sender.or(applications.last().copied()).unwrap_or(0));
+        for cpus in [&mut flows, &mut applications] {
+            if cpus.len() > 2 {
+                cpus.retain(|cpu| Some(*cpu) != sender);
+            }
         }
         let limit = Duration::from_secs(runs.saturating_mul(u64::from(seconds) + 15).clamp(600, 30 * 86_400));
         let lab =
@@ -362,7 +381,7 @@ impl Ground {
             seconds,
             sender: sender.map(CpuSet::one),
         };
-        Ok(Self { lab, host, header, cpus, allowed })
+        Ok(Self { lab, host, header, flows, applications, allowed })
     }
 }
 
@@ -421,7 +440,7 @@ fn complain(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error>>
             Weight::Prevents => {
                 return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
             }
-            Weight::Disturbs => eprintln!("longma: {}: {}; {advice}", finding.subject, finding.found),
+            Weight::Disturbs => said::note(&format!("{}: {}; {advice}", finding.subject, finding.found)),
             Weight::Good | Weight::Note => {}
         }
     }

@@ -1,9 +1,11 @@
 //! `longma affinity tune`: the daemon that keeps flows and their applications near each other.
 //! Not what it decides: that is `longma-affinity`'s `tune`.
 
+use super::said::{self, print, print_json_line};
 use super::why::line;
-use super::{Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, restore};
-use crate::machine::print;
+use super::{
+    Format, JournalOption, Outcome, StateOption, chosen, cpus, interface, interruption, own_sys, restore,
+};
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
@@ -31,11 +33,11 @@ pub struct Arguments {
     /// Leave an interrupt alone; may be repeated.
     #[arg(long = "exclude-irq", value_name = "NUMBER")]
     irqs: Vec<u32>,
-    /// Leave a process alone, by number or by its threads' name; may be repeated.
+    /// Leave a process alone, by number, by the name of any of its threads, or by its program's; may be repeated.
     #[arg(long = "exclude-process", value_name = "NUMBER|NAME")]
     processes: Vec<String>,
     /// Leave flows with this port at either end alone; may be repeated.
-    #[arg(long = "exclude-port", value_name = "PORT")]
+    #[arg(long = "exclude-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
     /// End after so many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
@@ -56,6 +58,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let stop = interruption()?;
     let host = Tree::live();
     let interfaces = watched(&host, &arguments.interfaces)?;
+    let online: CpuSet = host.places().iter().map(|place| place.cpu).collect();
+    if let Some(cpu) = arguments.cpus.iter().flat_map(CpuSet::iter).find(|cpu| !online.contains(*cpu)) {
+        return Err(
+            format!("--cpus names CPU {cpu}, which is not there or not online: there are {online}").into()
+        );
+    }
+    if let Some(irq) = arguments.irqs.iter().find(|irq| host.names(&format!("proc/irq/{irq}")).is_empty()) {
+        return Err(format!("--exclude-irq {irq}: there is no such interrupt in /proc/irq").into());
+    }
     if !arguments.dry_run && !rustix::process::geteuid().is_root() {
         return Err("not root: interrupts and other users' threads cannot be moved; run it with sudo, or add --dry-run to see what it would do for your own programs".into());
     }
@@ -86,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// The interfaces that are named, or the one that there is to choose.
 fn watched(host: &dyn Host, named: &[Interface]) -> Result<Vec<Interface>, String> {
+    own_sys(host)?;
     if let Some(missing) = named.iter().find(|name| interfaces::read(host, name).is_none()) {
         let names: Vec<String> = interfaces::names(host).into_iter().map(String::from).collect();
         return Err(format!("there is no interface {missing}; there are: {}", names.join(", ")));
@@ -112,7 +124,8 @@ impl Session<'_> {
     ) -> Result<(), Box<dyn Error>> {
         let names: Vec<&str> = interfaces.iter().map(Interface::name).collect();
         let mode = if self.arguments.dry_run { ", dry run" } else { "" };
-        self.tell(&Decision::new(Act::Begun, "longma", format!("watching {}{mode}", names.join(", "))))?;
+        let words = format!("watching {}{mode}{}", names.join(", "), self.left_alone());
+        self.tell(&Decision::new(Act::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.exclusions()));
         let limit = self.arguments.seconds.map_or(Duration::MAX, Duration::from_secs);
         // The first look has no rates: nothing can be decided on it.
@@ -146,6 +159,16 @@ impl Session<'_> {
         false
     }
 
+    /// What it was told to leave alone, in words.
+    fn left_alone(&self) -> String {
+        let Arguments { cpus, irqs, processes, ports, .. } = self.arguments;
+        let mut words: Vec<String> = cpus.iter().map(|cpus| format!("all CPUs but {cpus}")).collect();
+        words.extend(irqs.iter().map(|irq| format!("interrupt {irq}")));
+        words.extend(processes.iter().map(|process| format!("process {process}")));
+        words.extend(ports.iter().map(|port| format!("port {port}")));
+        if words.is_empty() { String::new() } else { format!("; left alone: {}", words.join(", ")) }
+    }
+
     fn exclusions(&self) -> Exclusions {
         Exclusions {
             cpus: self.arguments.cpus.clone(),
@@ -158,10 +181,11 @@ impl Session<'_> {
     /// Prints a decision and keeps it. A log that cannot be written, as on a full disk, does not end the watching.
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
-            eprintln!("longma: the log of decisions {}: {error}", self.arguments.state.path().display());
+            let path = self.arguments.state.path();
+            said::note(&format!("the log of decisions {}: {error}", path.display()));
         }
         match self.arguments.format {
-            Format::Json => print(&format!("{}\n", serde_json::to_string(decision)?)),
+            Format::Json => print_json_line(&serde_json::to_value(decision)?),
             Format::Table => print(&line(decision, super::width())),
         }?;
         Ok(())

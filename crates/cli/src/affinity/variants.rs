@@ -2,9 +2,9 @@
 //! Not the pairs: each variant's own report has those.
 
 use super::check::wrapped;
+use super::said::{print as put, print_json};
 use super::{Format, Outcome, report, width};
 use crate::experiment::columns::rows as fitted;
-use crate::machine::{print as put, print_json};
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
 use longma_affinity::places::Pair;
 use longma_affinity::sweep::Results;
@@ -109,8 +109,8 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     let row = |effect: &Effect| {
         vec![
             effect.knob.to_string(),
-            effect.from.to_string(),
-            effect.to.to_string(),
+            effect.knob.shown(effect.from),
+            effect.knob.shown(effect.to),
             with_half(&effect.gbps),
             effect.core_ms.as_ref().map_or("-".into(), with_half),
         ]

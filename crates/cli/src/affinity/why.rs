@@ -2,8 +2,8 @@
 //! Not who writes it: that is `tune`.
 
 use super::check::wrapped;
+use super::said::{print, print_json};
 use super::{Format, Outcome, StateOption, width};
-use crate::machine::{print, print_json};
 use longma_affinity::tune::log::{self, Decision};
 use serde_json::json;
 

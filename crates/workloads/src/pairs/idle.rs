@@ -23,6 +23,15 @@ const USUAL: [(&str, u64); 12] = [
     ("near", 1),
 ];
 
+/// The first setting that names a core which the machine does not have, in a sentence.
+pub fn nowhere(settings: &[Offload], places: &[CpuPlace]) -> Option<String> {
+    let is_core = |setting: &&Offload| matches!(setting.name, "rps" | "napi");
+    let is_there = |setting: &&Offload| places.iter().any(|place| u64::from(place.cpu) == setting.value);
+    let lost = settings.iter().filter(is_core).find(|setting| !is_there(setting))?;
+    let last = places.iter().map(|place| place.cpu).max().unwrap_or(0);
+    Some(format!("{}={}: the machine has no such core: its cores are 0 to {last}", lost.name, lost.value))
+}
+
 /// What of `settings` changes nothing on some of the `pairs`, in a sentence each.
 pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuPlace]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
@@ -140,6 +149,19 @@ mod tests {
             assert_eq!(said(settings, &[(1, 2)]), [""; 0], "{settings:?}");
         }
         assert_eq!(said(&["near=0"], &[(1, 7)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_core_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
+        let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
+        let said = |text: &str| nowhere(&[text.parse().unwrap()], &places);
+        for there in ["rps=11", "napi=0", "ring=64", "rfs=1"] {
+            assert_eq!(said(there), None);
+        }
+        assert_eq!(
+            said("rps=99").as_deref(),
+            Some("rps=99: the machine has no such core: its cores are 0 to 11")
+        );
     }
 
     #[test]

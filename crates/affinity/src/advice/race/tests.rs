@@ -36,7 +36,7 @@ impl Measurement {
 /// The pair that is chosen on a host where a run of a pair gives `run(pair, how many it had before)`, and the runs that it took.
 fn choice(places: &[CpuPlace], nic_node: u32, run: &mut dyn FnMut(Pair, usize) -> f64) -> (Pair, usize) {
     let cpus: Vec<u32> = places.iter().map(|place| place.cpu).collect();
-    let ranking = candidates(places, &nic(Some(nic_node)), &cpus);
+    let ranking = candidates(places, &nic(Some(nic_node)), &crate::places::all_pairs(&cpus));
     let (mut race, mut so_far) = (Race::new(&ranking, MOST, REPEATS), Measurement::default());
     while let Some(round) = race.next(&so_far.analysis(places)) {
         assert!(!round.pairs.is_empty());
@@ -220,7 +220,7 @@ fn the_choice_is_within_three_percent_of_the_best_of_made_up_sweeps_or_not_told_
 #[test]
 fn a_race_begins_with_each_kind_ends_with_the_best_and_takes_no_more_runs_than_it_says() {
     let places = topology(2, 1, 4, 1);
-    let ranking = candidates(&places, &nic(Some(0)), &(0..8).collect::<Vec<_>>());
+    let ranking = candidates(&places, &nic(Some(0)), &crate::places::all_pairs(&(0..8).collect::<Vec<_>>()));
     let mut race = Race::new(&ranking, MOST, REPEATS);
     let first = race.next(&Measurement::default().analysis(&places)).unwrap();
     let kinds: BTreeSet<_> = first.pairs.iter().map(|pair| classify(&places, *pair).unwrap()).collect();

@@ -6,6 +6,7 @@ use crate::machine::table;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
 use longma_affinity::watch::{Flow, Observation, Watch};
+use longma_topology::harmless;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{self, LocalFlags, SetArg, Termios};
 use std::io::{self, IsTerminal, Read, Write};
@@ -71,7 +72,7 @@ pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     let mut watch = Watch::new(vec![nic.name.clone()]);
     watch.look(host);
     let screen = Screen::begin()?;
-    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", nic.name))?;
+    put(&format!("\x1b[H\x1b[2J{}: looking; q ends it", harmless(nic.name.name())))?;
     let end = loop {
         if let Some(end) = wait(pause, &stop)? {
             break end;
@@ -113,7 +114,8 @@ fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
 fn framed(text: &str, rows: usize) -> String {
     let columns = width();
     let lines = text.lines().take(rows.saturating_sub(1));
-    let cut = |line: &str| line.chars().take(columns).collect::<String>();
+    // Names of programs are theirs to choose.
+    let cut = |line: &str| harmless(line).chars().take(columns).collect::<String>();
     let body: String = lines.map(|line| format!("{}\x1b[K\r\n", cut(line))).collect();
     format!("\x1b[H{body}\x1b[J")
 }
@@ -151,7 +153,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             .threads
             .iter()
             .filter(|thread| thread.cpu == place.cpu)
-            .map(|thread| format!("{} ({})", thread.name, thread.thread))
+            .map(|thread| format!("{} ({})", harmless(&thread.name), thread.thread))
             .collect();
         vec![
             place.cpu.to_string(),
@@ -174,7 +176,7 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], seen: &Observation) -> String {
             format!("{} <- {}", flow.local, flow.remote),
             gbps(flow.received),
             gbps(flow.sent),
-            of(&|thread| thread.name.clone()),
+            of(&|thread| harmless(&thread.name)),
             of(&|thread| thread.cpu.to_string()),
             of(&|thread| thread.bound.to_string()),
         ]
@@ -243,6 +245,7 @@ mod tests {
                 thread: 8,
                 started: 1,
                 name: "reader".into(),
+                names: Default::default(),
                 cpu: 1,
                 load: 0.2,
                 bound: "1".parse().unwrap(),
@@ -250,6 +253,12 @@ mod tests {
             }],
             ..Default::default()
         };
+        let mut named = seen.clone();
+        named.threads[0].name = "\x1b[31mr\n\u{9b}2J".into();
+        let frame = framed(&picture(&nic, &[None, None], &named), 40);
+        let shown: String = frame.split("\x1b[K\r\n").collect();
+        let body = shown.strip_prefix("\x1b[H").and_then(|rest| rest.strip_suffix("\x1b[J")).unwrap();
+        assert!(!body.chars().any(char::is_control) && body.contains("[31mr"), "{body:?}");
         let text = picture(&nic, &[Some(2_500_000_000), None], &seen);
         let line =
             |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("{text}"));

@@ -1,0 +1,257 @@
+//! The journal's file: sealed lines, its lock, and its renewal when most of it is of no use any more.
+//! Not what its lines mean.
+//!
+//! Every line is `JSON NUMBER CHECKSUM`: eight hexadecimal digits each, CRC-32 over all before it. The header's number says how many lines
+//! stand behind it, the others' which of them it is: so a line that is damaged, or lost anywhere, is missed. A line is written before it is
+//! counted and counted before its change is made, so a last one that is not counted, or not whole, has changed nothing.
+
+use super::{Change, Header, JournalError, Line};
+use rustix::fs::{FlockOperation, OFlags};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The form that is written and read.
+pub const FORM: u32 = 2;
+/// A longer file is no journal of ours, bytes.
+const MAX_BYTES: u64 = 64 << 20;
+/// How a journal begins.
+const BEGINNING: &str = "{\"affinity_journal\"";
+/// Behind the JSON: two blanks and two numbers.
+const SEAL: usize = 18;
+/// How often a journal is opened anew that was renewed meanwhile.
+const OPENINGS: usize = 10;
+
+/// The file, locked.
+pub struct Log {
+    pub path: PathBuf,
+    file: File,
+    /// The header's JSON; empty before there is one.
+    head: Vec<u8>,
+    /// Lines behind the header.
+    pub lines: u32,
+    /// Bytes of whole lines.
+    length: u64,
+}
+
+/// What a file holds.
+pub struct Kept {
+    pub header: Option<Header>,
+    pub changes: Vec<Change>,
+    head: Vec<u8>,
+    lines: u32,
+    length: u64,
+}
+
+impl Log {
+    /// Opens and locks the journal; none if there is none and it is not to be made.
+    pub fn open(path: &Path, make: bool) -> Result<Option<(Self, Kept)>, JournalError> {
+        let failed = |error| failure(path, error);
+        for _ in 0..OPENINGS {
+            let Some(file) = lock(path, make)? else { return Ok(None) };
+            let mut log = Self { path: path.into(), file, head: Vec::new(), lines: 0, length: 0 };
+            // Another may have renewed it between the opening and the lock.
+            let (own, named) = (log.file.metadata().map_err(failed)?, std::fs::symlink_metadata(path));
+            if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+                let kept = read(path, &mut log.file)?;
+                (log.head, log.lines, log.length) = (kept.head.clone(), kept.lines, kept.length);
+                return Ok(Some((log, kept)));
+            }
+        }
+        Err(failed(io::Error::other("it is made anew again and again by somebody")))
+    }
+
+    /// Begins it with a header and nothing behind it.
+    pub fn begin(&mut self, header: &Header) -> Result<(), JournalError> {
+        self.empty()?;
+        let head = json(header);
+        self.write(&sealed(&head, 0))?;
+        self.file.sync_data().map_err(|error| failure(&self.path, error))?;
+        self.head = head;
+        // The file's name must outlast a crash too.
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|error| failure(&self.path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Adds lines: they are on disk, and counted, when this returns.
+    pub fn add(&mut self, lines: &[Line]) -> Result<(), JournalError> {
+        let facts = self.file.metadata().map_err(|error| failure(&self.path, error))?;
+        if facts.nlink() == 0 {
+            let words = "somebody has removed it while it was in use, so nothing more is changed";
+            return Err(failure(&self.path, io::Error::other(words)));
+        }
+        let mut text = Vec::new();
+        let mut last = self.lines;
+        for line in lines {
+            last += 1;
+            text.extend(sealed(&json(line), last));
+        }
+        self.write(&text)?;
+        self.lines = last;
+        let counted = self.file.write_all_at(&sealed(&self.head, self.lines), 0);
+        counted.and_then(|()| self.file.sync_data()).map_err(|error| failure(&self.path, error))
+    }
+
+    /// Writes behind what is there; what cannot be written whole is taken back, or the next line would stand behind half a line.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), JournalError> {
+        if let Err(error) = self.file.write_all_at(bytes, self.length) {
+            let _ = self.file.set_len(self.length);
+            return Err(failure(&self.path, error));
+        }
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub fn empty(&mut self) -> Result<(), JournalError> {
+        let emptied = self.file.set_len(0).and_then(|()| self.file.sync_all());
+        (self.lines, self.length) = (0, 0);
+        emptied.map_err(|error| failure(&self.path, error))
+    }
+
+    /// Writes it anew with these changes alone. At every moment one whole journal has its name.
+    pub fn renew(&mut self, changes: &[Change]) -> Result<(), JournalError> {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(".new");
+        let path = PathBuf::from(name);
+        let failed = |error| failure(&path, error);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(0o600);
+        let file = crate::files::regular(options, OFlags::NOFOLLOW, &path).map_err(failed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| failed(error.into()))?;
+        let lines: Vec<Line> = changes.iter().flat_map(Change::lines).collect();
+        let mut text = sealed(&self.head, lines.len() as u32);
+        for (index, line) in lines.iter().enumerate() {
+            text.extend(sealed(&json(line), index as u32 + 1));
+        }
+        let written = file.write_all_at(&text, 0).and_then(|()| file.sync_all());
+        written.and_then(|()| std::fs::rename(&path, &self.path)).map_err(failed)?;
+        self.unlock();
+        (self.file, self.lines, self.length) = (file, lines.len() as u32, text.len() as u64);
+        Ok(())
+    }
+
+    /// Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+    fn unlock(&self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+pub fn failure(path: &Path, error: io::Error) -> JournalError {
+    JournalError::File { path: path.into(), error }
+}
+
+fn json(line: &impl Serialize) -> Vec<u8> {
+    // Plain data of ours can always be written as JSON.
+    serde_json::to_vec(line).expect("a line of the journal is plain data")
+}
+
+fn sealed(json: &[u8], number: u32) -> Vec<u8> {
+    let mut line = json.to_vec();
+    line.extend(format!(" {number:08x}").bytes());
+    let sum = crc32fast::hash(&line);
+    line.extend(format!(" {sum:08x}\n").bytes());
+    line
+}
+
+/// The JSON and the number of a line without its end; none if it is damaged.
+fn opened(line: &[u8]) -> Option<(&[u8], u32)> {
+    let (json, seal) = line.split_at_checked(line.len().checked_sub(SEAL)?)?;
+    let number = u32::from_str_radix(std::str::from_utf8(seal.get(1..9)?).ok()?, 16).ok()?;
+    let whole = sealed(json, number);
+    (whole[..whole.len() - 1] == *line).then_some((json, number))
+}
+
+fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(make).mode(0o600);
+    let mut file = match crate::files::regular(options, OFlags::NOFOLLOW, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
+        opened => opened.map_err(|error| failure(path, error))?,
+    };
+    let facts = file.metadata().map_err(|error| failure(path, error))?;
+    let own = rustix::process::geteuid().as_raw();
+    if facts.uid() != own || facts.mode() & 0o022 != 0 {
+        let words = "it must be a file of your own that nobody else may write";
+        return Err(failure(path, io::Error::new(io::ErrorKind::PermissionDenied, words)));
+    }
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let header = read(path, &mut file).ok().and_then(|kept| kept.header);
+            Err(JournalError::Held { path: path.into(), writer: header.map_or(0, |header| header.writer) })
+        }
+        Err(error) => Err(failure(path, error.into())),
+    }
+}
+
+/// The header and what was changed.
+fn read(path: &Path, file: &mut File) -> Result<Kept, JournalError> {
+    let mut text = Vec::new();
+    let all = file.rewind().and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut text));
+    all.map_err(|error| failure(path, error))?;
+    let damaged = |line: usize, why: &'static str| JournalError::Damaged { path: path.into(), line, why };
+    if text.is_empty() {
+        return Ok(Kept { header: None, changes: Vec::new(), head: Vec::new(), lines: 0, length: 0 });
+    }
+    if text.len() as u64 > MAX_BYTES {
+        return Err(damaged(1, "the file is too long to be a journal"));
+    }
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let mut lines = text[..whole].split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);
+    let first = lines.next();
+    let (head, count) = first.and_then(opened).ok_or_else(|| match form(&text) {
+        Some(form) if form != FORM => JournalError::Form { path: path.into(), form },
+        _ if text.starts_with(BEGINNING.as_bytes()) => damaged(1, "it does not match its checksum"),
+        _ => damaged(1, "it does not begin as a journal"),
+    })?;
+    let header: Header = match form(head) {
+        Some(FORM) => serde_json::from_slice(head).map_err(|_| damaged(1, "it is no header"))?,
+        Some(form) => return Err(JournalError::Form { path: path.into(), form }),
+        None => return Err(damaged(1, "it is no header")),
+    };
+    let (mut changes, mut places) = (Vec::<Change>::new(), HashMap::new());
+    let mut number = 0;
+    for line in lines {
+        number += 1;
+        let at = number as usize + 1;
+        let (json, own) = opened(line).ok_or_else(|| damaged(at, "it does not match its checksum"))?;
+        if own != number {
+            return Err(damaged(at, "lines before it are missing or mixed up"));
+        }
+        let line: Line = serde_json::from_slice(json).map_err(|_| damaged(at, "it names no setting"))?;
+        let place = *places.entry(line.setting.clone()).or_insert(changes.len());
+        match changes.get_mut(place) {
+            Some(change) => change.becomes(line.becomes),
+            None => changes.push(Change::of(line)),
+        }
+    }
+    // One that was written and not yet counted has changed nothing; fewer were cut off.
+    if number < count {
+        return Err(damaged(number as usize + 2, "it is missing, and what stood there was done"));
+    }
+    Ok(Kept { header: Some(header), changes, head: head.to_vec(), lines: number, length: whole as u64 })
+}
+
+/// The form that a journal says it has.
+fn form(text: &[u8]) -> Option<u32> {
+    let first = text.split(|byte| *byte == b'\n').next()?;
+    let json = &first[..first.iter().rposition(|byte| *byte == b'}')? + 1];
+    serde_json::from_slice::<serde_json::Value>(json).ok()?["affinity_journal"].as_u64()?.try_into().ok()
+}

@@ -1,0 +1,142 @@
+//! The interfaces of the calling thread's network namespace in the kernel's own word: names, numbers, hardware addresses; and whether the
+//! /sys that is mounted shows the same ones.
+//! Not what they are set to: that is `interface`, which reads /sys.
+//! Source: netdevice(7), rtnetlink(7); Linux fs/sysfs/mount.c: a /sys shows the namespace of the process that mounted it.
+
+use crate::host::Host;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::time::Duration;
+
+/// By name: its number, and its hardware address if it has one of six bytes.
+type Links = BTreeMap<String, (u32, Option<String>)>;
+
+/// Interfaces come and go: how often, and how far apart, /sys and the kernel are compared before they are held to be different.
+const LOOKS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The number of an interface.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub(crate) fn index_of(name: &str) -> io::Result<u32> {
+    let text = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
+    // SAFETY: the text ends in zero and outlives the call.
+    match unsafe { libc::if_nametoindex(text.as_ptr()) } {
+        0 => Err(missing()),
+        index => Ok(index),
+    }
+}
+
+/// The name that the interface with a number has now.
+///
+/// # Errors
+/// `NotFound` if there is none.
+pub(crate) fn name_of(index: u32) -> io::Result<String> {
+    let mut name = [0 as libc::c_char; libc::IFNAMSIZ];
+    // SAFETY: the kernel writes at most IFNAMSIZ letters, the last of them zero.
+    if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
+        return Err(missing());
+    }
+    // SAFETY: as above.
+    Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+fn missing() -> io::Error {
+    let error = io::Error::last_os_error();
+    let is_none = matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO));
+    if is_none { io::ErrorKind::NotFound.into() } else { error }
+}
+
+/// What the mounted /sys shows otherwise than the kernel tells it of the thread's network namespace, in words; none if they agree.
+pub(crate) fn difference(host: &dyn Host) -> Option<String> {
+    let mut found = None;
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        // Without the kernel's word there is nothing to compare with.
+        found = compared(&shown(host), &own().ok()?);
+        found.as_ref()?;
+    }
+    found
+}
+
+/// As the kernel has them.
+fn own() -> io::Result<Links> {
+    let mut links: Links = nix::net::if_::if_nameindex()?
+        .iter()
+        .map(|link| (link.name().to_string_lossy().into_owned(), (link.index(), None)))
+        .collect();
+    for one in nix::ifaddrs::getifaddrs().into_iter().flatten() {
+        // Longer ones, as InfiniBand's, are not told whole.
+        let of_six = |address: &nix::sys::socket::LinkAddr| (address.halen() == 6).then(|| address.addr())?;
+        let address = one.address.and_then(|address| address.as_link_addr().and_then(of_six));
+        if let (Some(address), Some(link)) = (address, links.get_mut(&one.interface_name)) {
+            link.1 = Some(address.map(|byte| format!("{byte:02x}")).join(":"));
+        }
+    }
+    Ok(links)
+}
+
+/// As /sys shows them.
+fn shown(host: &dyn Host) -> Links {
+    let link = |name: String| {
+        let file = |file: &str| host.read(&format!("sys/class/net/{name}/{file}")).ok();
+        let index = file("ifindex")?.parse().ok()?;
+        let address = file("address");
+        Some((name, (index, address)))
+    };
+    host.names("sys/class/net").into_iter().filter_map(link).collect()
+}
+
+fn compared(shown: &Links, own: &Links) -> Option<String> {
+    for (name, (index, address)) in own {
+        match shown.get(name) {
+            None => return Some(format!("it does not show {name}, which is interface {index} here")),
+            Some((other, _)) if other != index => {
+                return Some(format!("its {name} is interface {other}, and the one here is {index}"));
+            }
+            Some((_, Some(other))) if address.as_ref().is_some_and(|address| address != other) => {
+                return Some(format!("its {name} has another hardware address than the one here"));
+            }
+            Some(_) => {}
+        }
+    }
+    let more = shown.keys().find(|name| !own.contains_key(*name))?;
+    Some(format!("it shows {more}, which is not here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Tree;
+
+    fn links(all: &[(&str, u32, &str)]) -> Links {
+        all.iter().map(|(name, index, address)| ((*name).into(), (*index, Some((*address).into())))).collect()
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_told_and_the_same_is_none() {
+        let own = links(&[("lo", 1, "00"), ("eth0", 2, "0a")]);
+        assert_eq!(compared(&own, &own), None);
+        for (shown, words) in [
+            (links(&[("lo", 1, "00")]), "does not show eth0"),
+            (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, and the one here is 2"),
+            (links(&[("lo", 1, "00"), ("eth0", 2, "0b")]), "another hardware address"),
+            (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "shows br0"),
+            (Links::new(), "does not show"),
+        ] {
+            assert!(compared(&shown, &own).is_some_and(|found| found.contains(words)), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_loopback_has_one_number_and_one_name_and_this_sys_is_this_namespaces() {
+        assert_eq!(name_of(index_of("lo").unwrap()).unwrap(), "lo");
+        assert_eq!(index_of("nosuch0").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(name_of(u32::MAX >> 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(difference(&Tree::live()), None);
+    }
+}

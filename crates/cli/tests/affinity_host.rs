@@ -1,0 +1,307 @@
+//! `longma affinity` on a host that changes under it: interfaces that get other names, a /sys of another namespace, signals, closed pipes,
+//! names with orders to terminals in them.
+//! Not a sweep's own results: those are in `affinity.rs`.
+
+mod typed;
+mod veth;
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use typed::{Group, text};
+use veth::{Network, signal, with_its_test};
+
+const AFFINITY: Group = Group("affinity");
+
+/// A load of a second that needs nobody at the other end.
+const LOAD: &str = "sleep 1; echo 5 Gbit/s";
+
+fn can_change() -> bool {
+    let unshares = Command::new("unshare").args(["--net", "true"]).output();
+    let can = rustix::process::geteuid().is_root() && unshares.is_ok_and(|output| output.status.success());
+    if !can {
+        eprintln!("left out: it needs root, ip and unshare");
+    }
+    can
+}
+
+fn sweep(network: &Network, repeats: &str, file: &str, load: &str) -> Command {
+    let words = ["sweep", "--interface", "in0", "--pair", "0,0", "--seconds", "1", "--vary", "mtu=1400"];
+    let mut command = network.longma(&words);
+    command.args(["--repeats", repeats, "--output"]).arg(network.path(file)).args(["--", "sh", "-c", load]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A sweep that has changed the interface.
+fn begun(network: &Network, load: &str) -> Child {
+    let mut sweep = sweep(network, "9", "r.jsonl", load).spawn().unwrap();
+    waits("nothing is varied", || {
+        assert!(sweep.try_wait().unwrap().is_none(), "the sweep is over");
+        mtu(network, "in0") == "1400"
+    });
+    sweep
+}
+
+/// Removed when dropped.
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).output();
+    }
+}
+
+fn mtu(network: &Network, name: &str) -> String {
+    text(&network.inside(&format!("cat /sys/class/net/{name}/mtu")).stdout).trim().into()
+}
+
+fn waits(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The command with the network namespace of `net` and the /sys of `sys`.
+fn mixed(network: &Network, sys: &[&str], words: &[&str]) -> Output {
+    let net = format!("--net=/run/netns/{}", network.names[0]);
+    let nsenter = ["nsenter", &net, env!("CARGO_BIN_EXE_longma"), "affinity"];
+    let all = [sys, &nsenter, words].concat();
+    let mut command = Command::new(all[0]);
+    command.args(&all[1..]);
+    command.env("LONGMA_AFFINITY_JOURNAL", network.path("journal"));
+    command.env("LONGMA_AFFINITY_STATE", network.path("decisions"));
+    with_its_test(&mut command);
+    command.output().unwrap()
+}
+
+#[test]
+fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("rn");
+    network.set("0");
+    let of = |name: &str| {
+        let files = format!("cd /sys/class/net/{name} && grep . queues/*/* mtu 2>/dev/null");
+        text(&network.inside(&files).stdout)
+    };
+    let before = of("in0");
+    let sweep = begun(&network, LOAD);
+    assert!(network.inside("ip link set in0 down && ip link set in0 name zz0").status.success());
+    let ended = sweep.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("was renamed to zz0") && said.contains("all settings are as before"), "{said}");
+    assert_eq!(of("zz0"), before);
+}
+
+#[test]
+fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("mv");
+    // One whose numbers are free, so that the interface keeps its own.
+    let away = Namespace(format!("{}away", network.names[0]));
+    assert!(Command::new("ip").args(["netns", "add", &away.0]).output().unwrap().status.success());
+    let ip = |from: &str, words: &str| {
+        let words = [&["-n", from][..], &words.split(' ').collect::<Vec<_>>()].concat();
+        assert!(Command::new("ip").args(words).output().unwrap().status.success());
+    };
+    let (here, there) = (&network.names[0], &away.0);
+    let sweep = begun(&network, LOAD);
+    ip(here, &format!("link set in0 netns {there}"));
+    let ended = sweep.wait_with_output().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("and was `1500`; the journal keeps it"), "{said}");
+    assert!(said.contains("not all settings are as before"), "{said}");
+    let owed = network.longma(&["restore"]).output().unwrap();
+    assert_eq!(owed.status.code(), Some(1), "{}", text(&owed.stdout));
+    ip(there, &format!("link set in0 netns {here}"));
+    let restored = network.longma(&["restore"]).output().unwrap();
+    assert!(restored.status.success(), "{}{}", text(&restored.stdout), text(&restored.stderr));
+    assert_eq!(mtu(&network, "in0"), "1500");
+    // What is removed is given up when somebody says so.
+    let mut killed = begun(&network, LOAD);
+    signal(&killed, libc::SIGKILL);
+    killed.wait().unwrap();
+    ip(here, "link delete in0");
+    assert_eq!(network.longma(&["restore"]).output().unwrap().status.code(), Some(1));
+    assert!(network.longma(&["restore", "--forget-gone"]).output().unwrap().status.success());
+    let nothing = network.longma(&["restore"]).output().unwrap();
+    assert!(text(&nothing.stdout).contains("nothing to put back"));
+}
+
+#[test]
+fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("sy");
+    let mut killed = begun(&network, LOAD);
+    signal(&killed, libc::SIGKILL);
+    killed.wait().unwrap();
+    let journal = std::fs::read(network.path("journal")).unwrap();
+    let refuses = |sys: &[&str], words: &[&str]| {
+        let output = mixed(&network, sys, words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("of another network namespace"), "{words:?}: {said}");
+        assert!(said.contains("ip netns exec") && said.contains("mount -t sysfs"), "{words:?}: {said}");
+    };
+    // The host's /sys has no in0; that of the other namespace gets one of its own.
+    refuses(&[], &["restore"]);
+    let other = &network.names[1];
+    let renamed = ["-n", other, "link", "set", "out0", "down", "name", "in0"];
+    assert!(Command::new("ip").args(renamed).output().unwrap().status.success());
+    let sys = ["ip", "netns", "exec", other];
+    refuses(&sys, &["restore"]);
+    refuses(&sys, &["sweep", "--interface", "in0", "--output", "/dev/null", "--", "echo", "1"]);
+    refuses(&sys, &["show", "--interface", "in0", "--once"]);
+    refuses(&sys, &["tune", "--interface", "in0", "--dry-run", "--for", "1"]);
+    refuses(&sys, &["advise", "--interface", "in0"]);
+    assert_eq!(std::fs::read(network.path("journal")).unwrap(), journal);
+    assert!(network.longma(&["restore"]).output().unwrap().status.success());
+    assert_eq!(mtu(&network, "in0"), "1500");
+}
+
+#[test]
+fn a_journal_that_is_removed_lets_no_second_sweep_in() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("jr");
+    let first = begun(&network, LOAD);
+    std::fs::remove_file(network.path("journal")).unwrap();
+    let second = sweep(&network, "1", "second.jsonl", LOAD).output().unwrap();
+    let said = text(&second.stderr);
+    assert!(!second.status.success() && said.contains("another longma"), "{said}");
+    signal(&first, libc::SIGTERM);
+    assert_eq!(first.wait_with_output().unwrap().status.code(), Some(130));
+    assert_eq!(mtu(&network, "in0"), "1500");
+}
+
+#[test]
+fn signals_that_would_end_it_put_all_back_and_what_the_load_started_ends_with_it() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("sg");
+    let number = network.path("number");
+    let load = format!("sleep 77 & echo $! > {}; sleep 1; echo 5 Gbit/s; wait", number.display());
+    for asked in [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGKILL] {
+        let _ = std::fs::remove_file(&number);
+        let sweep = begun(&network, &load);
+        waits("no load", || std::fs::read_to_string(&number).is_ok_and(|number| number.ends_with('\n')));
+        let left: u32 = std::fs::read_to_string(&number).unwrap().trim().parse().unwrap();
+        signal(&sweep, asked);
+        let ended = sweep.wait_with_output().unwrap();
+        if asked == libc::SIGKILL {
+            assert!(network.longma(&["restore"]).output().unwrap().status.success());
+        } else {
+            assert_eq!(ended.status.code(), Some(130), "{asked}: {}", text(&ended.stderr));
+        }
+        assert_eq!(mtu(&network, "in0"), "1500", "{asked}");
+        waits("the load's child goes on", || !Path::new(&format!("/proc/{left}/fd/0")).exists());
+    }
+}
+
+#[test]
+fn a_closed_standard_error_ends_nothing_in_the_middle() {
+    if !can_change() {
+        return;
+    }
+    let network = Network::bare("pi");
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let mut command = sweep(&network, "1", "r.jsonl", "sleep 1; echo none; exit 1");
+    let ended = command.stderr(closed()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let other = AFFINITY.command(&["report", "/nowhere"]).stderr(closed()).output().unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    assert_eq!(mtu(&network, "in0"), "1500");
+}
+
+#[test]
+fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let (file, page, log) = (path("r.jsonl"), path("r.html"), path("log"));
+    let header = r#"{"affinity_sweep":1,"kernel":"6.1\u001b[31m","processor":"some\u009b31m","places":[{"cpu":0,"core":[0],"last_cache":[0],"socket":0,"node":0}],"nic":{"name":"e\u001b0","driver":null,"node":null,"speed_mbps":null,"mtu":1500,"state":"up","rx_queues":[0],"tx_queues":[0],"irqs":[]},"steering":{"rps":{"interface":"e\u001b0","queues":[0]}},"load":{"command":["x\u001b]0;t\u0007"]},"seconds":1,"sender":null}"#;
+    let run = |rate: &str, failure: &str| {
+        format!(
+            r#"{{"pair":{{"flow":0,"application":0}},"class":"same-cpu","repeat":0,"at":0,"rate":{rate},"failure":{failure},"kernel":{{"seconds":1.0,"cpus":{{}},"interrupts":{{}},"receptions":{{}},"context_switches":0,"running_before":0}},"hardware":{{}},"migrations":null}}"#
+        )
+    };
+    let rate = r#"{"gbps":5.0,"retransmits":null,"lost":null,"remote_cpu":null}"#;
+    let is_plain = |output: &Output| {
+        for text in [text(&output.stdout), text(&output.stderr)] {
+            let order = text.chars().find(|c| c.is_control() && *c != '\n');
+            assert_eq!(order, None, "{text:?}");
+        }
+    };
+    std::fs::write(&file, format!("{header}\n{}\n", run(rate, "null"))).unwrap();
+    for words in [
+        &["report", &file, "--html", &page][..],
+        &["report", &file, "--format", "json"],
+        &["advise", "--results", &file],
+    ] {
+        let output = AFFINITY.output(words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        is_plain(&output);
+    }
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert!(!drawn.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t')));
+    std::fs::write(&file, format!("{header}\n{}\n", run("null", "\"gone \\u001b[2J\""))).unwrap();
+    is_plain(&AFFINITY.output(&["report", &file]));
+    is_plain(&AFFINITY.output(&["advise", "--results", &file]));
+    is_plain(&AFFINITY.output(&["show", "--once", "--interface", "e\x1b0"]));
+    std::fs::write(
+        &log,
+        "{\"at\":1.0,\"act\":\"moved\",\"subject\":\"e\\u001b[31mv (7)\",\"why\":\"\\u009b2J\"}\n",
+    )
+    .unwrap();
+    let why = AFFINITY.output(&["why", "--state", &log]);
+    assert!(text(&why.stdout).contains("[31mv (7)"));
+    is_plain(&why);
+}
+
+#[test]
+fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let begin = Instant::now();
+    let pipe = pipe.to_str().unwrap();
+    assert!(AFFINITY.failure(&["report", pipe]).contains("it is empty"));
+    assert!(AFFINITY.success(&["why", "--state", pipe]).contains("Nothing was decided"));
+    let tune = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", pipe]);
+    assert!(tune.contains("no regular file"), "{tune}");
+    assert!(begin.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn cpus_and_ports_that_cannot_be_are_refused() {
+    let tune = ["tune", "--dry-run", "--interface", "lo", "--for", "1"];
+    let refused = |more: &[&str]| AFFINITY.failure(&[&tune[..], more].concat());
+    assert!(refused(&["--cpus", "8000"]).contains("CPU 8000, which is not there or not online"));
+    assert!(refused(&["--exclude-port", "0"]).contains("1..=65535"));
+    assert!(refused(&["--exclude-irq", "99999999"]).contains("no such interrupt"));
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let told =
+        AFFINITY.success(&[&tune[..], &["--exclude-port", "9", "--state", log.to_str().unwrap()]].concat());
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("left alone: port 9"), "{told}");
+    if rustix::process::geteuid().is_root() {
+        let said = AFFINITY.failure(&["sweep", "--lab", "--sender", "8000"]);
+        assert!(said.contains("--sender 8000: no such CPU is online"), "{said}");
+    }
+}
