@@ -377,7 +377,8 @@ impl Core {
 
     /// A counted block was left for the instruction at `at`, of which `done` came: what is behind it is counted when it runs.
     fn count_left(&self, LeftBlock { start, instructions }: LeftBlock, at: u64, done: &Result<(), Stop>) {
-        let executed = (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
+        let executed =
+            (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
         if executed < instructions
             && let Some(counters) = &self.counters
         {
