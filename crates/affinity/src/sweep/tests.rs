@@ -100,7 +100,7 @@ fn a_load_that_ends_before_anything_was_counted_has_no_result() {
     let header = Header { seconds: 1, ..header(&bench.host, "echo 9 Gbit/s") };
     let stop = AtomicBool::new(false);
     let mut nothing = || None;
-    let mut setup = Setup {
+    let setup = Setup {
         host: &bench.host,
         header: &header,
         namespace: None,
@@ -109,7 +109,7 @@ fn a_load_that_ends_before_anything_was_counted_has_no_result() {
     };
     let cpu = bench.host.cpus[0].cpu;
     let run = Run { pair: Pair { flow: cpu, application: cpu }, repeat: 0, variant: Variant::new() };
-    let sample = measure(&mut setup, &run).unwrap();
+    let sample = measure(&setup, &run).unwrap();
     let why = sample.failure.unwrap();
     assert!(sample.rate.is_none() && why.contains("of 1 s") && why.contains("{seconds}"), "{why}");
 }
