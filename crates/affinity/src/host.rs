@@ -4,7 +4,7 @@
 use crate::cpus::CpuSet;
 use crate::ethtool::{self, DriverFact};
 use crate::identity::{self, Identity};
-use crate::links;
+use crate::links::{self, Links};
 use crate::packet_size;
 use crate::sockets::{self, Socket};
 use crate::spread::{self, Spread};
@@ -127,6 +127,17 @@ pub struct Tree {
     ends_with_writer: bool,
     /// A process whose network namespace its drivers are in; this process's if none.
     namespace: Option<u32>,
+}
+
+/// The interfaces that /sys shows.
+fn shown(host: &dyn Host) -> Links {
+    let link = |name: String| {
+        let file = |file: &str| host.read(&format!("sys/class/net/{name}/{file}")).ok();
+        let index = file("ifindex")?.parse().ok()?;
+        let address = file("address");
+        Some((name, (index, address)))
+    };
+    host.names("sys/class/net").into_iter().filter_map(link).collect()
 }
 
 impl Tree {
@@ -271,7 +282,7 @@ impl Host for Tree {
     }
 
     fn strange_sys(&self) -> Option<String> {
-        self.in_namespace(|| Ok(links::difference(self))).ok()?
+        self.in_namespace(|| Ok(links::difference(&|| shown(self)))).ok()?
     }
 
     fn hold(&self, path: &str) -> io::Result<Option<fs::File>> {

@@ -3,14 +3,13 @@
 //! Not what they are set to: that is `interface`, which reads /sys.
 //! Source: netdevice(7), rtnetlink(7); Linux fs/sysfs/mount.c: a /sys shows the namespace of the process that mounted it.
 
-use crate::host::Host;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::time::Duration;
 
 /// By name: its number, and its hardware address if it has one of six bytes.
-type Links = BTreeMap<String, (u32, Option<String>)>;
+pub(crate) type Links = BTreeMap<String, (u32, Option<String>)>;
 
 /// Interfaces come and go: how often, and how far apart, /sys and the kernel are compared before they are held to be different.
 const LOOKS: usize = 4;
@@ -50,14 +49,14 @@ fn missing() -> io::Error {
 }
 
 /// What the mounted /sys shows otherwise than the kernel tells it of the thread's network namespace, in words; none if they agree.
-pub(crate) fn difference(host: &dyn Host) -> Option<String> {
+pub(crate) fn difference(shown: &dyn Fn() -> Links) -> Option<String> {
     let mut found = None;
     for look in 0..LOOKS {
         if look > 0 {
             std::thread::sleep(PAUSE);
         }
         // Without the kernel's word there is nothing to compare with.
-        found = compared(&shown(host), &own().ok()?);
+        found = compared(&shown(), &own().ok()?);
         found.as_ref()?;
     }
     found
@@ -80,17 +79,6 @@ fn own() -> io::Result<Links> {
     Ok(links)
 }
 
-/// As /sys shows them.
-fn shown(host: &dyn Host) -> Links {
-    let link = |name: String| {
-        let file = |file: &str| host.read(&format!("sys/class/net/{name}/{file}")).ok();
-        let index = file("ifindex")?.parse().ok()?;
-        let address = file("address");
-        Some((name, (index, address)))
-    };
-    host.names("sys/class/net").into_iter().filter_map(link).collect()
-}
-
 fn compared(shown: &Links, own: &Links) -> Option<String> {
     for (name, (index, address)) in own {
         match shown.get(name) {
@@ -111,7 +99,6 @@ fn compared(shown: &Links, own: &Links) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Tree;
 
     fn links(all: &[(&str, u32, &str)]) -> Links {
         all.iter().map(|(name, index, address)| ((*name).into(), (*index, Some((*address).into())))).collect()
@@ -137,6 +124,6 @@ mod tests {
         assert_eq!(name_of(index_of("lo").unwrap()).unwrap(), "lo");
         assert_eq!(index_of("nosuch0").unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(name_of(u32::MAX >> 1).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(difference(&Tree::live()), None);
+        assert_eq!(difference(&|| own().unwrap()), None);
     }
 }

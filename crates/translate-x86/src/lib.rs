@@ -15,7 +15,7 @@ use iced_x86::{FastFormatter, Instruction};
 use longma_loongarch::{Instruction as Word, Op as La, State, Trap};
 
 pub use code::Known;
-use code::unit;
+use code::{reading, unit};
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, Served, Step, Structures};
 use longma_translate::parts::Options;
@@ -57,7 +57,7 @@ impl FrontEnd for X86_64 {
     }
 
     fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
-        unit::missing(pc, fetch)
+        reading::missing(pc, fetch)
     }
 
     fn translate(
@@ -74,7 +74,7 @@ impl FrontEnd for X86_64 {
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
-        let Some(instruction) = unit::decode_at(pc, fetch).filter(|found| !found.is_invalid()) else {
+        let Some(instruction) = reading::decode_at(pc, fetch).filter(|found| !found.is_invalid()) else {
             return ("none".into(), "(none)".into());
         };
         let mut text = String::new();

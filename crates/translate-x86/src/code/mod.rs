@@ -19,6 +19,7 @@ mod masked;
 mod moves;
 mod operands;
 mod products;
+pub(crate) mod reading;
 mod scalar;
 mod strings;
 mod table;

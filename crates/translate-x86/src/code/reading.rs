@@ -1,0 +1,93 @@
+//! Single instructions, read from words of code.
+//! Not which are read (`unit`).
+//! Source: Intel SDM, volume 2, by iced-x86.
+
+use std::cell::Cell;
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+
+/// The longest instruction, bytes.
+pub(super) const LONGEST: usize = 15;
+
+/// So many words of code are kept, since instructions share them.
+const WORDS_KEPT: usize = 8;
+
+/// Words of code, of which the last ones are not fetched again.
+pub(super) struct Words<'a> {
+    fetch: &'a dyn Fn(u64) -> Option<u32>,
+    kept: Cell<[(u64, Option<u32>); WORDS_KEPT]>,
+}
+
+impl<'a> Words<'a> {
+    pub fn new(fetch: &'a dyn Fn(u64) -> Option<u32>) -> Self {
+        // No word has this address.
+        Self { fetch, kept: Cell::new([(u64::MAX, None); WORDS_KEPT]) }
+    }
+
+    /// The word at an aligned address; `None` if there is none to be executed.
+    pub fn word(&self, address: u64) -> Option<u32> {
+        let mut kept = self.kept.get();
+        let place = &mut kept[(address / 4) as usize % WORDS_KEPT];
+        if place.0 != address {
+            *place = (address, (self.fetch)(address));
+            let word = place.1;
+            self.kept.set(kept);
+            return word;
+        }
+        place.1
+    }
+}
+
+/// Reads the instruction at `pc`; `None` if there are no bytes to be executed.
+pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<Instruction> {
+    let mut bytes = [0; LONGEST.next_multiple_of(4) + 4];
+    let mut count = 0;
+    while count < LONGEST + 4 {
+        let Some(word) = fetch((pc & !3).wrapping_add(count as u64)) else { break };
+        bytes[count..count + 4].copy_from_slice(&word.to_le_bytes());
+        count += 4;
+    }
+    let skipped = (pc & 3) as usize;
+    let bytes = bytes[..count].get(skipped..)?;
+    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    if bytes.is_empty() {
+        return None;
+    }
+    let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+    let mut instruction = decoder.decode();
+    if let Some(code) = shift_left(instruction.code()) {
+        instruction.set_code(code);
+    }
+    // One that goes on where nothing can be executed is a fault there, when it is reached.
+    let is_cut = decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < LONGEST;
+    (!is_cut).then_some(instruction)
+}
+
+/// The first word that the instruction at `pc` needs and that is not there.
+pub(crate) fn missing(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<u64> {
+    if decode_at(pc, fetch).is_some() {
+        return None;
+    }
+    let words = (0..=LONGEST as u64).step_by(4).map(|bytes| (pc & !3).wrapping_add(bytes));
+    words.into_iter().find(|word| fetch(*word).is_none())
+}
+
+/// SHL for the other encoding of the same, SAL.
+fn shift_left(code: Code) -> Option<Code> {
+    use Code::*;
+    Some(match code {
+        Sal_rm8_imm8 => Shl_rm8_imm8,
+        Sal_rm16_imm8 => Shl_rm16_imm8,
+        Sal_rm32_imm8 => Shl_rm32_imm8,
+        Sal_rm64_imm8 => Shl_rm64_imm8,
+        Sal_rm8_1 => Shl_rm8_1,
+        Sal_rm16_1 => Shl_rm16_1,
+        Sal_rm32_1 => Shl_rm32_1,
+        Sal_rm64_1 => Shl_rm64_1,
+        Sal_rm8_CL => Shl_rm8_CL,
+        Sal_rm16_CL => Shl_rm16_CL,
+        Sal_rm32_CL => Shl_rm32_CL,
+        Sal_rm64_CL => Shl_rm64_CL,
+        _ => return None,
+    })
+}
