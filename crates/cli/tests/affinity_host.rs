@@ -98,6 +98,13 @@ fn an_interface_that_is_renamed_in_the_middle_is_put_back_under_its_new_name() {
     assert_eq!(of("zz0"), before);
 }
 
+/// A sweep that has changed settings and is killed.
+fn leave_changed(network: &Network) {
+    let mut killed = begun(network, LOAD);
+    signal(&killed, libc::SIGKILL);
+    killed.wait().unwrap();
+}
+
 #[test]
 fn an_interface_that_is_moved_away_is_owed_until_it_is_back() {
     if !can_change() {
@@ -133,9 +140,7 @@ fn an_interface_that_is_removed_is_owed_until_somebody_gives_it_up() {
         return;
     }
     let network = Network::bare("rm");
-    let mut killed = begun(&network, LOAD);
-    signal(&killed, libc::SIGKILL);
-    killed.wait().unwrap();
+    leave_changed(&network);
     let removal = ["-n", &network.names[0], "link", "delete", "in0"];
     assert!(Command::new("ip").args(removal).output().unwrap().status.success());
     assert_eq!(network.longma(&["restore"]).output().unwrap().status.code(), Some(1));
@@ -150,9 +155,7 @@ fn nothing_is_read_or_changed_through_the_sys_of_another_namespace() {
         return;
     }
     let network = Network::bare("sy");
-    let mut killed = begun(&network, LOAD);
-    signal(&killed, libc::SIGKILL);
-    killed.wait().unwrap();
+    leave_changed(&network);
     let journal = std::fs::read(network.path("journal")).unwrap();
     let refuses = |sys: &[&str], words: &[&str]| {
         let output = mixed(&network, sys, words);

@@ -36,7 +36,9 @@ impl Lowering<'_> {
         let again = self.assembler.label();
         if repeats {
             // Each round counts.
-            self.unit.positions.iter_mut().rev().take(1).for_each(|position| position.counted = None);
+            if let Some(position) = self.unit.positions.last_mut() {
+                position.counted = None;
+            }
             self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, Goal::Label(done));
             self.assembler.place(again);
             self.position(true);
