@@ -236,7 +236,7 @@ impl Program {
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);
-    let of = |pc, parts| F::translate(pc, &fetch, &|_| false, &Options { parts, hash: 0 });
+    let of = |pc, parts| F::translate(pc, None, &fetch, &|_| false, &Options { parts, ..Options::default() });
     let others = [Part::Flags, Part::FlagsAcross, Part::Fusion, Part::Forms, Part::Loops, Part::Lbt]
         .map(|part| Parts::default().with(part, !part.is_default()));
     let compared = compared::<F>();

@@ -209,6 +209,9 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 }
 
+/// So often does a thread come to code by way of the engine before that is translated with all that it reaches. TODO measured
+const HOT: u32 = 16;
+
 impl<F: FrontEnd> Translated<F> {
     fn of(process: &Process, parts: Parts) -> Option<Self> {
         let areas = process.areas()?;
@@ -222,8 +225,14 @@ impl<F: FrontEnd> Translated<F> {
             0 => 0,
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
+        let mut engine = Engine::new(layout.clone(), parts);
+        // The models count no time for translation: there, code is from the beginning what it becomes.
+        if process.simulation().is_none() {
+            engine
+                .wait_until_hot(std::env::var("LONGMA_HOT").ok().and_then(|v| v.parse().ok()).unwrap_or(HOT));
+        }
         Some(Self {
-            engine: Mutex::new(Engine::new(layout.clone(), parts)),
+            engine: Mutex::new(engine),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
             forgetting: Mutex::default(),

@@ -107,6 +107,11 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        for (index, &entrance) in self.reach.entrances.iter().enumerate() {
+            let is_last = index + 1 == self.reach.entrances.len();
+            self.next = leaders.first().copied().filter(|_| is_last);
+            self.enter(entrance);
+        }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
             let begin = self.assembler.words.len();
@@ -115,6 +120,23 @@ impl<'a> Lowering<'a> {
             self.unit.end_block(begin, self.assembler.words.len());
         }
         self.out_of_line();
+    }
+
+    /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
+    fn enter(&mut self, entrance: u64) {
+        let offset = self.assembler.words.len();
+        self.doors.insert(entrance, offset);
+        self.unit.entries.push((entrance, offset as u32));
+        self.unit.positions.push(Position {
+            offset: offset as u32,
+            pc: entrance,
+            is_boundary: true,
+            counted: None,
+            begins: true,
+            pending: None,
+        });
+        self.known = Known::default();
+        self.leave(entrance);
     }
 
     /// The code of a leader begins here.
@@ -129,7 +151,9 @@ impl<'a> Lowering<'a> {
                 self.known = self.planned(leader);
             }
             None => {
-                self.doors.insert(leader, offset);
+                if !self.reach.options.is_cold {
+                    self.doors.insert(leader, offset);
+                }
                 self.unit.entries.push((leader, offset as u32));
                 self.known = Known::default();
             }
