@@ -38,7 +38,14 @@ fn two_schedulers_on_one_file_promise_nothing_twice() {
                         let name = format!("t{t}-v{v}");
                         let request =
                             if v % 3 == 0 { exclusive(&name, 6, 9000) } else { Request::new(&name, 4, 9000) };
-                        match allocator.place(&request, None) {
+                        // On a busy machine the other one may take the place each time that it is tried: whoever asked asks again.
+                        let said = loop {
+                            match allocator.place(&request, None) {
+                                Err(error) if error.to_string().contains("no longer has") => {}
+                                said => break said,
+                            }
+                        };
+                        match said {
                             Ok(_) => placed += 1,
                             Err(error) => assert!(error.to_string().contains("fits none"), "{error}"),
                         }

@@ -37,6 +37,9 @@ pub(super) struct Lowering<'a> {
     pub constants: [Option<i64>; 31],
     /// What was known where a jump leads to a leader, and whether it leads back.
     pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
+    /// The same of the block that is being translated, and of those that were. Only while the plan is made.
+    block_outs: Vec<(u64, bool, Known)>,
+    pub remembered: Remembered,
     /// What was known before registers were brought into the form that the branch being translated finds likely.
     before_way: Option<Known>,
     /// Branches that are taken where not all is as it has to be there.
@@ -68,6 +71,18 @@ pub(super) struct Lowering<'a> {
     pub skip: bool,
 }
 
+/// What came of blocks while the plan is made, by leader: nothing else comes of them as long as the same holds where they begin and where
+/// they lead back to.
+pub(super) type Remembered = FxHashMap<u64, Outcome>;
+
+/// What came of a block.
+pub(super) struct Outcome {
+    known: Known,
+    /// What was to hold where its branches back lead to, once there was a plan.
+    wanted: Vec<Option<Known>>,
+    outs: Vec<(u64, bool, Known)>,
+}
+
 impl<'a> Lowering<'a> {
     /// Without `writes`, no words are made: only what holds where is found.
     pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
@@ -86,6 +101,8 @@ impl<'a> Lowering<'a> {
             known: Known::default(),
             constants: [None; 31],
             outs: FxHashMap::default(),
+            block_outs: Vec::new(),
+            remembered: Remembered::default(),
             before_way: None,
             ways: Vec::new(),
             block: Rc::default(),
@@ -116,10 +133,38 @@ impl<'a> Lowering<'a> {
             self.next = leaders.get(index + 1).copied();
             let begin = self.assembler.words.len();
             self.open(leader);
-            self.translate_block(leader);
-            self.unit.end_block(begin, self.assembler.words.len());
+            if self.assembler.is_blank {
+                self.find_outs(leader);
+            } else {
+                self.translate_block(leader);
+                self.unit.end_block(begin, self.assembler.words.len());
+            }
         }
-        self.out_of_line();
+        if !self.assembler.is_blank {
+            self.out_of_line();
+        }
+    }
+
+    /// Notes what holds where the block at `leader`, which has been opened, leads to.
+    fn find_outs(&mut self, leader: u64) {
+        let block = self.reach.kept_block(leader);
+        // Only before a branch back is anything done for what it leads to (`prepare_way`) that those behind it see.
+        let branches = block.0.iter().filter_map(|(pc, i)| {
+            let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
+            Some(self.reach.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
+        });
+        let wanted = branches.map(|to| (!self.is_first).then(|| self.wanted_at(to)));
+        let wanted: Vec<Option<Known>> = wanted.collect();
+        let known = self.known;
+        let as_before = |outcome: &Outcome| outcome.known == known && outcome.wanted == wanted;
+        let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
+            self.translate_block(leader);
+            Outcome { known, wanted, outs: std::mem::take(&mut self.block_outs) }
+        });
+        for (to, is_back, known) in &outcome.outs {
+            self.outs.entry(*to).or_default().push((*is_back, *known));
+        }
+        self.remembered.insert(leader, outcome);
     }
 
     /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
@@ -360,10 +405,9 @@ impl<'a> Lowering<'a> {
 
     /// Notes what is known where a jump leads to `to`.
     fn note_way(&mut self, to: u64) {
-        self.outs
-            .entry(to)
-            .or_default()
-            .push((to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
+        if self.assembler.is_blank {
+            self.block_outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
+        }
     }
 
     /// Whether code at `to` finds registers as they are.

@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
 use super::known::Known;
-use super::lower::Lowering;
+use super::lower::{Lowering, Remembered};
 use super::reach::Reach;
 use crate::Unit;
 use longma_translate::front_end::Exit;
@@ -99,21 +99,26 @@ fn plan(reach: &Reach) -> Plan {
         return plan;
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
+    let mut memory = Remembered::default();
+    let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
+        lowering.remembered = memory;
         lowering.all();
         let mut outs = lowering.outs;
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.doors.contains(to));
         let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);
-            let known = if given_up.contains(to) {
-                Known::default()
-            } else {
-                Known::join(outs, live.wide, live.upper)
+            let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
+            let known = match as_before {
+                _ if given_up.contains(to) => Known::default(),
+                Some(known) => *known,
+                None => Known::join(outs, live.wide, live.upper),
             };
             (*to, known)
         };
         let next: Plan = outs.iter().map(of).collect();
+        (memory, outs_before) = (lowering.remembered, outs);
         if next == plan {
             return plan;
         }
