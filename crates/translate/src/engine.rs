@@ -74,6 +74,8 @@ pub struct Engine<F: FrontEnd> {
     /// The code of source addresses that have been come to a few times: nothing but the engine leads there.
     cold: FxHashMap<u64, u64>,
     heat: Heat,
+    /// How often functions have been translated from their beginning.
+    made: FxHashMap<u64, u32>,
     /// Each unit is one instruction: between any two of them every register is as the source has it.
     is_watched: bool,
     /// Source addresses that have no code for who comes to them.
@@ -109,6 +111,7 @@ impl<F: FrontEnd> Engine<F> {
             copies: FxHashMap::default(),
             cold: FxHashMap::default(),
             heat: Heat::new(1),
+            made: FxHashMap::default(),
             is_watched: false,
             stops: BTreeSet::new(),
             past_stops: FxHashMap::default(),
@@ -159,7 +162,7 @@ impl<F: FrontEnd> Engine<F> {
             let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
-        if is_hot {
+        if is_hot && !self.is_watched {
             self.place_function_of(pc, memory)?;
             if let Some(&found) = self.entries.get(&pc).filter(|_| !is_stop) {
                 return Ok(found);
@@ -201,7 +204,9 @@ impl<F: FrontEnd> Engine<F> {
             self.heat.note(&block);
             return (block, false);
         }
-        (self.unit_from(pc, None, &(pc..pc), memory), true)
+        // A loop may be under way there.
+        let door = self.heat.waits().then_some(pc);
+        (self.unit_from(pc, door, &(pc..pc), memory), true)
     }
 
     /// Translates what `pc` reaches and is worth it, with `door`; once more, what is in `function`.
@@ -213,9 +218,8 @@ impl<F: FrontEnd> Engine<F> {
         memory: &dyn Memory,
     ) -> Unit<F::Service, F::Pending> {
         let is_known = |pc| {
-            self.entries.contains_key(&pc) && !function.contains(&pc)
-                || self.is_copied_enough(pc)
-                || !self.heat.has_executed(pc)
+            let has_code = self.entries.contains_key(&pc) || self.is_copied_enough(pc);
+            has_code && !function.contains(&pc) || !self.heat.has_executed(pc)
         };
         F::translate(pc, door, &|pc| memory.fetch(pc).ok(), &is_known, &self.options)
     }
@@ -280,8 +284,6 @@ impl<F: FrontEnd> Engine<F> {
         if !is_hot {
             self.cold.extend(listed.drain(..));
         }
-        // What others come to stays where it is. Here it is one of those that only the unit's own jumps lead to.
-        let again: Vec<(u64, u64)> = listed.extract_if(.., |(pc, _)| self.entries.contains_key(pc)).collect();
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.place(&table.collect::<Vec<_>>())?;
@@ -293,10 +295,14 @@ impl<F: FrontEnd> Engine<F> {
         for (pc, _) in &listed {
             self.cold.remove(pc);
         }
-        self.entries.extend(listed);
+        for (pc, code) in listed {
+            if let Some(old) = self.entries.insert(pc, code) {
+                self.lead_on(old, code, memory)?;
+            }
+        }
         self.past_stops.extend(kept);
         let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
-        let heads: Vec<(u64, u64)> = heads.chain(again).collect();
+        let heads: Vec<(u64, u64)> = heads.collect();
         for (first, bytes) in &unit.sources {
             for page in first / PAGE..=(first + bytes - 1) / PAGE {
                 self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
@@ -310,6 +316,15 @@ impl<F: FrontEnd> Engine<F> {
         let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
         self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
+        Ok(())
+    }
+
+    /// Who comes to the old code of an entry goes on at the new one.
+    fn lead_on(&mut self, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        if let Some(word) = jump(old, new) {
+            memory.replace(old, word)?;
+            self.exits.remove(&old);
+        }
         Ok(())
     }
 
@@ -430,6 +445,7 @@ impl<F: FrontEnd> Engine<F> {
     /// Nobody comes to the code of a source address any more: who would, comes out to the engine.
     fn close(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
         self.heat.forget(pc);
+        self.made.remove(&pc);
         if let Some(code) = self.cold.remove(&pc) {
             memory.replace(code, leave())?;
             self.exits.insert(code, Exit::To(pc));

@@ -43,6 +43,11 @@ impl Heat {
         }
     }
 
+    /// Whether anything is cold at first.
+    pub fn waits(&self) -> bool {
+        self.hot > 1
+    }
+
     /// Somebody has come to `pc`. True if it is hot from now on.
     pub fn visit(&mut self, pc: u64) -> bool {
         self.hot == 1 || {
@@ -91,6 +96,10 @@ impl Heat {
 
     /// There is other code on these pages.
     pub fn forget_pages(&mut self, pages: &Range<u64>) {
-        self.executed.retain(|page, _| !pages.contains(page));
+        if pages.end.saturating_sub(pages.start) > self.executed.len() as u64 {
+            self.executed.retain(|page, _| !pages.contains(page));
+        } else {
+            pages.clone().for_each(|page| drop(self.executed.remove(&page)));
+        }
     }
 }

@@ -209,7 +209,8 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 }
 
-/// So often does a thread come to code by way of the engine before that is translated with all that it reaches. TODO measured
+/// So often does a thread come to code by way of the engine before it is translated with all that it reaches. Few programs start sooner with
+/// more, and with less, what their loops reach has not been executed yet when they are translated.
 const HOT: u32 = 16;
 
 impl<F: FrontEnd> Translated<F> {
@@ -228,8 +229,7 @@ impl<F: FrontEnd> Translated<F> {
         let mut engine = Engine::new(layout.clone(), parts);
         // The models count no time for translation: there, code is from the beginning what it becomes.
         if process.simulation().is_none() {
-            engine
-                .wait_until_hot(std::env::var("LONGMA_HOT").ok().and_then(|v| v.parse().ok()).unwrap_or(HOT));
+            engine.wait_until_hot(HOT);
         }
         Some(Self {
             engine: Mutex::new(engine),

@@ -124,9 +124,8 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        for (index, &entrance) in self.reach.entrances.iter().enumerate() {
-            let is_last = index + 1 == self.reach.entrances.len();
-            self.next = leaders.first().copied().filter(|_| is_last);
+        if let Some(entrance) = self.reach.entrance {
+            self.next = leaders.first().copied();
             self.enter(entrance);
         }
         for (index, &leader) in leaders.iter().enumerate() {

@@ -31,8 +31,8 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
     pub doors: FxHashSet<u64>,
-    /// Leaders that the engine leads to and that are none of these: jumps may close a loop there, which is to be seen as one.
-    pub entrances: Vec<u64>,
+    /// A leader that the engine leads to and that is none of these: jumps may close a loop there, which is to be seen as one.
+    pub entrance: Option<u64>,
     /// What is read from a leader on.
     live: FxHashMap<u64, Live>,
     /// The flags that code behind a call reads.
@@ -79,7 +79,7 @@ impl Reach {
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             doors: FxHashSet::default(),
-            entrances: Vec::new(),
+            entrance: None,
             live: FxHashMap::default(),
             returned: 0,
             used: FxHashMap::default(),
@@ -156,22 +156,19 @@ impl Reach {
         }
     }
 
-    /// Makes `start` a door, or an entrance if jumps lead there, and `door` an entrance.
+    /// Makes `start` a door, or an entrance if `door` is the same and jumps close a loop there; `door` is an entrance otherwise.
     fn find_entrances(&mut self, start: u64, door: Option<u64>) {
         let jumps_back = |(pc, i): (&u64, &Option<Instruction>)| {
             let jump = i.filter(|i| i.is_conditional_branch() || i.op == Op::B);
             *pc >= start && jump.is_some_and(|jump| jump.target(*pc) == Some(start))
         };
-        let sees_loops = self.options.has(Part::Loops) && !self.options.is_cold;
-        if sees_loops && self.instructions.iter().any(jumps_back) {
-            self.entrances.push(start);
-        } else {
+        let is_loop = self.options.has(Part::Loops) && self.instructions.iter().any(jumps_back);
+        if door != Some(start) || !is_loop {
             self.doors.insert(start);
         }
-        let door = door.filter(|door| self.instructions.contains_key(door));
+        let door = door.filter(|door| self.instructions.contains_key(door) && !self.doors.contains(door));
         self.leaders.extend(door);
-        self.entrances.extend(door);
-        self.entrances.retain(|entrance| !self.doors.contains(entrance));
+        self.entrance = door;
     }
 
     /// What stands behind a jump that closes a loop is not the loop's.
