@@ -124,6 +124,10 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        if let Some(entrance) = self.reach.entrance {
+            self.next = leaders.first().copied();
+            self.enter(entrance);
+        }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
             let begin = self.assembler.words.len();
@@ -162,6 +166,23 @@ impl<'a> Lowering<'a> {
         self.remembered.insert(leader, outcome);
     }
 
+    /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
+    fn enter(&mut self, entrance: u64) {
+        let offset = self.assembler.words.len();
+        self.doors.insert(entrance, offset);
+        self.unit.entries.push((entrance, offset as u32));
+        self.unit.positions.push(Position {
+            offset: offset as u32,
+            pc: entrance,
+            is_boundary: true,
+            counted: None,
+            begins: true,
+            pending: None,
+        });
+        self.known = Known::default();
+        self.leave(entrance);
+    }
+
     /// The code of a leader begins here.
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
@@ -174,7 +195,9 @@ impl<'a> Lowering<'a> {
                 self.known = self.planned(leader);
             }
             None => {
-                self.doors.insert(leader, offset);
+                if !self.reach.options.is_cold {
+                    self.doors.insert(leader, offset);
+                }
                 self.unit.entries.push((leader, offset as u32));
                 self.known = Known::default();
             }

@@ -31,6 +31,8 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
     pub doors: FxHashSet<u64>,
+    /// A leader that the engine leads to and that is none of these: jumps may close a loop there, which is to be seen as one.
+    pub entrance: Option<u64>,
     /// What is read from a leader on.
     live: FxHashMap<u64, Live>,
     /// The flags that code behind a call reads.
@@ -63,19 +65,21 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions.
+    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions. An instruction at `door` that is reached
+    /// can be come to as well.
     pub fn of(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
-        most: usize,
-        options: Options,
+        (most, options): (usize, Options),
     ) -> Self {
         let mut found = Self {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
-            doors: FxHashSet::from_iter([start]),
+            doors: FxHashSet::default(),
+            entrance: None,
             live: FxHashMap::default(),
             returned: 0,
             used: FxHashMap::default(),
@@ -102,6 +106,7 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
+        found.find_entrances(start, door);
         if options.has(Part::Loops) {
             found.split_loops();
         }
@@ -149,6 +154,21 @@ impl Reach {
                 return;
             }
         }
+    }
+
+    /// Makes `start` a door, or an entrance if `door` is the same and jumps close a loop there; `door` is an entrance otherwise.
+    fn find_entrances(&mut self, start: u64, door: Option<u64>) {
+        let jumps_back = |(pc, i): (&u64, &Option<Instruction>)| {
+            let jump = i.filter(|i| i.is_conditional_branch() || i.op == Op::B);
+            *pc >= start && jump.is_some_and(|jump| jump.target(*pc) == Some(start))
+        };
+        let is_loop = self.options.has(Part::Loops) && self.instructions.iter().any(jumps_back);
+        if door != Some(start) || !is_loop {
+            self.doors.insert(start);
+        }
+        let door = door.filter(|door| self.instructions.contains_key(door) && !self.doors.contains(door));
+        self.leaders.extend(door);
+        self.entrance = door;
     }
 
     /// What stands behind a jump that closes a loop is not the loop's.

@@ -118,7 +118,10 @@ impl<'a> Lowering<'a> {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
         let mut labels = || reach.leaders.iter().map(|leader| (*leader, assembler.label())).collect();
-        let (inner, outer) = (labels(), labels());
+        let (mut inner, outer) = (labels(), labels());
+        if reach.options.is_cold {
+            inner = FxHashMap::default();
+        }
         Self {
             assembler,
             unit: Unit::default(),
@@ -191,6 +194,9 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        if let Some(entrance) = self.reach.entrance {
+            self.enter(entrance, leaders.first().copied());
+        }
         let mut later = Vec::new();
         // How the block before ends: behind a call, or where it goes on.
         let (mut after_call, mut goes_on) = (false, false);
@@ -251,6 +257,24 @@ impl<'a> Lowering<'a> {
         self.plan.get(&leader).copied()
     }
 
+    /// The engine's way to a leader that otherwise only the unit's own jumps lead to. The block at `next` comes behind it.
+    fn enter(&mut self, entrance: u64, next: Option<u64>) {
+        if !self.assembler.is_blank {
+            self.open(entrance, Known::default(), true);
+        }
+        self.known = Known::default();
+        self.note_out_of(entrance, false);
+        for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
+            self.outs.entry(target).or_default().push((is_back, known));
+        }
+        let (goal, wanted, live) = self.way_to(entrance);
+        self.place_of_code = entrance;
+        self.fit(&wanted, live, true);
+        if next != Some(entrance) {
+            self.assembler.go(goal);
+        }
+    }
+
     /// Notes that code of `leader` begins here, where `known` holds.
     fn open(&mut self, leader: u64, known: Known, is_outer: bool) {
         let offset = self.assembler.words.len() as u32;
@@ -282,8 +306,8 @@ impl<'a> Lowering<'a> {
         if is_outer {
             self.assembler.place(self.outer[&leader]);
         }
-        if is_inner {
-            self.assembler.place(self.inner[&leader]);
+        if let Some(&label) = self.inner.get(&leader).filter(|_| is_inner) {
+            self.assembler.place(label);
         }
         self.block(leader, next);
         self.unit.end_block(begin, self.assembler.words.len());
@@ -596,9 +620,13 @@ impl<'a> Lowering<'a> {
 
     /// Notes what holds where a jump leads to.
     pub fn note_out(&mut self, target: u64) {
+        self.note_out_of(target, target <= self.instruction.ip());
+    }
+
+    fn note_out_of(&mut self, target: u64, is_back: bool) {
         if self.assembler.is_blank && self.inner.contains_key(&target) {
             let known = Known { flagged: 0, ..self.known };
-            self.block_outs.push((target, target <= self.instruction.ip(), known));
+            self.block_outs.push((target, is_back, known));
         }
     }
 
