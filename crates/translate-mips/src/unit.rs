@@ -74,6 +74,7 @@ pub fn translate(
         let begin = lowering.assembler.words.len();
         begins.insert(leader, begin);
         lowering.block(leader, leaders.get(index + 1).copied());
+        lowering.assembler.fill_from(begin);
         lowering.unit.end_block(begin, lowering.assembler.words.len());
     }
     let mut unit = std::mem::take(&mut lowering.unit);

@@ -74,7 +74,7 @@ pub struct Engine<F: FrontEnd> {
     /// The code of source addresses that have been come to a few times: nothing but the engine leads there.
     cold: FxHashMap<u64, u64>,
     heat: Heat,
-    /// How often functions have been translated from their beginning.
+    /// How often functions have been translated from their beginning because of what else had become hot in them.
     made: FxHashMap<u64, u32>,
     /// Each unit is one instruction: between any two of them every register is as the source has it.
     is_watched: bool,
@@ -86,6 +86,9 @@ pub struct Engine<F: FrontEnd> {
 
 /// Code that several units reach is translated so often; then it becomes a unit of its own.
 const MOST_COPIES: u32 = 4;
+
+/// A function of which ever more becomes hot is translated so often from its beginning; what comes then becomes units of its own.
+const MOST_MADE: u32 = 16;
 
 /// The size of what is watched for changes of the source's code.
 const PAGE: u64 = 4096;
@@ -232,9 +235,12 @@ impl<F: FrontEnd> Engine<F> {
     /// since it was the last time.
     fn place_function_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Refusal> {
         let function = self.heat.function_of(pc);
-        let again =
-            function.filter(|function| function.start != pc && !self.is_copied_enough(function.start));
-        let Some(function) = again else { return Ok(()) };
+        let is_again = |function: &Range<u64>| {
+            let made = self.made.get(&function.start).copied().unwrap_or_default();
+            function.start != pc && made < MOST_MADE && !self.is_copied_enough(function.start)
+        };
+        let Some(function) = function.filter(is_again) else { return Ok(()) };
+        *self.made.entry(function.start).or_default() += 1;
         let unit = self.unit_from(function.start, Some(pc), &function, memory);
         // Where a function begins is a guess.
         if unit.entries.iter().any(|(entry, _)| *entry == pc) {
@@ -282,7 +288,11 @@ impl<F: FrontEnd> Engine<F> {
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
         if !is_hot {
-            self.cold.extend(listed.drain(..));
+            for (pc, code) in listed.drain(..) {
+                if let Some(old) = self.cold.insert(pc, code) {
+                    self.lead_on(pc, old, code, memory)?;
+                }
+            }
         }
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
@@ -292,12 +302,10 @@ impl<F: FrontEnd> Engine<F> {
                 self.hash(*pc, *code, memory)?;
             }
         }
-        for (pc, _) in &listed {
-            self.cold.remove(pc);
-        }
         for (pc, code) in listed {
-            if let Some(old) = self.entries.insert(pc, code) {
-                self.lead_on(old, code, memory)?;
+            let olds = [self.cold.remove(&pc), self.entries.insert(pc, code)];
+            for old in olds.into_iter().flatten() {
+                self.lead_on(pc, old, code, memory)?;
             }
         }
         self.past_stops.extend(kept);
@@ -319,13 +327,16 @@ impl<F: FrontEnd> Engine<F> {
         Ok(())
     }
 
-    /// Who comes to the old code of an entry goes on at the new one.
-    fn lead_on(&mut self, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        if let Some(word) = jump(old, new) {
-            memory.replace(old, word)?;
-            self.exits.remove(&old);
+    /// Who comes to the old code of `pc` goes on at the new one: only the newest is closed when the source changes.
+    fn lead_on(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        match jump(old, new) {
+            Some(word) => {
+                memory.replace(old, word)?;
+                self.exits.remove(&old);
+                Ok(())
+            }
+            None => self.come_out_at(old, pc, memory),
         }
-        Ok(())
     }
 
     /// Puts the code of `pc` into the hash table, unless another source address is there. An entry is never another address's later on: a
@@ -355,7 +366,9 @@ impl<F: FrontEnd> Engine<F> {
         let code = self.code_of(pc, memory)?;
         // Code that is cold yet is come to by way of the engine, which counts.
         let is_hot = self.entries.contains_key(&pc) || self.is_watched;
-        if let Some(word) = jump(exit, code).filter(|_| is_hot) {
+        // The exit may be the beginning of code that leads on to newer code by now.
+        let is_exit = self.exits.contains_key(&exit);
+        if let Some(word) = jump(exit, code).filter(|_| is_hot && is_exit) {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
         }
@@ -447,14 +460,19 @@ impl<F: FrontEnd> Engine<F> {
         self.heat.forget(pc);
         self.made.remove(&pc);
         if let Some(code) = self.cold.remove(&pc) {
-            memory.replace(code, leave())?;
-            self.exits.insert(code, Exit::To(pc));
+            self.come_out_at(code, pc, memory)?;
         }
         if let Some(code) = self.entries.remove(&pc) {
             memory.place(&[(self.entry_of(pc), 0)])?;
-            memory.replace(code, leave())?;
-            self.exits.insert(code, Exit::To(pc));
+            self.come_out_at(code, pc, memory)?;
         }
+        Ok(())
+    }
+
+    /// Who comes to the code of `pc` comes out to the engine.
+    fn come_out_at(&mut self, code: u64, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        memory.replace(code, leave())?;
+        self.exits.insert(code, Exit::To(pc));
         Ok(())
     }
 

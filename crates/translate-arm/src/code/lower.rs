@@ -136,6 +136,7 @@ impl<'a> Lowering<'a> {
                 self.find_outs(leader);
             } else {
                 self.translate_block(leader);
+                self.assembler.fill_from(begin);
                 self.unit.end_block(begin, self.assembler.words.len());
             }
         }
@@ -181,6 +182,7 @@ impl<'a> Lowering<'a> {
         });
         self.known = Known::default();
         self.leave(entrance);
+        self.assembler.fill_from(offset);
     }
 
     /// The code of a leader begins here.

@@ -269,10 +269,12 @@ impl<'a> Lowering<'a> {
         }
         let (goal, wanted, live) = self.way_to(entrance);
         self.place_of_code = entrance;
+        let begin = self.assembler.words.len();
         self.fit(&wanted, live, true);
         if next != Some(entrance) {
             self.assembler.go(goal);
         }
+        self.assembler.fill_from(begin);
     }
 
     /// Notes that code of `leader` begins here, where `known` holds.
@@ -310,6 +312,7 @@ impl<'a> Lowering<'a> {
             self.assembler.place(label);
         }
         self.block(leader, next);
+        self.assembler.fill_from(begin);
         self.unit.end_block(begin, self.assembler.words.len());
     }
 
