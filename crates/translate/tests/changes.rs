@@ -187,9 +187,9 @@ impl Program {
                 next += F::write(*step, next, &|_| next).len() as u64;
             }
         }
-        let places = (0..).zip(&at).flat_map(|(function, steps)| {
-            (0..).zip(steps).map(move |(index, at)| (*at, (function, index)))
-        });
+        let places = (0..)
+            .zip(&at)
+            .flat_map(|(function, steps)| (0..).zip(steps).map(move |(index, at)| (*at, (function, index))));
         let steps = places.collect();
         Self { functions, at, steps }
     }
@@ -384,8 +384,7 @@ impl<F: Writes> World<F> {
                 return;
             }
             assert_ne!(
-                model.pc,
-                END,
+                model.pc, END,
                 "at {pc:#x} with {sum} and {count}: from {begin:?} on nobody comes there"
             );
             model.step(&self.program);

@@ -232,9 +232,12 @@ impl Program {
     }
 }
 
+/// A unit and an entry of it.
+type Entered<'a, F> = (&'a Unit<<F as FrontEnd>::Service, <F as FrontEnd>::Pending>, (u64, u32));
+
 /// What two units do otherwise from an entry of each on, on random states; `counted` counts states.
 fn difference<F: FrontEnd>(
-    [one, other]: [(&Unit<F::Service, F::Pending>, (u64, u32)); 2],
+    [one, other]: [Entered<F>; 2],
     slots: Option<u8>,
     counted: &mut u64,
 ) -> Option<String> {
