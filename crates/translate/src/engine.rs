@@ -311,11 +311,11 @@ impl<F: FrontEnd> Engine<F> {
         self.past_stops.extend(kept);
         let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let heads: Vec<(u64, u64)> = heads.collect();
-        for (first, bytes) in &unit.sources {
-            for page in first / PAGE..=(first + bytes - 1) / PAGE {
-                self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
-                self.heads.entry(page).or_default().extend(&heads);
-            }
+        let read = unit.sources.iter().flat_map(|(first, bytes)| first / PAGE..=(first + bytes - 1) / PAGE);
+        let pages: BTreeSet<u64> = unit.looked_at.iter().map(|at| at / PAGE).chain(read).collect();
+        for page in pages {
+            self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
+            self.heads.entry(page).or_default().extend(&heads);
         }
         for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
             *self.copies.entry(pc).or_default() += 1;

@@ -69,6 +69,8 @@ pub struct Unit<S, P> {
     pub calls: Vec<(u32, u8)>,
     /// The source code that was read: first address and bytes.
     pub sources: Vec<(u64, u64)>,
+    /// Addresses on all pages whose code it depends on, be it only for what is read there.
+    pub looked_at: Vec<u64>,
     /// Source addresses that its calls lead to, as far as they are known, and those behind its calls. None where every block can be jumped
     /// to anyway, so that it does not matter where a function begins.
     pub called: Vec<u64>,
@@ -86,6 +88,7 @@ impl<S, P> Default for Unit<S, P> {
             exits: Vec::new(),
             calls: Vec::new(),
             sources: Vec::new(),
+            looked_at: Vec::new(),
             called: Vec::new(),
             behind_calls: Vec::new(),
         }

@@ -124,7 +124,9 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        if let Some(entrance) = self.reach.entrance {
+        // For the plan it comes last: where states meet, those of the unit's own jumps weigh more.
+        let entrance = self.reach.entrance;
+        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
             self.next = leaders.first().copied();
             self.enter(entrance);
         }
@@ -142,6 +144,8 @@ impl<'a> Lowering<'a> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
+        } else if let Some(entrance) = entrance {
+            self.enter(entrance);
         }
     }
 
@@ -169,6 +173,11 @@ impl<'a> Lowering<'a> {
 
     /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
     fn enter(&mut self, entrance: u64) {
+        if self.assembler.is_blank {
+            let known = Known { flags: Flags::Stored, ..Known::default() };
+            self.outs.entry(entrance).or_default().push((false, known));
+            return;
+        }
         let offset = self.assembler.words.len();
         self.doors.insert(entrance, offset);
         self.unit.entries.push((entrance, offset as u32));

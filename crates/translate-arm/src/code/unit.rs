@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::copies::source;
 use super::known::Known;
 use super::lower::{Lowering, Remembered};
-use super::reach::Reach;
+use super::reach::{PAGE, Reach};
 use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::parts::{Options, Part};
@@ -82,6 +82,7 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     }
     unit.entries.sort_unstable();
     unit.sources = reach.ranges();
+    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
     let calls =
         reach.instructions.iter().filter_map(|(pc, i)| Some((source(*pc), i.filter(|i| i.is_call())?)));
     for (pc, call) in calls {

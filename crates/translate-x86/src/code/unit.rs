@@ -41,6 +41,8 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
     pub doors: FxHashSet<u64>,
+    /// The pages of the code that has been read, be it for the flags that others read.
+    looked_at: FxHashSet<u64>,
     /// A leader that the engine leads to and that is none of these: a jump may close a loop there.
     pub entrance: Option<u64>,
     /// The flags that are read before they are written, by leader.
@@ -182,6 +184,7 @@ impl Reach {
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             doors: FxHashSet::from_iter([start]),
+            looked_at: FxHashSet::default(),
             entrance: None,
             live: FxHashMap::default(),
             returned: 0,
@@ -246,7 +249,7 @@ impl Reach {
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
-        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
+        let mut pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
         let mut outside = BTreeSet::new();
         for &leader in &self.leaders {
             let (block, next) = self.block(leader);
@@ -263,15 +266,16 @@ impl Reach {
         }
         for pc in outside.difference(&self.leaders.clone()).copied() {
             let mut left = LOOKAHEAD;
-            let read = self.flags_read(&pages, pc, ARITHMETIC, fetch, &mut left);
+            let read = self.flags_read(&mut pages, pc, ARITHMETIC, fetch, &mut left);
             self.live.insert(pc, read);
         }
+        self.looked_at = pages;
     }
 
     /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
     fn flags_read(
         &self,
-        pages: &FxHashSet<u64>,
+        pages: &mut FxHashSet<u64>,
         mut pc: u64,
         mut asked: u32,
         fetch: &dyn Fn(u64) -> Option<u32>,
@@ -279,10 +283,12 @@ impl Reach {
     ) -> u32 {
         let mut read = 0;
         while asked != 0 {
-            // On pages that the unit has been read from anyway: it is forgotten when they change.
-            let is_near = pages.contains(&(pc / PAGE)) && pages.contains(&((pc + BYTES_READ) / PAGE));
+            // For a few times not on other pages than those that it has been read from: they may be hard to get at.
+            let ends = [pc, pc.wrapping_add(BYTES_READ)].map(|at| at / PAGE);
+            let is_near = !self.options.is_cold || ends.iter().all(|page| pages.contains(page));
             let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
             let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            pages.extend([pc, pc.wrapping_add(i.len() as u64 - 1)].map(|at| at / PAGE));
             *left -= 1;
             let is_call = i.mnemonic() == Mnemonic::Syscall;
             read |= if is_call { 0 } else { i.rflags_read() & asked };
@@ -567,6 +573,7 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
         unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
     }
     unit.sources = reach.ranges();
+    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
     let calls = reach.instructions.values().filter(|i| i.is_call_near() || i.is_call_near_indirect());
     for call in calls {
         unit.called.extend(call.is_call_near().then(|| call.near_branch_target()));

@@ -13,7 +13,9 @@ impl Lowering<'_> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        if let Some(entrance) = self.reach.entrance {
+        // For the plan it comes last: where states meet, those of the unit's own jumps weigh more.
+        let entrance = self.reach.entrance;
+        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
             self.enter(entrance, leaders.first().copied());
         }
         let mut later = Vec::new();
@@ -64,6 +66,8 @@ impl Lowering<'_> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
+        } else if let Some(entrance) = entrance {
+            self.enter(entrance, None);
         }
     }
 
