@@ -18,6 +18,9 @@ impl Lowering<'_> {
         if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
             self.enter(entrance, leaders.first().copied());
         }
+        if self.is_first {
+            self.expect_calls();
+        }
         let mut later = Vec::new();
         // How the block before ends: behind a call, or where it goes on.
         let (mut after_call, mut goes_on) = (false, false);
@@ -68,6 +71,15 @@ impl Lowering<'_> {
             self.out_of_line();
         } else if let Some(entrance) = entrance {
             self.enter(entrance, None);
+        }
+    }
+
+    /// Has the plan begin with what calls of the unit leave, wherever they stand: a loop keeps what it has been planned with.
+    fn expect_calls(&mut self) {
+        let calls = self.reach.instructions.values().filter(|i| i.is_call_near());
+        for target in calls.map(|call| call.near_branch_target()).filter(|to| self.inner.contains_key(to)) {
+            let known = Known { stack: -8, ..Known::default() };
+            self.outs.entry(target).or_insert_with(|| vec![(false, known)]);
         }
     }
 
