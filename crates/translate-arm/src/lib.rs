@@ -63,15 +63,16 @@ impl FrontEnd for Aarch64 {
 
     fn translate(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, fetch, known, options)
+        unit::translate(start, door, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        unit::translate(start, &front_end::within(start, 4, fetch), &|_| true, &Options::default())
+        unit::translate(start, None, &front_end::within(start, 4, fetch), &|_| true, &Options::default())
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

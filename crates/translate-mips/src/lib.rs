@@ -68,6 +68,8 @@ impl FrontEnd for Mips64 {
 
     fn translate(
         start: u64,
+        // Every block is one.
+        _door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,

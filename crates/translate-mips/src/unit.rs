@@ -68,16 +68,18 @@ pub fn translate(
 ) -> Unit {
     let reach = reach(start, fetch, known, options);
     let mut lowering = Lowering::new(&reach, options.has(Part::Returns));
-    let mut entries = FxHashMap::default();
+    let mut begins = FxHashMap::default();
     let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
     for (index, &leader) in leaders.iter().enumerate() {
         let begin = lowering.assembler.words.len();
-        entries.insert(leader, begin);
+        begins.insert(leader, begin);
         lowering.block(leader, leaders.get(index + 1).copied());
+        lowering.assembler.fill_from(begin);
         lowering.unit.end_block(begin, lowering.assembler.words.len());
     }
     let mut unit = std::mem::take(&mut lowering.unit);
-    unit.entries = leaders.iter().map(|pc| (*pc, entries[pc] as u32)).collect();
+    unit.entries = leaders.iter().map(|pc| (*pc, begins[pc] as u32)).collect();
+    let mut entries = if options.is_cold { FxHashMap::default() } else { begins };
     lowering.out_of_line(&mut unit);
     for pc in lowering.assembler.outside(&entries) {
         let at = lowering.assembler.words.len();

@@ -62,11 +62,12 @@ impl FrontEnd for X86_64 {
 
     fn translate(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, fetch, known, options)
+        unit::translate(start, door, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {

@@ -98,6 +98,13 @@ impl Assembler {
         self.jump(Instruction::new(Op::B), goal);
     }
 
+    /// A word for a block that has none since `begin`: what is put there when its code changes is for no other block's visitors.
+    pub fn fill_from(&mut self, begin: usize) {
+        if self.words.len() == begin && !self.is_blank {
+            self.immediate(Op::Andi, 0, 0, 0);
+        }
+    }
+
     /// Reads the code of the source address in `pc` out of the hash table into `d`, or goes to `miss`. Instructions stand at multiples of
     /// `alignment`; `spare` is another register that nobody needs.
     pub fn look_up_hashed(

@@ -9,6 +9,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
+use crate::heat::Heat;
 use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
 
 /// The addresses that translated code takes. The program has nothing there.
@@ -70,6 +71,11 @@ pub struct Engine<F: FrontEnd> {
     heads: FxHashMap<u64, Vec<(u64, u64)>>,
     /// How often such a source address has been translated.
     copies: FxHashMap<u64, u32>,
+    /// The code of source addresses that have been come to a few times: nothing but the engine leads there.
+    cold: FxHashMap<u64, u64>,
+    heat: Heat,
+    /// How often functions have been translated from their beginning because of what else had become hot in them.
+    made: FxHashMap<u64, u32>,
     /// Each unit is one instruction: between any two of them every register is as the source has it.
     is_watched: bool,
     /// Source addresses that have no code for who comes to them.
@@ -81,6 +87,9 @@ pub struct Engine<F: FrontEnd> {
 /// Code that several units reach is translated so often; then it becomes a unit of its own.
 const MOST_COPIES: u32 = 4;
 
+/// A function of which ever more becomes hot is translated so often from its beginning; what comes then becomes units of its own.
+const MOST_MADE: u32 = 16;
+
 /// The size of what is watched for changes of the source's code.
 const PAGE: u64 = 4096;
 
@@ -89,7 +98,7 @@ impl<F: FrontEnd> Engine<F> {
     pub fn new(layout: Layout, parts: Parts) -> Self {
         // The hash table, if there is one, is behind the code.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
-        let options = Options { parts, hash };
+        let options = Options { parts, hash, is_cold: false };
         Self {
             next: layout.code.start,
             end: if parts.has(Part::Table) { layout.code.end } else { hash },
@@ -103,10 +112,20 @@ impl<F: FrontEnd> Engine<F> {
             readers: FxHashMap::default(),
             heads: FxHashMap::default(),
             copies: FxHashMap::default(),
+            cold: FxHashMap::default(),
+            heat: Heat::new(1),
+            made: FxHashMap::default(),
             is_watched: false,
             stops: BTreeSet::new(),
             past_stops: FxHashMap::default(),
         }
+    }
+
+    /// From now on a source address is translated with what it reaches, as far as that has been executed, only when somebody has come to it
+    /// so often from anywhere but a unit's own jumps; before, up to its first branch. Most code of a program is executed a few times, and
+    /// most of what that could reach never.
+    pub fn wait_until_hot(&mut self, visits: u32) {
+        self.heat = Heat::new(visits);
     }
 
     /// The addresses that translated code takes.
@@ -137,34 +156,102 @@ impl<F: FrontEnd> Engine<F> {
         if let Some(&found) = found {
             return Ok(found);
         }
+        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc);
+        if !is_hot && let Some(&cold) = self.cold.get(&pc) {
+            return Ok(cold);
+        }
         let is_aligned = pc.is_multiple_of(F::ALIGNMENT);
         if !is_aligned || pc >= self.layout.limit {
             let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
-        let unit = loop {
+        if is_hot && !self.is_watched {
+            self.place_function_of(pc, memory)?;
+            if let Some(&found) = self.entries.get(&pc).filter(|_| !is_stop) {
+                return Ok(found);
+            }
+        }
+        let (unit, is_hot) = loop {
             memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
             if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
                 memory.fetch(missing)?;
             }
-            let (entries, copies) = (&self.entries, &self.copies);
-            let is_known = |pc| {
-                entries.contains_key(&pc) || copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES)
-            };
-            let fetch = |pc| memory.fetch(pc).ok();
-            let unit = if self.is_watched {
-                F::translate_one(pc, &fetch)
-            } else {
-                F::translate(pc, &fetch, &is_known, &self.options)
-            };
+            let (unit, is_hot) = self.translate(pc, is_hot, memory);
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
-                break unit;
+                break (unit, is_hot);
             }
             // Another thread has taken the code away since it was looked for: it is looked for again, and maybe that is a fault.
         };
-        self.place(unit, memory)?;
-        let placed = if is_stop { &self.past_stops } else { &self.entries };
+        self.place(unit, is_hot, memory)?;
+        let placed = match (is_stop, is_hot) {
+            (true, _) => &self.past_stops,
+            (false, true) => &self.entries,
+            (false, false) => &self.cold,
+        };
         Ok(placed[&pc])
+    }
+
+    /// Translates what is at `pc`, and says whether it is as good as it gets.
+    fn translate(
+        &mut self,
+        pc: u64,
+        is_hot: bool,
+        memory: &dyn Memory,
+    ) -> (Unit<F::Service, F::Pending>, bool) {
+        let fetch = |pc| memory.fetch(pc).ok();
+        if self.is_watched {
+            return (F::translate_one(pc, &fetch), true);
+        }
+        if !is_hot {
+            let block = F::translate(pc, None, &fetch, &|_| false, &self.options.cold());
+            self.heat.note(&block);
+            return (block, false);
+        }
+        // A loop may be under way there.
+        let door = self.heat.waits().then_some(pc);
+        (self.unit_from(pc, door, &(pc..pc), memory), true)
+    }
+
+    /// Translates what `pc` reaches and is worth it, with `door`; once more, what is in `function`.
+    fn unit_from(
+        &self,
+        pc: u64,
+        door: Option<u64>,
+        function: &Range<u64>,
+        memory: &dyn Memory,
+    ) -> Unit<F::Service, F::Pending> {
+        let is_known = |pc| {
+            let has_code = self.entries.contains_key(&pc) || self.is_copied_enough(pc);
+            has_code && !function.contains(&pc) || !self.heat.has_executed(pc)
+        };
+        F::translate(pc, door, &|pc| memory.fetch(pc).ok(), &is_known, &self.options)
+    }
+
+    fn is_copied_enough(&self, pc: u64) -> bool {
+        self.copies.get(&pc).is_some_and(|copies| *copies >= MOST_COPIES)
+    }
+
+    /// Translates the function that `pc` is in from its beginning, so that its loops are seen whole, with all that has been executed of it
+    /// since it was the last time.
+    fn place_function_of(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Refusal> {
+        let function = self.heat.function_of(pc);
+        let is_again = |function: &Range<u64>| {
+            let made = self.made.get(&function.start).copied().unwrap_or_default();
+            function.start != pc && made < MOST_MADE && !self.is_copied_enough(function.start)
+        };
+        let Some(function) = function.filter(is_again) else { return Ok(()) };
+        *self.made.entry(function.start).or_default() += 1;
+        let unit = self.unit_from(function.start, Some(pc), &function, memory);
+        // Where a function begins is a guess.
+        if unit.entries.iter().any(|(entry, _)| *entry == pc) {
+            self.place(unit, true, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody has come to `pc` by an indirect jump or call, or a return.
+    pub fn note_indirect(&mut self, pc: u64) {
+        self.heat.note_indirect(pc);
     }
 
     /// Where the table of targets has the entry of `pc`.
@@ -172,7 +259,12 @@ impl<F: FrontEnd> Engine<F> {
         self.layout.table + (pc << F::ENTRY_SHIFT)
     }
 
-    fn place(&mut self, mut unit: Unit<F::Service, F::Pending>, memory: &dyn Memory) -> Result<(), Refusal> {
+    fn place(
+        &mut self,
+        mut unit: Unit<F::Service, F::Pending>,
+        is_hot: bool,
+        memory: &dyn Memory,
+    ) -> Result<(), Refusal> {
         let start = self.next;
         let end = start + 4 * unit.words.len() as u64;
         if end > self.end {
@@ -194,7 +286,14 @@ impl<F: FrontEnd> Engine<F> {
         self.next = end;
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
-        let (kept, listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
+        let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
+        if !is_hot {
+            for (pc, code) in listed.drain(..) {
+                if let Some(old) = self.cold.insert(pc, code) {
+                    self.lead_on(pc, old, code, memory)?;
+                }
+            }
+        }
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.place(&table.collect::<Vec<_>>())?;
@@ -203,17 +302,22 @@ impl<F: FrontEnd> Engine<F> {
                 self.hash(*pc, *code, memory)?;
             }
         }
-        self.entries.extend(listed);
-        self.past_stops.extend(kept);
-        for (first, bytes) in &unit.sources {
-            for page in first / PAGE..=(first + bytes - 1) / PAGE {
-                self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
-                let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
-                self.heads.entry(page).or_default().extend(heads);
+        for (pc, code) in listed {
+            let olds = [self.cold.remove(&pc), self.entries.insert(pc, code)];
+            for old in olds.into_iter().flatten() {
+                self.lead_on(pc, old, code, memory)?;
             }
         }
-        let heads: FxHashSet<u64> = unit.heads.iter().map(|(pc, _)| *pc).collect();
-        for pc in heads {
+        self.past_stops.extend(kept);
+        let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
+        let heads: Vec<(u64, u64)> = heads.collect();
+        let read = unit.sources.iter().flat_map(|(first, bytes)| first / PAGE..=(first + bytes - 1) / PAGE);
+        let pages: BTreeSet<u64> = unit.looked_at.iter().map(|at| at / PAGE).chain(read).collect();
+        for page in pages {
+            self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
+            self.heads.entry(page).or_default().extend(&heads);
+        }
+        for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
             *self.copies.entry(pc).or_default() += 1;
         }
         unit.positions.sort_by_key(|position| position.offset);
@@ -221,6 +325,18 @@ impl<F: FrontEnd> Engine<F> {
         counted.sort_unstable();
         self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
         Ok(())
+    }
+
+    /// Who comes to the old code of `pc` goes on at the new one: only the newest is closed when the source changes.
+    fn lead_on(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        match jump(old, new) {
+            Some(word) => {
+                memory.replace(old, word)?;
+                self.exits.remove(&old);
+                Ok(())
+            }
+            None => self.come_out_at(old, pc, memory),
+        }
     }
 
     /// Puts the code of `pc` into the hash table, unless another source address is there. An entry is never another address's later on: a
@@ -248,7 +364,11 @@ impl<F: FrontEnd> Engine<F> {
     /// As for [`Self::code_of`].
     pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
         let code = self.code_of(pc, memory)?;
-        if let Some(word) = jump(exit, code) {
+        // Code that is cold yet is come to by way of the engine, which counts.
+        let is_hot = self.entries.contains_key(&pc) || self.is_watched;
+        // The exit may be the beginning of code that leads on to newer code by now.
+        let is_exit = self.exits.contains_key(&exit);
+        if let Some(word) = jump(exit, code).filter(|_| is_hot && is_exit) {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
         }
@@ -314,6 +434,7 @@ impl<F: FrontEnd> Engine<F> {
     /// The host gives no memory.
     pub fn forget(&mut self, range: Range<u64>, memory: &dyn Memory) -> Result<(), Fault> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        self.heat.forget_pages(&pages);
         let pages: Vec<u64> = if pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
             self.readers.keys().copied().filter(|page| pages.contains(page)).collect()
         } else {
@@ -336,11 +457,22 @@ impl<F: FrontEnd> Engine<F> {
 
     /// Nobody comes to the code of a source address any more: who would, comes out to the engine.
     fn close(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        self.heat.forget(pc);
+        self.made.remove(&pc);
+        if let Some(code) = self.cold.remove(&pc) {
+            self.come_out_at(code, pc, memory)?;
+        }
         if let Some(code) = self.entries.remove(&pc) {
             memory.place(&[(self.entry_of(pc), 0)])?;
-            memory.replace(code, leave())?;
-            self.exits.insert(code, Exit::To(pc));
+            self.come_out_at(code, pc, memory)?;
         }
+        Ok(())
+    }
+
+    /// Who comes to the code of `pc` comes out to the engine.
+    fn come_out_at(&mut self, code: u64, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
+        memory.replace(code, leave())?;
+        self.exits.insert(code, Exit::To(pc));
         Ok(())
     }
 

@@ -69,6 +69,13 @@ pub struct Unit<S, P> {
     pub calls: Vec<(u32, u8)>,
     /// The source code that was read: first address and bytes.
     pub sources: Vec<(u64, u64)>,
+    /// Addresses on all pages whose code it depends on, be it only for what is read there.
+    pub looked_at: Vec<u64>,
+    /// Source addresses that its calls lead to, as far as they are known, and those behind its calls. None where every block can be jumped
+    /// to anyway, so that it does not matter where a function begins.
+    pub called: Vec<u64>,
+    /// See `called`.
+    pub behind_calls: Vec<u64>,
 }
 
 impl<S, P> Default for Unit<S, P> {
@@ -81,6 +88,9 @@ impl<S, P> Default for Unit<S, P> {
             exits: Vec::new(),
             calls: Vec::new(),
             sources: Vec::new(),
+            looked_at: Vec::new(),
+            called: Vec::new(),
+            behind_calls: Vec::new(),
         }
     }
 }
@@ -211,10 +221,12 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
-    /// What the code does is the same with all options.
+    /// Translates what `start` reaches, and lets others come to `door` as well, if that is an instruction of it: a loop may be under way there
+    /// that is to be seen as one. `fetch` reads aligned words
+    /// of the source's code; `known` says what is not to be translated with it. What the code does is the same with all options.
     fn translate(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,

@@ -7,5 +7,6 @@ pub mod calls;
 pub mod debug;
 pub mod engine;
 pub mod front_end;
+mod heat;
 pub mod parts;
 pub mod process_frame;

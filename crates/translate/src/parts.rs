@@ -160,12 +160,20 @@ pub struct Options {
     /// Where [`HASH_ENTRIES`] entries of the hash table are: for each a source address and the address of its code, eight bytes each. Only
     /// asked for without [`Part::Table`].
     pub hash: u64,
+    /// The code is for the first few times: a jump to its own beginning comes out to the engine, which counts.
+    pub is_cold: bool,
 }
 
 impl Options {
     /// Whether a part is to be there.
     pub const fn has(&self, part: Part) -> bool {
         self.parts.has(part)
+    }
+
+    /// The same, but block by block and for the first few times.
+    #[must_use]
+    pub const fn cold(&self) -> Self {
+        Self { parts: self.parts.with(Part::Units, false), is_cold: true, ..*self }
     }
 }
 

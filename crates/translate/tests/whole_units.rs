@@ -232,56 +232,92 @@ impl Program {
     }
 }
 
-/// Follows a program's code from its entry, unit by unit, and has each executed with `usual` parts and without each.
+/// A unit and an entry of it.
+type Entered<'a, F> = (&'a Unit<<F as FrontEnd>::Service, <F as FrontEnd>::Pending>, (u64, u32));
+
+/// What two units do otherwise from an entry of each on, on random states; `counted` counts states.
+fn difference<F: FrontEnd>(
+    [one, other]: [Entered<F>; 2],
+    slots: Option<u8>,
+    counted: &mut u64,
+) -> Option<String> {
+    let compared = compared::<F>();
+    for seed in (0..STATES).map(|seed| mixed(seed ^ one.1.0)) {
+        let (Some(mut a), Some(mut b)) =
+            (left::<F>(one.0, one.1, seed, slots), left::<F>(other.0, other.1, seed, slots))
+        else {
+            continue;
+        };
+        *counted += 1;
+        for left in [&mut a, &mut b] {
+            left.registers = compared.iter().map(|number| left.registers[*number]).collect();
+        }
+        if a != b {
+            let differs = (0..).zip(a.registers.iter().zip(&b.registers)).filter(|(_, (a, b))| a != b);
+            let differs: Vec<_> = differs.map(|(n, (a, b))| (compared[n], words(a), words(b))).collect();
+            let (from, to) = ((a.target, b.target), a.written == b.written);
+            return Some(format!("{differs:x?}, to {from:x?}, memory the same: {to}"));
+        }
+    }
+    None
+}
+
+/// Follows a program's code from its entry, unit by unit, and has each executed with `usual` parts and without each, and from an address in
+/// its middle as a unit of its own and by a door. No two addresses begin with one word, which comes out for one of them when code changes.
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);
-    let of = |pc, parts| F::translate(pc, &fetch, &|_| false, &Options { parts, hash: 0 });
+    let through = |pc, door, parts| {
+        F::translate(pc, door, &fetch, &|_| false, &Options { parts, ..Options::default() })
+    };
     let others = [Part::Flags, Part::FlagsAcross, Part::Fusion, Part::Forms, Part::Loops, Part::Lbt]
         .map(|part| Parts::default().with(part, !part.is_default()));
-    let compared = compared::<F>();
     let (mut ahead, mut known) =
         (program.starts.clone(), program.starts.iter().copied().collect::<BTreeSet<_>>());
     let most = std::env::var("LONGMA_UNITS").ok().and_then(|most| most.parse().ok()).unwrap_or(UNITS);
     let (mut wrong, mut units) = (Vec::new(), 0);
     while let Some(pc) = ahead.pop().filter(|_| units < most) {
         units += 1;
-        let usual = of(pc, Parts::default());
-        let other = of(pc, others[units % others.len()]);
+        let usual = through(pc, None, Parts::default());
+        let parts = others[units % others.len()];
+        let other = through(pc, None, parts);
+        let begins = usual.entries.iter().chain(&usual.heads).map(|(pc, offset)| (*offset, *pc));
+        let mut begins: Vec<(u32, u64)> = begins.collect();
+        begins.sort_unstable();
+        for pair in begins.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+            wrong.push(format!("{}: unit {pc:#x}: {pair:x?} begin with one word", path.display()));
+        }
         let exits = usual.exits.iter().filter_map(|(_, exit)| match exit {
             Exit::To(pc) => Some(*pc),
             _ => None,
         });
         ahead.extend(exits.filter(|pc| known.insert(*pc)));
-        for entry in &usual.entries {
-            ahead.extend(Some(entry.0).filter(|pc| known.insert(*pc)));
-            let Some(same) = other.entries.iter().find(|same| same.0 == entry.0) else { continue };
-            counted[0] += 1;
-            for seed in (0..STATES).map(|seed| mixed(seed ^ entry.0)) {
-                let (Some(mut a), Some(mut b)) =
-                    (left::<F>(&usual, *entry, seed, slots), left::<F>(&other, *same, seed, slots))
-                else {
-                    continue;
+        let mut compare =
+            |a: &Unit<F::Service, F::Pending>, b: &Unit<F::Service, F::Pending>, at: u64, how: &str| {
+                let entry = |unit: &Unit<F::Service, F::Pending>| {
+                    unit.entries.iter().find(|entry| entry.0 == at).copied()
                 };
-                counted[1] += 1;
-                for left in [&mut a, &mut b] {
-                    left.registers = compared.iter().map(|number| left.registers[*number]).collect();
+                let (Some(first), Some(second)) = (entry(a), entry(b)) else { return };
+                counted[0] += 1;
+                if let Some(what) = difference::<F>([(a, first), (b, second)], slots, &mut counted[1]) {
+                    wrong.push(format!("{}: unit {pc:#x}, from {at:#x} on, {how}: {what}", path.display()));
                 }
-                if a != b {
-                    let parts = others[units % others.len()];
-                    let differs =
-                        (0..).zip(a.registers.iter().zip(&b.registers)).filter(|(_, (a, b))| a != b);
-                    let differs: Vec<_> =
-                        differs.map(|(n, (a, b))| (compared[n], words(a), words(b))).collect();
-                    let (from, to) = ((a.target, b.target), a.written == b.written);
-                    wrong.push(format!(
-                        "{}: unit {pc:#x}, from {:#x} on, with {parts}: {differs:x?}, to {from:x?}, memory the same: {to}",
-                        path.display(),
-                        entry.0
-                    ));
-                    break;
-                }
+            };
+        for (at, _) in &usual.entries {
+            ahead.extend(Some(*at).filter(|pc| known.insert(*pc)));
+            compare(&usual, &other, *at, &format!("with {parts}"));
+        }
+        let heads = usual.heads.len();
+        let door = if heads > 0 { usual.heads[units % heads].0 } else { pc };
+        for door in [door, pc] {
+            let by_door = through(pc, Some(door), Parts::default());
+            let alone = through(door, None, Parts::default());
+            // A unit that has become too long ends sooner.
+            let alone_has: BTreeSet<u64> = alone.positions.iter().map(|position| position.pc).collect();
+            if !by_door.exits.iter().any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc))) {
+                compare(&alone, &by_door, door, "by a door");
             }
+            compare(&usual, &by_door, pc, &format!("with a door at {door:#x}"));
         }
     }
     wrong

@@ -209,6 +209,10 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 }
 
+/// So often does a thread come to code by way of the engine before it is translated with all that it reaches. Few programs start sooner with
+/// more, and with less, what their loops reach has not been executed yet when they are translated.
+const HOT: u32 = 16;
+
 impl<F: FrontEnd> Translated<F> {
     fn of(process: &Process, parts: Parts) -> Option<Self> {
         let areas = process.areas()?;
@@ -222,8 +226,13 @@ impl<F: FrontEnd> Translated<F> {
             0 => 0,
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
+        let mut engine = Engine::new(layout.clone(), parts);
+        // The models count no time for translation: there, code is from the beginning what it becomes.
+        if process.simulation().is_none() {
+            engine.wait_until_hot(HOT);
+        }
         Some(Self {
-            engine: Mutex::new(Engine::new(layout.clone(), parts)),
+            engine: Mutex::new(engine),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
             forgetting: Mutex::default(),

@@ -163,7 +163,9 @@ impl<F: FrontEnd> Translated<F> {
             None
         };
         if let Some(target) = target {
-            return self.go_on(on, state, target & !F::IGNORED_ADDRESS_BITS);
+            let target = target & !F::IGNORED_ADDRESS_BITS;
+            self.engine().note_indirect(target);
+            return self.go_on(on, state, target);
         }
         if let Trap::Memory(Fault { address, cause: FaultCause::BeyondFile, .. }) = trap {
             on.thread.process().note_orphaned_access(address);

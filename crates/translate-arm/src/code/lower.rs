@@ -124,6 +124,12 @@ impl<'a> Lowering<'a> {
     /// Translates all blocks, in the order of their addresses.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        // For the plan it comes last: where states meet, those of the unit's own jumps weigh more.
+        let entrance = self.reach.entrance;
+        if let Some(entrance) = entrance.filter(|_| !self.assembler.is_blank) {
+            self.next = leaders.first().copied();
+            self.enter(entrance);
+        }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
             let begin = self.assembler.words.len();
@@ -132,11 +138,14 @@ impl<'a> Lowering<'a> {
                 self.find_outs(leader);
             } else {
                 self.translate_block(leader);
+                self.assembler.fill_from(begin);
                 self.unit.end_block(begin, self.assembler.words.len());
             }
         }
         if !self.assembler.is_blank {
             self.out_of_line();
+        } else if let Some(entrance) = entrance {
+            self.enter(entrance);
         }
     }
 
@@ -162,6 +171,29 @@ impl<'a> Lowering<'a> {
         self.remembered.insert(leader, outcome);
     }
 
+    /// The engine's way to a leader that otherwise only the unit's own jumps lead to.
+    fn enter(&mut self, entrance: u64) {
+        if self.assembler.is_blank {
+            let known = Known { flags: Flags::Stored, ..Known::default() };
+            self.outs.entry(entrance).or_default().push((false, known));
+            return;
+        }
+        let offset = self.assembler.words.len();
+        self.doors.insert(entrance, offset);
+        self.unit.entries.push((entrance, offset as u32));
+        self.unit.positions.push(Position {
+            offset: offset as u32,
+            pc: entrance,
+            is_boundary: true,
+            counted: None,
+            begins: true,
+            pending: None,
+        });
+        self.known = Known::default();
+        self.leave(entrance);
+        self.assembler.fill_from(offset);
+    }
+
     /// The code of a leader begins here.
     fn open(&mut self, leader: u64) {
         let offset = self.assembler.words.len();
@@ -174,7 +206,9 @@ impl<'a> Lowering<'a> {
                 self.known = self.planned(leader);
             }
             None => {
-                self.doors.insert(leader, offset);
+                if !self.reach.options.is_cold {
+                    self.doors.insert(leader, offset);
+                }
                 self.unit.entries.push((leader, offset as u32));
                 self.known = Known::default();
             }

@@ -20,7 +20,7 @@ const LOOKAHEAD: usize = 40;
 /// What a jump leads to stands behind it once more if it is no longer than this, and the block before it is no longer.
 const MOST_JOINED: usize = 12;
 /// What is watched for changes of the source's code, as the engine does.
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// The code that one address reaches.
 pub(super) struct Reach {
@@ -31,6 +31,10 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
     pub doors: FxHashSet<u64>,
+    /// The pages of the code that has been read, be it for the flags that others read.
+    pub looked_at: FxHashSet<u64>,
+    /// A leader that the engine leads to and that is none of these: jumps may close a loop there, which is to be seen as one.
+    pub entrance: Option<u64>,
     /// What is read from a leader on.
     live: FxHashMap<u64, Live>,
     /// The flags that code behind a call reads.
@@ -63,19 +67,22 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions.
+    /// Follows direct jumps and calls from `start`, up to what `known` has and so many instructions. An instruction at `door` that is reached
+    /// can be come to as well.
     pub fn of(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
-        most: usize,
-        options: Options,
+        (most, options): (usize, Options),
     ) -> Self {
         let mut found = Self {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
-            doors: FxHashSet::from_iter([start]),
+            doors: FxHashSet::default(),
+            looked_at: FxHashSet::default(),
+            entrance: None,
             live: FxHashMap::default(),
             returned: 0,
             used: FxHashMap::default(),
@@ -102,6 +109,7 @@ impl Reach {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
+        found.find_entrances(start, door);
         if options.has(Part::Loops) {
             found.split_loops();
         }
@@ -149,6 +157,21 @@ impl Reach {
                 return;
             }
         }
+    }
+
+    /// Makes `start` a door, or an entrance if `door` is the same and jumps close a loop there; `door` is an entrance otherwise.
+    fn find_entrances(&mut self, start: u64, door: Option<u64>) {
+        let jumps_back = |(pc, i): (&u64, &Option<Instruction>)| {
+            let jump = i.filter(|i| i.is_conditional_branch() || i.op == Op::B);
+            *pc >= start && jump.is_some_and(|jump| jump.target(*pc) == Some(start))
+        };
+        let is_loop = self.options.has(Part::Loops) && self.instructions.iter().any(jumps_back);
+        if door != Some(start) || !is_loop {
+            self.doors.insert(start);
+        }
+        let door = door.filter(|door| self.instructions.contains_key(door) && !self.doors.contains(door));
+        self.leaders.extend(door);
+        self.entrance = door;
     }
 
     /// What stands behind a jump that closes a loop is not the loop's.
@@ -278,7 +301,7 @@ impl Reach {
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
-        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
+        let mut pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
         let mut outside = BTreeSet::new();
         for &leader in &self.leaders {
             let (block, next) = self.block(leader);
@@ -290,9 +313,10 @@ impl Reach {
         }
         for pc in outside.difference(&self.leaders.clone()).copied() {
             let mut left = LOOKAHEAD;
-            let flags = flags_read(&pages, pc, fetch, &mut left);
+            let flags = flags_read((&mut pages, self.options.is_cold), pc, fetch, &mut left);
             self.live.insert(pc, Live { flags, ..Live::REGISTERS });
         }
+        self.looked_at = pages;
     }
 
     /// The flags that the code behind a call reads before it goes elsewhere. The calling convention says that they mean nothing there, so
@@ -378,18 +402,20 @@ fn live_behind_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
 /// Which flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at, or outside of the
 /// pages whose changes are noticed.
 fn flags_read(
-    pages: &FxHashSet<u64>,
+    (pages, is_cold): (&mut FxHashSet<u64>, bool),
     mut pc: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,
     left: &mut usize,
 ) -> u8 {
     let mut read = 0;
     while read != ALL {
-        if *left == 0 || !pages.contains(&(pc / PAGE)) {
+        // For a few times not on other pages than those that the unit has been read from: they may be hard to get at.
+        if *left == 0 || is_cold && !pages.contains(&(pc / PAGE)) {
             return ALL;
         }
         *left -= 1;
         let Some(i) = fetch(pc).and_then(decode) else { return ALL };
+        pages.insert(pc / PAGE);
         let uses = uses(i);
         read |= uses.reads.flags;
         if uses.sets_flags {
@@ -405,7 +431,7 @@ fn flags_read(
             },
             _ => {
                 if let Some(target) = i.target(pc).filter(|_| i.is_conditional_branch()) {
-                    read |= flags_read(pages, target, fetch, left);
+                    read |= flags_read((pages, is_cold), target, fetch, left);
                 }
                 pc = pc.wrapping_add(4);
             }

@@ -3,9 +3,10 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::copies::source;
 use super::known::Known;
 use super::lower::{Lowering, Remembered};
-use super::reach::Reach;
+use super::reach::{PAGE, Reach};
 use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::parts::{Options, Part};
@@ -21,15 +22,17 @@ const MOST_WORDS: usize = 30_000;
 /// What holds at the leaders that only the unit's own jumps lead to.
 pub(super) type Plan = FxHashMap<u64, Known>;
 
-/// Translates what `start` reaches. `fetch` reads the source's code; `known` says what has code already.
+/// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads the source's code; `known` says what is not to be
+/// translated with it.
 pub fn translate(
     start: u64,
+    door: Option<u64>,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
     let mut most = MOST_INSTRUCTIONS;
-    let mut reach = Reach::of(start, fetch, known, most, *options);
+    let mut reach = Reach::of(start, door, fetch, known, (most, *options));
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
@@ -41,7 +44,7 @@ pub fn translate(
             Err(Failure::Long) => {
                 most /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = Reach::of(start, fetch, known, most, *options);
+                reach = Reach::of(start, door, fetch, known, (most, *options));
                 (reach.refused, reach.frugal) = (refused, frugal);
             }
         }
@@ -79,6 +82,13 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     }
     unit.entries.sort_unstable();
     unit.sources = reach.ranges();
+    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
+    let calls =
+        reach.instructions.iter().filter_map(|(pc, i)| Some((source(*pc), i.filter(|i| i.is_call())?)));
+    for (pc, call) in calls {
+        unit.called.extend(call.target(pc));
+        unit.behind_calls.push(pc.wrapping_add(4));
+    }
     unit.words = lowering.assembler.finish(&entries);
     Ok(unit)
 }

@@ -8,9 +8,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
-use super::forms::join;
 use super::known::{Facts, Known, RSP};
-use super::unit::{ARITHMETIC, Plan, Reach, is_call};
+use super::unit::{ARITHMETIC, Plan, Reach};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -19,6 +18,8 @@ use crate::{Position, Unit};
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::front_end::Exit;
 use longma_translate::parts::Part;
+
+mod blocks;
 
 /// The sum of a base and a scaled index, by their numbers, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +119,10 @@ impl<'a> Lowering<'a> {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
         let mut labels = || reach.leaders.iter().map(|leader| (*leader, assembler.label())).collect();
-        let (inner, outer) = (labels(), labels());
+        let (mut inner, outer) = (labels(), labels());
+        if reach.options.is_cold {
+            inner = FxHashMap::default();
+        }
         Self {
             assembler,
             unit: Unit::default(),
@@ -186,133 +190,6 @@ impl<'a> Lowering<'a> {
         };
         self.vectors_taken += 1;
         *found
-    }
-
-    /// Translates all blocks, in the order of their addresses.
-    pub fn all(&mut self) {
-        let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
-        let mut later = Vec::new();
-        // How the block before ends: behind a call, or where it goes on.
-        let (mut after_call, mut goes_on) = (false, false);
-        for (index, &leader) in leaders.iter().enumerate() {
-            let is_door = self.reach.doors.contains(&leader);
-            let next = leaders.get(index + 1).copied();
-            match (is_door, self.planned(leader)) {
-                (true, None) => self.begin(leader, Known::default(), next, [true, false]),
-                (true, Some(known)) if known == Known::default() => {
-                    self.begin(leader, known, next, [true, true]);
-                }
-                (true, Some(known)) if after_call => {
-                    self.begin(leader, Known::default(), next, [true, false]);
-                    later.push((leader, known, [false, true]));
-                }
-                (true, Some(known)) => {
-                    let only_stack = Known { stack: 0, ..known } == Known::default();
-                    if only_stack && !goes_on {
-                        self.open(leader, Known::default(), true);
-                        self.assembler.place(self.outer[&leader]);
-                        self.place_of_code = leader;
-                        self.step_stack(known.stack, true);
-                    } else {
-                        later.push((leader, Known::default(), [true, false]));
-                    }
-                    self.begin(leader, known, next, [false, true]);
-                }
-                // A loop entered in its middle: what holds at its top is what its end will say.
-                (false, None) if self.assembler.is_blank => {
-                    (after_call, goes_on) = (false, false);
-                    continue;
-                }
-                (false, known) => self.begin(leader, known.unwrap_or_default(), next, [false, true]),
-            }
-            let (block, _) = self.reach.block(leader);
-            let last = block.last();
-            after_call = last.is_some_and(|last| is_call(last) && Some(last.next_ip()) == next);
-            goes_on = last.is_some_and(|last| match last.flow_control() {
-                FlowControl::Next | FlowControl::ConditionalBranch => true,
-                FlowControl::UnconditionalBranch => Some(last.near_branch_target()) == next,
-                _ => false,
-            });
-        }
-        for (leader, known, which) in later {
-            self.begin(leader, known, None, which);
-        }
-        if !self.assembler.is_blank {
-            self.out_of_line();
-        }
-    }
-
-    /// What holds at a leader where jumps of the unit come from, if any do. The first time, what those before it say.
-    fn planned(&self, leader: u64) -> Option<Known> {
-        if self.is_first {
-            let outs = self.outs.get(&leader)?;
-            return Some(join(outs, self.reach.registers_at(leader)));
-        }
-        self.plan.get(&leader).copied()
-    }
-
-    /// Notes that code of `leader` begins here, where `known` holds.
-    fn open(&mut self, leader: u64, known: Known, is_outer: bool) {
-        let offset = self.assembler.words.len() as u32;
-        self.known = known;
-        self.scaled = None;
-        if is_outer {
-            self.unit.entries.push((leader, offset));
-        } else {
-            self.unit.heads.push((leader, offset));
-        }
-        let pending = self.pending();
-        self.unit.positions.push(Position {
-            offset,
-            pc: leader,
-            is_boundary: true,
-            counted: None,
-            begins: true,
-            pending,
-        });
-    }
-
-    /// Translates the block at `leader`, for everybody, for jumps of the unit, or for both. The block at `next` comes behind it.
-    fn begin(&mut self, leader: u64, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
-        if self.assembler.is_blank {
-            return self.find_outs(leader, known, next, is_inner);
-        }
-        let begin = self.assembler.words.len();
-        self.open(leader, known, is_outer);
-        if is_outer {
-            self.assembler.place(self.outer[&leader]);
-        }
-        if is_inner {
-            self.assembler.place(self.inner[&leader]);
-        }
-        self.block(leader, next);
-        self.unit.end_block(begin, self.assembler.words.len());
-    }
-
-    /// Notes what holds where the block at `leader` leads to, if this holds at its beginning.
-    fn find_outs(&mut self, leader: u64, known: Known, next: Option<u64>, is_inner: bool) {
-        let (block, _) = self.reach.block(leader);
-        // Only before a branch back is anything done for what it leads to (`ready`) that those behind it see.
-        let backwards = block.iter().filter(|i| {
-            i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
-        });
-        let wanted = backwards.map(|i| self.plan.get(&i.near_branch_target()).copied().unwrap_or_default());
-        let wanted: Vec<Known> = wanted.collect();
-        let place = (leader, is_inner);
-        let mut outcome = self
-            .remembered
-            .remove(&place)
-            .filter(|outcome| (outcome.known, outcome.next) == (known, next) && outcome.wanted == wanted);
-        if outcome.is_none() {
-            (self.known, self.scaled) = (known, None);
-            self.block(leader, next);
-            let outs = std::mem::take(&mut self.block_outs);
-            outcome = Some(Outcome { known, next, wanted, outs });
-        }
-        for (target, is_back, known) in outcome.iter().flat_map(|outcome| &outcome.outs) {
-            self.outs.entry(*target).or_default().push((*is_back, *known));
-        }
-        self.remembered.extend(outcome.map(|outcome| (place, outcome)));
     }
 
     /// What registers are yet to be.
@@ -596,9 +473,13 @@ impl<'a> Lowering<'a> {
 
     /// Notes what holds where a jump leads to.
     pub fn note_out(&mut self, target: u64) {
+        self.note_out_of(target, target <= self.instruction.ip());
+    }
+
+    fn note_out_of(&mut self, target: u64, is_back: bool) {
         if self.assembler.is_blank && self.inner.contains_key(&target) {
             let known = Known { flagged: 0, ..self.known };
-            self.block_outs.push((target, target <= self.instruction.ip(), known));
+            self.block_outs.push((target, is_back, known));
         }
     }
 

@@ -41,6 +41,10 @@ pub(super) struct Reach {
     pub leaders: BTreeSet<u64>,
     /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
     pub doors: FxHashSet<u64>,
+    /// The pages of the code that has been read, be it for the flags that others read.
+    looked_at: FxHashSet<u64>,
+    /// A leader that the engine leads to and that is none of these: a jump may close a loop there.
+    pub entrance: Option<u64>,
     /// The flags that are read before they are written, by leader.
     live: FxHashMap<u64, u32>,
     /// Those that code behind a call reads.
@@ -166,9 +170,11 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
 }
 
 impl Reach {
-    /// Follows direct jumps and calls from `start`, up to what `known` has.
+    /// Follows direct jumps and calls from `start`, up to what `known` has. An instruction at `door` that is reached can be come to as
+    /// well.
     fn of(
         start: u64,
+        door: Option<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: Options,
@@ -178,6 +184,8 @@ impl Reach {
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             doors: FxHashSet::from_iter([start]),
+            looked_at: FxHashSet::default(),
+            entrance: None,
             live: FxHashMap::default(),
             returned: 0,
             registers: FxHashMap::default(),
@@ -222,6 +230,9 @@ impl Reach {
                 found.leaders.insert(leader);
             }
         }
+        found.entrance =
+            door.filter(|door| found.instructions.contains_key(door) && !found.doors.contains(door));
+        found.leaders.extend(found.entrance);
         found.blocks = found.leaders.iter().map(|&leader| (leader, found.find_block(leader))).collect();
         if found.sees_across() {
             found.look_ahead(fetch);
@@ -238,7 +249,7 @@ impl Reach {
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
-        let pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
+        let mut pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
         let mut outside = BTreeSet::new();
         for &leader in &self.leaders {
             let (block, next) = self.block(leader);
@@ -255,15 +266,16 @@ impl Reach {
         }
         for pc in outside.difference(&self.leaders.clone()).copied() {
             let mut left = LOOKAHEAD;
-            let read = self.flags_read(&pages, pc, ARITHMETIC, fetch, &mut left);
+            let read = self.flags_read(&mut pages, pc, ARITHMETIC, fetch, &mut left);
             self.live.insert(pc, read);
         }
+        self.looked_at = pages;
     }
 
     /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
     fn flags_read(
         &self,
-        pages: &FxHashSet<u64>,
+        pages: &mut FxHashSet<u64>,
         mut pc: u64,
         mut asked: u32,
         fetch: &dyn Fn(u64) -> Option<u32>,
@@ -271,10 +283,12 @@ impl Reach {
     ) -> u32 {
         let mut read = 0;
         while asked != 0 {
-            // On pages that the unit has been read from anyway: it is forgotten when they change.
-            let is_near = pages.contains(&(pc / PAGE)) && pages.contains(&((pc + BYTES_READ) / PAGE));
+            // For a few times not on other pages than those that it has been read from: they may be hard to get at.
+            let ends = [pc, pc.wrapping_add(BYTES_READ)].map(|at| at / PAGE);
+            let is_near = !self.options.is_cold || ends.iter().all(|page| pages.contains(page));
             let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
             let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            pages.extend([pc, pc.wrapping_add(i.len() as u64 - 1)].map(|at| at / PAGE));
             *left -= 1;
             let is_call = i.mnemonic() == Mnemonic::Syscall;
             read |= if is_call { 0 } else { i.rflags_read() & asked };
@@ -498,14 +512,16 @@ const MOST_ROUNDS: usize = 8;
 /// What holds where jumps of the unit lead to.
 pub(super) type Plan = FxHashMap<u64, Known>;
 
-/// Translates what `start` reaches. `fetch` reads aligned words of the source's code; `known` says what has code already.
+/// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads aligned words of the source's code; `known` says
+/// what is not to be translated with it.
 pub fn translate(
     start: u64,
+    door: Option<u64>,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reach = Reach::of(start, fetch, known, *options);
+    let mut reach = Reach::of(start, door, fetch, known, *options);
     if reach.leaders.is_empty() {
         // Its bytes end where nothing can be executed: what is not there is no instruction.
         reach.instructions.insert(start, Instruction::default());
@@ -522,7 +538,7 @@ pub fn translate(
 /// Translates the one instruction at `start`. Nothing is known of those behind it, so that all its flags are written.
 pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
     let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
-    let Some(length) = length else { return translate(start, fetch, &|_| true, &Options::default()) };
+    let Some(length) = length else { return translate(start, None, fetch, &|_| true, &Options::default()) };
     let alone = |pc: u64| {
         let is_its = |byte: u64| pc.wrapping_add(byte).wrapping_sub(start) < length;
         if !(0..4).any(is_its) {
@@ -534,7 +550,7 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
         }
         Some(u32::from_le_bytes(word))
     };
-    translate(start, &alone, &|_| true, &Options::default())
+    translate(start, None, &alone, &|_| true, &Options::default())
 }
 
 /// The code of what has been found.
@@ -557,6 +573,12 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
         unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
     }
     unit.sources = reach.ranges();
+    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
+    let calls = reach.instructions.values().filter(|i| i.is_call_near() || i.is_call_near_indirect());
+    for call in calls {
+        unit.called.extend(call.is_call_near().then(|| call.near_branch_target()));
+        unit.behind_calls.push(call.next_ip());
+    }
     unit.words = lowering.assembler.finish(&entries);
     Ok(unit)
 }
@@ -608,7 +630,7 @@ mod tests {
     const CODE: [u32; 1] = [0xc3d8_0148];
 
     fn reach() -> Reach {
-        Reach::of(0, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
+        Reach::of(0, None, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
     }
 
     #[test]

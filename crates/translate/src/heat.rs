@@ -1,0 +1,105 @@
+//! How often a program comes to its code and which of it has been executed at all: what is worth being translated with all that it reaches.
+//! Not the translation.
+//! Source: the staged compilers of virtual machines; of binary translators, Rosenblum's Embra and LATX translate at once, FX!32 what a
+//! profile says.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::front_end::Unit;
+
+/// The size of a map of executed code.
+const PAGE: u64 = 4096;
+
+/// What is known of how code is executed.
+#[derive(Debug)]
+pub(crate) struct Heat {
+    /// Code is hot when somebody has come to it so often by way of the engine; 1 for at once.
+    hot: u32,
+    /// How often, by source address.
+    visits: FxHashMap<u64, u32>,
+    /// The bytes of code in blocks that have been come to, by page.
+    executed: FxHashMap<u64, [u64; PAGE as usize / 64]>,
+    /// Where functions begin, as far as calls and jumps have told.
+    functions: BTreeSet<u64>,
+    /// Where calls come back to.
+    behind_calls: FxHashSet<u64>,
+}
+
+/// A function has no code farther behind its beginning than this.
+const LONGEST_FUNCTION: u64 = 1 << 16;
+
+impl Heat {
+    /// All code is hot from `hot` visits on.
+    pub fn new(hot: u32) -> Self {
+        Self {
+            hot: hot.max(1),
+            visits: FxHashMap::default(),
+            executed: FxHashMap::default(),
+            functions: BTreeSet::new(),
+            behind_calls: FxHashSet::default(),
+        }
+    }
+
+    /// Whether anything is cold at first.
+    pub fn waits(&self) -> bool {
+        self.hot > 1
+    }
+
+    /// Somebody has come to `pc`. True if it is hot from now on.
+    pub fn visit(&mut self, pc: u64) -> bool {
+        self.hot == 1 || {
+            let visits = self.visits.entry(pc).or_default();
+            *visits += 1;
+            *visits >= self.hot
+        }
+    }
+
+    /// Notes a block that is about to be executed.
+    pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
+        self.functions.extend(called);
+        self.behind_calls.extend(behind_calls);
+        for at in sources.iter().flat_map(|(first, bytes)| *first..first.saturating_add(*bytes)) {
+            let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
+            page[(at % PAGE / 64) as usize] |= 1 << (at % 64);
+        }
+    }
+
+    /// Whether the code at `pc` has been executed, as far as that is asked for: what has not hardly ever will be.
+    pub fn has_executed(&self, pc: u64) -> bool {
+        let is_there =
+            |page: &[u64; PAGE as usize / 64]| page[(pc % PAGE / 64) as usize] >> (pc % 64) & 1 != 0;
+        self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_there)
+    }
+
+    /// An indirect jump or call has come to `pc`, or a return.
+    pub fn note_indirect(&mut self, pc: u64) {
+        if self.hot > 1 && !self.behind_calls.contains(&pc) {
+            self.functions.insert(pc);
+        }
+    }
+
+    /// Where the function that `pc` is probably in begins, if it has been executed from there, and where the next one does.
+    pub fn function_of(&self, pc: u64) -> Option<Range<u64>> {
+        let begin = *self.functions.range(..=pc).next_back()?;
+        let end =
+            self.functions.range(pc + 1..).next().copied().unwrap_or(u64::MAX).min(begin + LONGEST_FUNCTION);
+        (pc < end && self.hot > 1 && self.has_executed(begin)).then_some(begin..end)
+    }
+
+    /// There is other code at `pc`.
+    pub fn forget(&mut self, pc: u64) {
+        self.visits.remove(&pc);
+    }
+
+    /// There is other code on these pages.
+    pub fn forget_pages(&mut self, pages: &Range<u64>) {
+        if pages.end.saturating_sub(pages.start) > self.executed.len() as u64 {
+            self.executed.retain(|page, _| !pages.contains(page));
+        } else {
+            self.executed.retain(|page, _| !pages.contains(page));
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Programs whose code changes while several threads execute it and the engine translates it ever better: whoever has been told where an
+//! address's code is may go there later, and never executes what was there before. Not what instructions do, and not who tells of changes.
+
+mod parts;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Debug;
+
+use longma_loongarch::{Environment, State, decode, semantics};
+use longma_translate::debug::{of_word, words};
+use longma_translate::engine::{Engine, Layout};
+use longma_translate::front_end::{Exit, FrontEnd, Served};
+use longma_translate_arm::Aarch64;
+use longma_translate_mips::Mips64;
+use longma_translate_x86::X86_64;
+
+use parts::Parts;
+
+const BASE: u64 = 0x1_0000;
+const FUNCTIONS: u64 = 4;
+/// Each function is on a page of its own, and where the last one returns to is on one more.
+const PAGE: u64 = 4096;
+const END: u64 = BASE + FUNCTIONS * PAGE;
+const LIMIT: u64 = END + PAGE;
+const STACKS: u64 = 0x100_0000;
+const CODE: u64 = 0x1000_0000;
+const CODE_BYTES: u64 = 0x40_0000;
+const TABLE: u64 = 0x2000_0000;
+const SLOTS: u64 = 0x4000_0000;
+const THREADS: u64 = 3;
+const PROGRAMS: u64 = 60;
+/// So often does a thread come out and another one go on, in each program.
+const TURNS: u64 = 400;
+
+/// What a source instruction or two of them do: to a sum, a count, and where the thread is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    /// Keeps where to return to.
+    Begin,
+    Add(u32),
+    Nothing,
+    Count(u32),
+    /// Goes to a step unless this bit of the sum is set.
+    Unless(u32, usize),
+    /// Counts down, and goes to a step unless that gives 0.
+    Down(usize),
+    Call(u64),
+    Return,
+}
+
+/// Numbers like any others.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.0 >> 33) % end
+    }
+
+    /// What can be in a place where something can be added.
+    fn addition(&mut self) -> Step {
+        if self.below(3) == 0 { Step::Nothing } else { Step::Add(1 + self.below(1000) as u32) }
+    }
+}
+
+fn function(number: u64, random: &mut Random) -> Vec<Step> {
+    let last = number + 1 == FUNCTIONS;
+    let called = number + 1 + if last { 0 } else { random.below(FUNCTIONS - number - 1) };
+    vec![
+        Step::Begin,
+        random.addition(),
+        Step::Count(1 + random.below(6) as u32),
+        random.addition(),
+        Step::Add(1 + random.below(1000) as u32),
+        Step::Unless(random.below(6) as u32, 7),
+        Step::Add(1 + random.below(1000) as u32),
+        random.addition(),
+        Step::Down(3),
+        if last { random.addition() } else { Step::Call(called) },
+        random.addition(),
+        Step::Return,
+    ]
+}
+
+/// How an architecture writes steps, and the numbers that a debugger knows its registers by.
+trait Writes: FrontEnd {
+    const SUM: usize;
+    const COUNT: usize;
+    /// The stack pointer, and the register that says where to return to, if there is one.
+    const STACK: (usize, Option<usize>);
+    /// The bytes of a step at `at`; `to` gives the addresses of steps of the same function.
+    fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
+}
+
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+impl Writes for X86_64 {
+    const SUM: usize = 0;
+    const COUNT: usize = 2;
+    const STACK: (usize, Option<usize>) = (7, None);
+
+    fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+        let with = |code: &[u8], number: u32| [code, &number.to_le_bytes()].concat();
+        match step {
+            Step::Begin => vec![0x90],
+            Step::Add(value) => with(&[0x48, 0x05], value),
+            Step::Nothing => vec![0x66, 0x0f, 0x1f, 0x44, 0, 0],
+            Step::Count(value) => with(&[0xb9], value),
+            Step::Unless(bit, over) => {
+                vec![0x48, 0x0f, 0xba, 0xe0, bit as u8, 0x73, to(over).wrapping_sub(at + 7) as u8]
+            }
+            Step::Down(again) => vec![0x83, 0xe9, 1, 0x75, to(again).wrapping_sub(at + 5) as u8],
+            Step::Call(function) => with(&[0xe8], (BASE + function * PAGE).wrapping_sub(at + 5) as u32),
+            Step::Return => vec![0xc3],
+        }
+    }
+}
+
+impl Writes for Aarch64 {
+    const SUM: usize = 0;
+    const COUNT: usize = 2;
+    const STACK: (usize, Option<usize>) = (31, Some(30));
+
+    fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+        let by = |to: u64| (to.wrapping_sub(at) / 4) as u32;
+        bytes(&match step {
+            // str x30, [sp, -16]!
+            Step::Begin => vec![0xf81f_0ffe],
+            Step::Add(value) => vec![0x9100_0000 | value << 10],
+            Step::Nothing => vec![0xd503_201f],
+            Step::Count(value) => vec![0xd280_0002 | value << 5],
+            // tbz x0, bit
+            Step::Unless(bit, over) => vec![0x3600_0000 | bit << 19 | (by(to(over)) & 0x3fff) << 5],
+            // subs x2, x2, 1; b.ne, from the second of them
+            Step::Down(again) => vec![0xf100_0442, 0x5400_0001 | (by(to(again) - 4) & 0x7_ffff) << 5],
+            Step::Call(function) => vec![0x9400_0000 | by(BASE + function * PAGE) & 0x3ff_ffff],
+            // ldr x30, [sp], 16; ret
+            Step::Return => vec![0xf841_07fe, 0xd65f_03c0],
+        })
+    }
+}
+
+impl Writes for Mips64 {
+    const SUM: usize = 4;
+    const COUNT: usize = 3;
+    const STACK: (usize, Option<usize>) = (29, Some(31));
+
+    fn write(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+        // From the slot of the second instruction.
+        let by = |to: u64| (to.wrapping_sub(at + 8) / 4) as u32 & 0xffff;
+        bytes(&match step {
+            // daddiu sp, sp, -16; sd ra, 0(sp)
+            Step::Begin => vec![0x67bd_fff0, 0xffbf_0000],
+            Step::Add(value) => vec![0x6484_0000 | value],
+            Step::Nothing => vec![0],
+            Step::Count(value) => vec![0x2403_0000 | value],
+            // andi t0, a0, bit; beqz t0, with nop in its slot
+            Step::Unless(bit, over) => vec![0x3088_0000 | 1 << bit, 0x1100_0000 | by(to(over)), 0],
+            // addiu v1, v1, -1; bnez v1, with nop in its slot
+            Step::Down(again) => vec![0x2463_ffff, 0x1460_0000 | by(to(again)), 0],
+            // jal, with nop in its slot
+            Step::Call(function) => vec![0x0c00_0000 | ((BASE + function * PAGE) / 4) as u32, 0],
+            // ld ra, 0(sp); jr ra, and daddiu sp, sp, 16 in its slot
+            Step::Return => vec![0xdfbf_0000, 0x03e0_0008, 0x67bd_0010],
+        })
+    }
+}
+
+/// What is at each address, and where each step is.
+struct Program {
+    functions: Vec<Vec<Step>>,
+    at: Vec<Vec<u64>>,
+    steps: BTreeMap<u64, (usize, usize)>,
+}
+
+impl Program {
+    fn new<F: Writes>(random: &mut Random) -> Self {
+        let functions: Vec<_> = (0..FUNCTIONS).map(|number| function(number, random)).collect();
+        let mut at = Vec::new();
+        for (number, steps) in (0..).zip(&functions) {
+            let mut next = BASE + number * PAGE;
+            at.push(Vec::new());
+            for step in steps {
+                at[number as usize].push(next);
+                next += F::write(*step, next, &|_| next).len() as u64;
+            }
+        }
+        let places = (0..)
+            .zip(&at)
+            .flat_map(|(function, steps)| (0..).zip(steps).map(move |(index, at)| (*at, (function, index))));
+        let steps = places.collect();
+        Self { functions, at, steps }
+    }
+
+    fn write<F: Writes>(&self, function: usize, memory: &Parts) {
+        let at = &self.at[function];
+        for (step, place) in self.functions[function].iter().zip(at) {
+            for (address, byte) in (*place..).zip(F::write(*step, *place, &|step| at[step])) {
+                memory.store(address, byte).unwrap();
+            }
+        }
+    }
+
+    /// Changes a step or two, and says of which function; maybe to what it was.
+    fn change(&mut self, random: &mut Random) -> usize {
+        let function = random.below(FUNCTIONS) as usize;
+        let steps = &mut self.functions[function];
+        for _ in 0..=random.below(2) {
+            let index = random.below(steps.len() as u64) as usize;
+            steps[index] = match steps[index] {
+                Step::Add(_) | Step::Nothing => random.addition(),
+                Step::Count(_) => Step::Count(1 + random.below(6) as u32),
+                Step::Unless(_, over) => Step::Unless(random.below(6) as u32, over),
+                step => step,
+            };
+        }
+        function
+    }
+}
+
+/// A thread as the source's processor would have it.
+#[derive(Clone, Debug, PartialEq)]
+struct Model {
+    pc: u64,
+    sum: u64,
+    count: u32,
+    calls: Vec<u64>,
+}
+
+impl Model {
+    fn step(&mut self, program: &Program) {
+        let (function, index) = program.steps[&self.pc];
+        let at = &program.at[function];
+        let next = at.get(index + 1).copied();
+        let mut to = next;
+        match program.functions[function][index] {
+            Step::Begin | Step::Nothing => {}
+            Step::Add(value) => self.sum += u64::from(value),
+            Step::Count(value) => self.count = value,
+            Step::Unless(bit, over) => to = if self.sum >> bit & 1 == 0 { Some(at[over]) } else { next },
+            Step::Down(again) => {
+                self.count -= 1;
+                to = if self.count == 0 { next } else { Some(at[again]) };
+            }
+            Step::Call(called) => {
+                self.calls.extend(next);
+                to = Some(BASE + called * PAGE);
+            }
+            Step::Return => to = self.calls.pop(),
+        }
+        self.pc = to.unwrap_or(END);
+    }
+}
+
+/// A thread, and what it is to be.
+struct Thread {
+    state: State,
+    model: Model,
+}
+
+struct World<F: FrontEnd> {
+    program: Program,
+    engine: Engine<F>,
+    memory: Parts,
+    /// Where the code of an address has been said to be.
+    told: HashMap<u64, Vec<u64>>,
+}
+
+fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread {
+    let mut state = State::default();
+    let model = Model { pc: BASE + random.below(FUNCTIONS) * PAGE, sum: 0, count: 0, calls: Vec::new() };
+    F::begin(&mut state, model.pc);
+    state.set_r(F::TABLE, TABLE);
+    state.set_r(F::SLOTS, SLOTS + number * F::SLOT_BYTES);
+    let mut set = |register: usize, value: u64| {
+        let register = F::registers().register(register).unwrap();
+        assert!(F::write_register(register, &of_word(value), &mut state, memory));
+    };
+    let stack = STACKS + (number + 1) * PAGE - 64;
+    set(F::STACK.0, stack);
+    match F::STACK.1 {
+        Some(link) => set(link, END),
+        None => memory.store(stack, END).unwrap(),
+    }
+    set(F::SUM, model.sum);
+    Thread { state, model }
+}
+
+impl<F: Writes> World<F> {
+    fn new(hot: u32, random: &mut Random) -> Self {
+        let program = Program::new::<F>(random);
+        let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT };
+        let mut engine = Engine::new(layout, longma_translate::parts::Parts::default());
+        engine.wait_until_hot(hot);
+        let memory = Parts::new([
+            (BASE, vec![0; (LIMIT - BASE) as usize]),
+            (STACKS, vec![0; (THREADS * PAGE) as usize]),
+            (CODE, vec![0; CODE_BYTES as usize]),
+            (TABLE + (BASE << F::ENTRY_SHIFT), vec![0; ((LIMIT - BASE) << F::ENTRY_SHIFT) as usize]),
+            (SLOTS, vec![0; (THREADS * F::SLOT_BYTES) as usize]),
+        ]);
+        (0..FUNCTIONS as usize).for_each(|function| program.write::<F>(function, &memory));
+        Self { program, engine, memory, told: HashMap::new() }
+    }
+
+    fn change(&mut self, random: &mut Random) {
+        let function = self.program.change(random);
+        self.program.write::<F>(function, &self.memory);
+        let page = BASE + function as u64 * PAGE;
+        self.engine.forget(page..page + PAGE, &self.memory).unwrap();
+    }
+
+    fn told(&mut self, pc: u64, code: u64) {
+        let told = self.told.entry(pc).or_default();
+        if !told.contains(&code) {
+            told.push(code);
+        }
+    }
+
+    /// Lets a thread go on to where it comes out, and says whether that is the end. There it is as its model has been once since.
+    fn run(&mut self, thread: &mut Thread, random: &mut Random) -> bool {
+        if thread.state.pc == 0 {
+            thread.state.pc = self.engine.code_of(thread.model.pc, &self.memory).unwrap();
+            self.told(thread.model.pc, thread.state.pc);
+        }
+        // Who has been told earlier comes now.
+        let told = &self.told[&thread.model.pc];
+        thread.state.pc = told[random.below(told.len() as u64) as usize];
+        let (pc, exit) = loop {
+            let state = &mut thread.state;
+            if !self.engine.is_code(state.pc) {
+                break (F::missed(state, &|link| self.engine.call_before(link)), None);
+            }
+            let word = Environment::fetch(&self.memory, state.pc).unwrap();
+            let instruction = decode(word).unwrap();
+            if semantics::execute(state, &instruction, &self.memory).is_ok() {
+                continue;
+            }
+            match self.engine.exit_at(state.pc) {
+                Some(Exit::To(pc)) => break (pc, Some(state.pc)),
+                Some(Exit::Leave(pc)) => {
+                    let pending = self.engine.position(state.pc).and_then(|position| position.pending);
+                    if let Some(pending) = pending {
+                        F::settle(pending, state, &self.memory);
+                    }
+                    break (pc, None);
+                }
+                Some(Exit::Service(service)) => {
+                    assert_eq!(F::serve(service, state, &self.memory), Served::Done);
+                    state.pc += 4;
+                }
+                exit => panic!("{exit:?} at {:#x}", state.pc),
+            }
+        };
+        self.agree(thread, pc);
+        if pc == END {
+            return true;
+        }
+        let code = match exit {
+            Some(exit) => self.engine.follow(exit, pc, &self.memory),
+            None => {
+                self.engine.note_indirect(pc);
+                self.engine.code_of(pc, &self.memory)
+            }
+        };
+        thread.state.pc = code.unwrap();
+        self.told(pc, thread.state.pc);
+        false
+    }
+
+    /// Brings the thread's model to where the thread is.
+    fn agree(&self, thread: &mut Thread, pc: u64) {
+        let read = |number: usize| {
+            let register = F::registers().register(number).unwrap();
+            words(&F::read_register(register, &thread.state, &self.memory))[0]
+        };
+        let (sum, count) = (read(F::SUM), read(F::COUNT) as u32);
+        let begin = thread.model.clone();
+        loop {
+            let model = &mut thread.model;
+            if (model.pc, model.sum, model.count) == (pc, sum, count) {
+                return;
+            }
+            assert_ne!(
+                model.pc, END,
+                "at {pc:#x} with {sum} and {count}: from {begin:?} on nobody comes there"
+            );
+            model.step(&self.program);
+        }
+    }
+}
+
+fn nobody_executes_what_was_there_before<F: Writes>()
+where
+    F::Service: Debug,
+{
+    for seed in 0..PROGRAMS {
+        let mut random = Random(seed);
+        let hot = [1, 2, 3, 5][seed as usize % 4];
+        let mut world = World::<F>::new(hot, &mut random);
+        let start = |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
+        let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
+        for _ in 0..TURNS {
+            let number = random.below(THREADS);
+            let thread = &mut threads[number as usize];
+            if world.run(thread, &mut random) {
+                *thread = start(number, &world, &mut random);
+            }
+            if random.below(8) == 0 {
+                world.change(&mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_executes_what_was_there_before_on_x86_64() {
+    nobody_executes_what_was_there_before::<X86_64>();
+}
+
+#[test]
+fn nobody_executes_what_was_there_before_on_aarch64() {
+    nobody_executes_what_was_there_before::<Aarch64>();
+}
+
+#[test]
+fn nobody_executes_what_was_there_before_on_mips64() {
+    nobody_executes_what_was_there_before::<Mips64>();
+}
