@@ -154,6 +154,27 @@ fn a_wire_that_leads_nowhere_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn a_run_that_fails_leaves_no_empty_result_and_keeps_one_that_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("no-program");
+    std::fs::write(&program, b"not an ELF file, and no script").unwrap();
+    let (new, old) = (folder.path().join("new.json"), folder.path().join("old.json"));
+    std::fs::write(&old, b"{}").unwrap();
+    for path in [&new, &old] {
+        let run = Command::new("timeout")
+            .arg("60")
+            .arg(env!("CARGO_BIN_EXE_longma"))
+            .args(["run", "--level", "cache", "--quiet", "--stats-out"])
+            .args([path, &program])
+            .output()
+            .expect("the command starts");
+        assert!(!run.status.success());
+    }
+    assert!(!new.exists(), "an empty result is left");
+    assert_eq!(std::fs::read(&old).unwrap(), b"{}");
+}
+
+#[test]
 fn a_result_that_cannot_be_written_is_not_passed_over_by_the_exit_status() {
     let run = longma(&["--level", "cache", "--quiet", "--stats-out", "/dev/full"], "hello", &[]);
     assert_eq!(run.status.code(), Some(124), "{}", String::from_utf8_lossy(&run.stderr));

@@ -345,6 +345,14 @@ fn a_size_that_no_model_could_hold_is_refused_where_it_stands() {
 }
 
 #[test]
+fn no_more_miss_registers_are_taken_than_can_be_looked_at_for_each_miss() {
+    let said = ["`mshrs` is 1000000, more than can be modelled", "mshrs = 1000000", "give at most 4096"];
+    told(LA, "mshrs = 16", "mshrs = 1000000", said);
+    let most = check("t.toml", &with(LA, "mshrs = 16", "mshrs = 4096")).report;
+    assert!(most.problems().iter().all(|p| !p.message.contains("mshrs")), "{}", most.render(100, false));
+}
+
+#[test]
 fn what_a_host_counts_out_to_must_fit_a_model() {
     let report = check("t.toml", &with(LA, "size = \"16 MiB\"", "size = \"1024 GiB\"")).report;
     let said = report.problems().iter().any(|p| p.message.contains("lines and entries in all"));

@@ -328,14 +328,20 @@ fn open_trace(path: &Path) -> Result<Timeline, Failure> {
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }
 
-/// Finds out before the run that a result cannot be written after it.
+/// Finds out before the run that a result cannot be written after it. A file that is new is gone again: what fails leaves none.
 fn writable(path: &Path) -> Result<(), Failure> {
-    fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map(drop)
-        .map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
+    let is_new = !path.exists();
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path).map(drop);
+    if opened.is_ok() && is_new {
+        remove_made(path);
+    }
+    opened.map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
+}
+
+/// Removes a file that was made here; not the link that leads to it.
+fn remove_made(path: &Path) {
+    // Who cannot remove it has an empty file, and nothing worse.
+    let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
 
 /// A result that was asked for is not there.
@@ -408,7 +414,13 @@ impl Outcome {
 
     /// Writes the result, and beside it the machine with every default written out. Nothing lies beside a descriptor.
     fn write(&self, path: &Path, result: &str) -> io::Result<()> {
-        fs::write(path, format!("{result}\n"))?;
+        let is_new = !path.exists();
+        fs::write(path, format!("{result}\n")).inspect_err(|_| {
+            // Half a result is none.
+            if is_new {
+                remove_made(path);
+            }
+        })?;
         if path.starts_with("/proc") || path.starts_with("/dev") {
             return Ok(());
         }

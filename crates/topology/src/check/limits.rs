@@ -8,7 +8,7 @@ use crate::read::{Marks, Problems};
 
 /// Entries of a queue, a table, a TLB.
 const MOST_ENTRIES: u32 = 1 << 20;
-/// Parts that work side by side: ports, banks, channels, what happens in a cycle.
+/// Parts that work side by side: ports, banks, channels, miss registers (each is looked at for each miss), what happens in a cycle.
 const MOST_PARALLEL: u32 = 4096;
 /// Lines and entries of all caches and cores of a host together: what is modelled of one takes 8 bytes and more.
 const MOST_COUNTED_OUT: u64 = 1 << 27;
@@ -111,8 +111,7 @@ fn entries_of(core: &Core) -> [(&'static str, Option<u32>); 8] {
 
 fn check_cache(cache: &Cache, problems: &mut Problems) {
     let m = &cache.marks;
-    at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks))], problems);
-    at_most(m, MOST_ENTRIES, &[("mshrs", cache.mshrs)], problems);
+    at_most(m, MOST_PARALLEL, &[("banks", Some(cache.banks)), ("mshrs", cache.mshrs)], problems);
     if let Some(prefetcher) = &cache.prefetcher {
         let entries = [("degree", Some(prefetcher.degree)), ("distance", Some(prefetcher.distance))];
         // Each is looked at for each miss.
