@@ -15,8 +15,8 @@ use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_addr
 
 use crate::{
     block::{Block, reads_clock},
-    counting::Counters,
-    cpu::{Cpu, ExitReason},
+    counting::{Counters, Left},
+    cpu::{Cpu, ExitReason, LeftBlock},
     guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration},
     magic::Magic,
@@ -171,7 +171,7 @@ impl Core {
         self.recorder.is_some()
     }
 
-    /// Instructions executed without a trace since this was last asked; a block that was left in its middle counts whole.
+    /// Instructions executed without a trace since this was last asked.
     pub fn take_untraced_instructions(&mut self) -> u64 {
         let untraced = match (&self.recorder, &self.parked) {
             (None, _) => Some((&self.code, &self.counters)),
@@ -362,7 +362,10 @@ impl Core {
                 (None, true) => return self.record_inside_block(),
                 (None, false) => {
                     self.clock_is_fresh &= pc == self.cpu.state.pc;
-                    return self.interpret_one();
+                    let (left, at) = (std::mem::take(&mut self.cpu.left), self.cpu.state.pc);
+                    let done = self.interpret_one();
+                    self.count_left(left, at, &done);
+                    return done;
                 }
             },
             ExitReason::Syscall => Err(Trap::Syscall(0).into()),
@@ -370,6 +373,17 @@ impl Core {
         };
         self.complete_open_record(is_executed(&done));
         done
+    }
+
+    /// A counted block was left for the instruction at `at`, of which `done` came: what is behind it is counted when it runs.
+    fn count_left(&self, LeftBlock { start, instructions }: LeftBlock, at: u64, done: &Result<(), Stop>) {
+        let executed = (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
+        if executed < instructions
+            && let Some(counters) = &self.counters
+        {
+            let (instructions, executed) = (instructions as u32, executed as u32);
+            counters.count_left(Left { start, instructions, executed });
+        }
     }
 
     fn interpret_one(&mut self) -> Result<(), Stop> {
@@ -410,6 +424,7 @@ impl Core {
         if let (Some(counters), Some(counter)) = (&self.counters, found.counter) {
             counters.count(counter);
         }
+        let counted = if found.counter.is_some() { found.block.instructions.len() as u64 } else { 0 };
         let is_barrier = found.block.instructions.last().is_some_and(|last| last.op == Op::Ibar);
         let done = match &mut self.recorder {
             Some(recorder) => found.record(&mut self.cpu, recorder),
@@ -417,6 +432,9 @@ impl Core {
         };
         if is_barrier && is_executed(&done) {
             self.code.watch.barrier();
+        }
+        if matches!(done, Err(Stop::Trap(_) | Stop::Quantum)) {
+            self.count_left(LeftBlock { start: pc, instructions: counted }, self.cpu.state.pc, &done);
         }
         done
     }

@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 /// The most blocks that are counted, those decoded for interpretation and those of regions together.
 const MAX_BLOCKS: usize = 4 << 20;
 
-/// A block and how often it ran. A block that a trap or a fault left in its middle counts whole.
+/// A block and how often it ran. One that was left in its middle is a block as long as what of it was executed; only where an instruction
+/// trapped that translated code hands to the interpreter does all of it count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// The guest address of its first instruction.
@@ -61,7 +62,11 @@ impl Counting {
     /// The instructions of the blocks that one thread ran.
     pub fn instructions(&self, of: &Counters) -> u64 {
         let blocks = lock(&self.blocks);
-        (0u32..).zip(blocks.iter()).map(|(number, (_, length))| of.get(number) * u64::from(*length)).sum()
+        let whole: u64 =
+            (0u32..).zip(blocks.iter()).map(|(number, (_, length))| of.get(number) * u64::from(*length)).sum();
+        let left = lock(&of.left);
+        let not_executed = left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
+        whole - not_executed.sum::<u64>()
     }
 
     /// Every block that ran, by address; blocks of the same address and length are one.
@@ -76,6 +81,15 @@ impl Counting {
                 }
             }
         }
+        for thread in lock(&self.threads).iter() {
+            for (left, times) in lock(&thread.left).iter() {
+                // A thread that runs may have been counted before it left the block.
+                let whole = sums.entry((left.start, left.instructions)).or_default();
+                *whole = whole.saturating_sub(*times);
+                *sums.entry((left.start, left.executed)).or_default() += times;
+            }
+        }
+        sums.retain(|(_, instructions), runs| *instructions > 0 && *runs > 0);
         let mut executed: Vec<Executed> = sums
             .into_iter()
             .map(|((start, instructions), runs)| Executed { start, instructions, runs })
@@ -85,9 +99,22 @@ impl Counting {
     }
 }
 
+/// A block that was left in its middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Left {
+    /// The guest address of its first instruction.
+    pub start: u64,
+    /// Its number of instructions, all of which are counted.
+    pub instructions: u32,
+    /// Those that were executed.
+    pub executed: u32,
+}
+
 /// The counters of one thread: address space for all, memory for those in use.
 pub(crate) struct Counters {
     start: *mut AtomicU64,
+    /// How often blocks were left in their middle.
+    left: Mutex<FxHashMap<Left, u64>>,
 }
 
 // SAFETY: the memory is this value's own and every access to it is atomic, or is made by the one thread that counts.
@@ -113,7 +140,7 @@ impl Counters {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { start: start.cast() })
+        Ok(Self { start: start.cast(), left: Mutex::default() })
     }
 
     /// The host address of counter 0; each takes eight bytes.
@@ -129,6 +156,11 @@ impl Counters {
 
     fn get(&self, number: u32) -> u64 {
         self.slot(number).load(Ordering::Relaxed)
+    }
+
+    /// A run that was counted came to an end before the block's.
+    pub fn count_left(&self, left: Left) {
+        *lock(&self.left).entry(left).or_default() += 1;
     }
 
     /// Counts one run, on the thread whose counters these are.

@@ -80,6 +80,8 @@ pub struct Cpu {
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
+    /// The counted block that translated code left for [`ExitReason::Interpret`].
+    pub(crate) left: LeftBlock,
     /// The host address where the next record of the trace begins, if blocks are traced.
     pub(crate) trace_next: u64,
     /// A block that would begin its record here or behind does not run: the quantum is over.
@@ -88,6 +90,16 @@ pub struct Cpu {
     pub(crate) trap: Option<Trap>,
     /// What instructions see besides registers.
     pub(crate) guest: Guest,
+}
+
+/// A counted block that translated code left in its middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct LeftBlock {
+    /// The guest address of its first instruction.
+    pub start: u64,
+    /// Its instructions; 0 if there is no such block.
+    pub instructions: u64,
 }
 
 /// Constants for absolute value, negation and sign copy.
@@ -135,6 +147,7 @@ impl Cpu {
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
+            left: LeftBlock::default(),
             trace_next: 0,
             trace_limit: 0,
             trap: None,

@@ -94,6 +94,16 @@ fn traced(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate:
     Run { steps, general: core.cpu().state.x, data: bench.data() }
 }
 
+/// How many instructions the counts of blocks say were executed.
+fn counted(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bool) -> u64 {
+    let memory = bench.load(program, data);
+    let execution = Execution { translate, counting: true, ..Execution::default() };
+    let (mut core, code) = core_of(&memory, execution, state.clone());
+    let steps = run_traced(&mut core, &code, &mut rewrite_now_and_then(&memory));
+    assert!(steps.is_empty(), "nothing is traced");
+    code.executed().iter().map(|block| block.runs * u64::from(block.instructions)).sum()
+}
+
 /// At every 64th system call the program's first instruction becomes another.
 fn rewrite_now_and_then(memory: &GuestMemory) -> impl FnMut(u32, &mut Core, &SharedCode) {
     let mut calls = 0;
@@ -128,6 +138,8 @@ fn compare(bench: &Bench, program: &[u32], state: &State, data: &[u8]) {
         }
         assert_eq!(expected.steps.len(), actual.steps.len(), "translated: {translate}");
         assert!(expected == actual, "translated: {translate}: another end");
+        let counts = counted(bench, program, state, data, translate);
+        assert_eq!(counts, expected.steps.len() as u64, "translated: {translate}: what counts of blocks say");
     }
 }
 

@@ -44,7 +44,7 @@ use self::{
 };
 use crate::{
     counting::Counting,
-    cpu::{Cpu, ExitReason},
+    cpu::{Cpu, ExitReason, LeftBlock},
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
@@ -84,6 +84,8 @@ pub(crate) struct Placed {
     pub spill: u64,
     /// `(position, guest address)` of every instruction.
     pub positions: Vec<(u32, u64)>,
+    /// Where the code of counted blocks begins.
+    pub counted_blocks: Vec<(u32, LeftBlock)>,
 }
 
 /// Translated code of one process.
@@ -230,7 +232,7 @@ impl Translator {
     }
 
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
-        let Emitted { code, entry, spill, positions, blocks, links, allocation, call_outs, .. } = emit::emit(
+        let emitted = emit::emit(
             region,
             Surroundings {
                 trampolines: self.trampolines,
@@ -240,10 +242,11 @@ impl Translator {
                 registers: &self.origin.registers,
             },
         );
+        let Emitted { code, entry, spill, positions, counted_blocks, blocks, links, allocation, call_outs, .. } = emitted;
         let code = work.cache.insert(&code);
         let start = code.start;
         let host = start + entry as u64;
-        let placed = Placed { code: code.clone(), spill: start + spill as u64, positions };
+        let placed = Placed { code: code.clone(), spill: start + spill as u64, positions, counted_blocks };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
         self.origin.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         let positions: FxHashMap<u64, usize> = blocks.into_iter().collect();

@@ -77,6 +77,10 @@ fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) 
     let Some(&(_, pc)) = instruction.checked_sub(1).and_then(|i| region.positions.get(i)) else {
         return false;
     };
+    let block = region.counted_blocks.partition_point(|(start, _)| *start <= position);
+    if let Some((_, counted)) = block.checked_sub(1).and_then(|i| region.counted_blocks.get(i)) {
+        cpu.left = *counted;
+    }
     cpu.state.pc = pc;
     registers[libc::REG_RAX as usize] = ExitReason::Interpret as i64;
     registers[libc::REG_RIP as usize] = region.spill as i64;

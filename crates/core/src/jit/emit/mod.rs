@@ -33,7 +33,7 @@ use super::{
 use crate::{
     block::End,
     counting::Counting,
-    cpu::{Cpu, ExitReason},
+    cpu::{Cpu, ExitReason, LeftBlock},
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
@@ -63,6 +63,8 @@ pub(crate) struct Emitted {
     pub call_out: usize,
     /// `(position, guest address)` of every instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
+    /// Where the code of counted blocks begins, ascending by position.
+    pub counted_blocks: Vec<(u32, LeftBlock)>,
     /// Positions of block entries that other code may ask for: `(guest address, position)`.
     pub blocks: Vec<(u64, usize)>,
     pub links: Vec<LinkSite>,
@@ -74,7 +76,7 @@ pub(crate) struct Emitted {
 /// Code out of the straight path, written behind the blocks.
 enum Stub {
     /// Leaves with a reason at a guest address.
-    Leave { label: Label, pc: u64, reason: ExitReason },
+    Leave { label: Label, pc: u64, reason: ExitReason, left: LeftBlock },
     /// Leaves because the link's target has no translation.
     Unlinked { label: Label, pc: u64, link: usize },
     /// Executes one instruction by the interpreter and continues.
@@ -104,6 +106,7 @@ pub(super) struct Emitter<'a> {
     links: Vec<LinkSite>,
     call_outs: CallOuts,
     positions: Vec<(u32, u64)>,
+    counted_blocks: Vec<(u32, LeftBlock)>,
     /// Guest registers whose value is known here.
     known: [Option<u64>; 32],
     /// Guest registers that were found in range here, and how far they have moved since, in bytes.
@@ -111,6 +114,8 @@ pub(super) struct Emitter<'a> {
     /// What the instruction just emitted says of the register it wrote.
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
+    /// The block being emitted, if it is counted.
+    counted: LeftBlock,
     /// The instruction being emitted.
     pc: u64,
     spill: Label,
@@ -151,10 +156,12 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         links: Vec::new(),
         call_outs: CallOuts::new(),
         positions: Vec::new(),
+        counted_blocks: Vec::new(),
         known: [None; 32],
         in_range: [None; 32],
         wrote_known: None,
         wrote_in_range: None,
+        counted: LeftBlock::default(),
         pc: region.entry,
         spill,
         call_out,
@@ -193,6 +200,7 @@ impl Emitter<'_> {
             spill,
             call_out,
             positions: self.positions,
+            counted_blocks: self.counted_blocks,
             blocks,
             links: self.links,
             allocation: self.allocation,
@@ -333,12 +341,17 @@ impl Emitter<'_> {
         let label = self.a.label();
         self.a.op2(Code::Cmp_rm32_imm8, field(offset_of!(Cpu, attention)), 0);
         self.a.jump_if(Condition::NotEqual, label);
-        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention });
+        let left = LeftBlock::default();
+        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention, left });
     }
 
     fn count_block(&mut self, block: &RegionBlock) {
-        let number = self.counting.and_then(|c| c.add_block(block.start, block.instructions.len()));
+        let length = block.instructions.len();
+        let number = self.counting.and_then(|c| c.add_block(block.start, length));
+        self.counted = LeftBlock::default();
         if let Some(number) = number {
+            self.counted = LeftBlock { start: block.start, instructions: length as u64 };
+            self.counted_blocks.push((self.a.position() as u32, self.counted));
             self.a.op2(Code::Mov_r64_rm64, Register::RAX, field(offset_of!(Cpu, counters)));
             let slot = MemoryOperand::with_base_displ_size(Register::RAX, 8 * i64::from(number), 1);
             self.a.op1(Code::Inc_rm64, slot);
@@ -348,7 +361,8 @@ impl Emitter<'_> {
     /// A label that hands the current instruction to the run loop.
     fn interpret_label(&mut self) -> Label {
         let label = self.a.label();
-        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Interpret });
+        let left = self.counted;
+        self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Interpret, left });
         label
     }
 
@@ -386,14 +400,26 @@ impl Emitter<'_> {
         }
     }
 
+    /// Tells the run loop which counted block is left.
+    fn set_left(&mut self, left: LeftBlock) {
+        if left.instructions > 0 {
+            let slot = offset_of!(Cpu, left);
+            self.a.op2(Code::Mov_r64_imm64, Register::RAX, left.start as i64);
+            self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(LeftBlock, start)), Register::RAX);
+            let instructions = field(slot + offset_of!(LeftBlock, instructions));
+            self.a.op2(Code::Mov_rm64_imm32, instructions, left.instructions as i64);
+        }
+    }
+
     fn set_reason(&mut self, reason: ExitReason) {
         self.a.op2(Code::Mov_r32_imm32, Register::EAX, reason as i32);
     }
 
     fn stub(&mut self, stub: Stub) {
         match stub {
-            Stub::Leave { label, pc, reason } => {
+            Stub::Leave { label, pc, reason, left } => {
                 self.a.place(label);
+                self.set_left(left);
                 self.set_pc(pc);
                 self.set_reason(reason);
                 self.a.jump(self.spill);
