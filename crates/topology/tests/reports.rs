@@ -346,7 +346,7 @@ fn a_size_that_no_model_could_hold_is_refused_where_it_stands() {
 
 #[test]
 fn no_more_miss_registers_are_taken_than_can_be_looked_at_for_each_miss() {
-    let said = ["`mshrs` is 1000000, more than can be modelled", "mshrs = 1000000", "give at most 4096"];
+    let said = ["`mshrs` is 1000000, more than can be modelled", "1000000", "give at most 4096"];
     told(LA, "mshrs = 16", "mshrs = 1000000", said);
     let most = check("t.toml", &with(LA, "mshrs = 16", "mshrs = 4096")).report;
     assert!(most.problems().iter().all(|p| !p.message.contains("mshrs")), "{}", most.render(100, false));

@@ -174,6 +174,7 @@ impl MemorySystem {
         l1.counters.miss(kind);
         let start = if self.path.timing { l1.registers.start(at) } else { at };
         let mut got = self.second_level(core, unit, access, start);
+        got.ready = self.cores[core].level1(unit).arrives(got.ready);
         let flags = self.after_write(core, line, kind, got.flags);
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
@@ -328,6 +329,7 @@ impl MemorySystem {
             l1.counters.prefetched += 1;
             let access = Access { line: *line, virtual_line: BY_HARDWARE, kind: Kind::Prefetch, ..access };
             let mut got = self.second_level(core, unit, access, at);
+            got.ready = self.cores[core].level1(unit).arrives(got.ready);
             if self.path.timing {
                 got.ready += self.cores[core].level1(unit).registers.hold(at, got.begun, got.ready);
             }

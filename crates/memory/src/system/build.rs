@@ -223,6 +223,7 @@ impl<'a> Plan<'a> {
             prefetcher: self.prefetcher(cache),
             counters: Counters::default(),
             latency: self.cycles(cache, core, LEVEL1_CYCLES),
+            slower: 0,
             write_through: cache.write == WritePolicy::Through,
         })
     }
@@ -251,9 +252,11 @@ impl<'a> Plan<'a> {
         let bit = domains[part].cores.iter().position(|c| *c == core).unwrap_or(0);
         // `stack` refuses cores without a data cache.
         let data = self.level1(stack.data.unwrap_or(0), core)?;
+        let mut fetch = stack.fetch.map(|i| self.level1(i, core)).transpose()?;
+        fetch.iter_mut().for_each(|fetch| fetch.slower = fetch.latency as i64 - data.latency as i64);
         Ok(Private {
             clock,
-            fetch: stack.fetch.map(|i| self.level1(i, core)).transpose()?,
+            fetch,
             data,
             second: stack.second.map(|i| self.level2(i, core)).transpose()?,
             given_away: GivenAway::new(),

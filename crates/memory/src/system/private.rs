@@ -24,6 +24,8 @@ pub(crate) struct Level1 {
     pub counters: Counters,
     /// Load to use, cycles; 0 if times are not wanted.
     pub latency: u64,
+    /// How much longer its own look takes than that of the cache for data, whose loads the latencies of further levels are stated for, cycles.
+    pub slower: i64,
     pub write_through: bool,
 }
 
@@ -89,6 +91,12 @@ impl Level2 {
 }
 
 impl Level1 {
+    /// When a line is here that loads would have at `ready`.
+    #[inline]
+    pub fn arrives(&self, ready: u64) -> u64 {
+        ready.saturating_add_signed(self.slower)
+    }
+
     /// Takes a line out and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> crate::cache::Flags {
         self.filter.forget_set(slot.set());

@@ -4,8 +4,13 @@
 
 use longma_loongarch::Op;
 use longma_memory::{Detail, MemorySystem, placement::SpaceId};
-use longma_timing::ModelKind::{InOrder, OutOfOrder};
+use longma_timing::{
+    FetchOptions,
+    ModelKind::{self, InOrder, OutOfOrder},
+    TimingModel,
+};
 use longma_topology::Machine;
+use proptest::prelude::*;
 
 use crate::program::*;
 
@@ -40,6 +45,35 @@ fn straight_code_from_the_second_level_is_quicker_where_the_next_line_is_fetched
         println!("{kind:?}: {without} cycles for 24576 instructions without, {with} with the next line");
         assert!(with * 10 < without * 8, "{kind:?}: {without} cycles without, {with} with the next line");
         assert!(with >= 24_576 / 4, "{kind:?}: {with} cycles");
+    }
+}
+
+/// Straight code of the second level, with an instruction cache of so many cycles.
+fn straight_code_takes(kind: ModelKind, latency: u64, changes: &[(&str, &str)]) -> u64 {
+    let text = |latency| format!("kind = \"instruction\"\nsize = \"64 KiB\"\nways = 4\nline = \"64 B\"\nlatency = \"{latency} cycles\"");
+    let (from, to) = (text(4), text(latency));
+    let changes = [changes, &[(from.as_str(), to.as_str())]].concat();
+    let (mut system, code) = (system(&changes), Program::straight(&vec![op(Op::Andi, 0, 0, 0); 24_576], apart));
+    let fetch = FetchOptions { hit_cycles: latency, line_bytes: 64 };
+    let mut model = TimingModel::new(&core(&[]), Some(kind), fetch).unwrap();
+    let mut port = system.port(0);
+    port.set_space(SpaceId(0));
+    code.cycles(&mut model, &mut port);
+    code.cycles(&mut model, &mut port)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn a_slower_instruction_cache_never_makes_code_quicker(
+        out_of_order in any::<bool>(), prefetches in any::<bool>(), (quick, slow) in (1u64..14, 1u64..14),
+    ) {
+        let kind = if out_of_order { OutOfOrder } else { InOrder };
+        let changes = if prefetches { &[][..] } else { &[PREFETCHER] };
+        let (least, most) = (quick.min(slow), quick.max(slow));
+        let (quicker, slower) = (straight_code_takes(kind, least, changes), straight_code_takes(kind, most, changes));
+        prop_assert!(slower >= quicker, "{quicker} cycles with {least}, {slower} with {most}");
     }
 }
 
