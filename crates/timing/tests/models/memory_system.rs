@@ -50,10 +50,15 @@ fn straight_code_from_the_second_level_is_quicker_where_the_next_line_is_fetched
 
 /// Straight code of the second level, with an instruction cache of so many cycles.
 fn straight_code_takes(kind: ModelKind, latency: u64, changes: &[(&str, &str)]) -> u64 {
-    let text = |latency| format!("kind = \"instruction\"\nsize = \"64 KiB\"\nways = 4\nline = \"64 B\"\nlatency = \"{latency} cycles\"");
+    let text = |latency| {
+        format!(
+            "kind = \"instruction\"\nsize = \"64 KiB\"\nways = 4\nline = \"64 B\"\nlatency = \"{latency} cycles\""
+        )
+    };
     let (from, to) = (text(4), text(latency));
     let changes = [changes, &[(from.as_str(), to.as_str())]].concat();
-    let (mut system, code) = (system(&changes), Program::straight(&vec![op(Op::Andi, 0, 0, 0); 24_576], apart));
+    let (mut system, code) =
+        (system(&changes), Program::straight(&vec![op(Op::Andi, 0, 0, 0); 24_576], apart));
     let fetch = FetchOptions { hit_cycles: latency, line_bytes: 64 };
     let mut model = TimingModel::new(&core(&[]), Some(kind), fetch).unwrap();
     let mut port = system.port(0);
