@@ -199,6 +199,12 @@ impl Core {
         self.cpu.guest.set_clock(clock);
     }
 
+    /// True if the next instruction reads the clock, which then has to be set.
+    pub fn reads_clock_next(&self) -> bool {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).ok();
+        word.and_then(decode).is_some_and(|instruction| reads_clock(instruction.op))
+    }
+
     /// The instruction at the program counter has trapped because it accesses a register of a device: if it does so often, it will
     /// trap without a fault of the host from now on. Code of other cores that is not translated anew only costs more.
     pub fn note_register_access(&mut self) {
@@ -377,7 +383,8 @@ impl Core {
 
     /// A counted block was left for the instruction at `at`, of which `done` came: what is behind it is counted when it runs.
     fn count_left(&self, LeftBlock { start, instructions }: LeftBlock, at: u64, done: &Result<(), Stop>) {
-        let executed = (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
+        let executed =
+            (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
         if executed < instructions
             && let Some(counters) = &self.counters
         {

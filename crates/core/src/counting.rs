@@ -62,10 +62,13 @@ impl Counting {
     /// The instructions of the blocks that one thread ran.
     pub fn instructions(&self, of: &Counters) -> u64 {
         let blocks = lock(&self.blocks);
-        let whole: u64 =
-            (0u32..).zip(blocks.iter()).map(|(number, (_, length))| of.get(number) * u64::from(*length)).sum();
+        let whole: u64 = (0u32..)
+            .zip(blocks.iter())
+            .map(|(number, (_, length))| of.get(number) * u64::from(*length))
+            .sum();
         let left = lock(&of.left);
-        let not_executed = left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
+        let not_executed =
+            left.iter().map(|(left, times)| u64::from(left.instructions - left.executed) * times);
         whole - not_executed.sum::<u64>()
     }
 

@@ -242,7 +242,18 @@ impl Translator {
                 registers: &self.origin.registers,
             },
         );
-        let Emitted { code, entry, spill, positions, counted_blocks, blocks, links, allocation, call_outs, .. } = emitted;
+        let Emitted {
+            code,
+            entry,
+            spill,
+            positions,
+            counted_blocks,
+            blocks,
+            links,
+            allocation,
+            call_outs,
+            ..
+        } = emitted;
         let code = work.cache.insert(&code);
         let start = code.start;
         let host = start + entry as u64;
