@@ -105,7 +105,8 @@ static int is_window_over(struct stream *stream, uint64_t received) {
     } else {
         int64_t apart = llabs(growth(&all.first, &now));
         if (is_first || apart < llabs(growth(&all.first, &all.last))) all.last = now;
-        ends = apart <= settings.segment || received >= atomic_load(&all.end) + LATER_BYTES;
+        // To a frame, of which no more is known than what the counters say of its headers.
+        ends = apart <= settings.segment + 4 * AROUND_BYTES || received >= atomic_load(&all.end) + LATER_BYTES;
     }
     atomic_store(&all.is_looking, NOBODY);
     return ends;

@@ -196,6 +196,6 @@ fn a_window_ends_as_it_began_with_a_full_buffer_where_the_program_is_slower_than
     for (run, fills) in [(measure("application=2", "path=0"), 0.0), (measure("application=1", "path=9000"), 1.0)] {
         assert_eq!(run.said(" times the buffer was filled first"), fills, "{}", run.printed);
         let (arrived, read) = (run.said(" bytes arrived and"), run.said(" were read in"));
-        assert!((arrived - read).abs() <= 8960.0, "{}", run.printed);
+        assert!((arrived - read).abs() <= 8960.0 + 250.0, "{}", run.printed);
     }
 }
