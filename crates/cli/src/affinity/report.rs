@@ -2,7 +2,7 @@
 //! Not what it means: that is `analysis`.
 
 use super::check::{listed, wrapped};
-use super::{Format, Outcome, matrix, page, variants, width};
+use super::{Format, Outcome, matrix, modelled, page, variants, width};
 use crate::experiment::columns::rows as fitted;
 use crate::machine::{print as put, print_json};
 use longma_affinity::analysis::{Analysis, ClassResult};
@@ -27,6 +27,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(code) = modelled::report(&arguments.file, arguments.html.is_some(), arguments.format)? {
+        return Ok(code);
+    }
     let results = Results::read(&arguments.file)?;
     if let Some(path) = &arguments.html {
         let page = page::page(&results, &arguments.file)?;
