@@ -68,9 +68,11 @@ static inline int64_t growth(const struct sample *from, const struct sample *to)
     return (int64_t)(to->arrived - from->arrived) - (int64_t)(to->read - from->read);
 }
 
-// Whether a stream's program turns out to be slower than the line: then its buffer is filled.
+// Whether a stream's program turns out to be slower than the line: then its buffer is filled. What waits in the ring for a softirq that is slower
+// comes there by itself, and is no reason to stop reading.
 static int fills(struct stream *stream, const struct sample *from, const struct sample *to) {
-    if (all.fills || settings.all_streams > 1 || growth(from, to) < stream->room / GROWN_PART) return 0;
+    int64_t grown = stream->room / GROWN_PART;
+    if (all.fills || settings.all_streams > 1 || growth(from, to) < grown || stream->socket.queued < grown) return 0;
     all.fills++;
     const volatile uint32_t *next = &stream->socket.next;
     uint32_t before;
