@@ -233,8 +233,7 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
 /// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond what 40 Gb/s carry of data.
 #[test]
 fn a_modelled_sweep_says_what_cycles_go_to() {
-    let words =
-        "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
+    let words = "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
     let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let pairs = told["pairs"].as_array().unwrap();

@@ -193,7 +193,9 @@ fn a_window_ends_as_it_began_with_a_full_buffer_where_the_program_is_slower_than
         let settings = ["begin=2000000", "settle=1000000", "bytes=5000000", "flow=1", application, path];
         receive_on(&shipped(), &["eth0:20000000"], &settings)
     };
-    for (run, fills) in [(measure("application=2", "path=0"), 0.0), (measure("application=1", "path=9000"), 1.0)] {
+    for (run, fills) in
+        [(measure("application=2", "path=0"), 0.0), (measure("application=1", "path=9000"), 1.0)]
+    {
         assert_eq!(run.said(" times the buffer was filled first"), fills, "{}", run.printed);
         let (arrived, read) = (run.said(" bytes arrived and"), run.said(" were read in"));
         assert!((arrived - read).abs() <= 8960.0 + 250.0, "{}", run.printed);

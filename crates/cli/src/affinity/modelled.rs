@@ -90,16 +90,28 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
 }
 
 /// Prints the runs that `file` holds, if it is one of a modelled sweep.
-pub fn report(file: &Path, has_page: bool, format: Format) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
+pub fn report(
+    file: &Path,
+    has_page: bool,
+    format: Format,
+) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
     let Some(kept::Read { header, known, places, nic }) = kept::read(file)? else { return Ok(None) };
     if has_page {
-        return Err(format!("{} is of a modelled sweep, of which there is no page: leave --html out", file.display()).into());
+        return Err(format!(
+            "{} is of a modelled sweep, of which there is no page: leave --html out",
+            file.display()
+        )
+        .into());
     }
     let sweep = header.sweep(&known)?;
     let mut known = known;
     known.sort_by_key(|one| (one.pair, one.seed));
     match format {
-        _ if known.is_empty() => return Err(format!("{} has no run yet: `{}` makes them", file.display(), header.command(file)).into()),
+        _ if known.is_empty() => {
+            return Err(
+                format!("{} has no run yet: `{}` makes them", file.display(), header.command(file)).into()
+            );
+        }
         Format::Json => print_json(&as_json(&known)),
         Format::Table => print(&text(&sweep, &nic, &places, &known, (None, width()))?),
     }?;
@@ -177,7 +189,10 @@ fn text(
     let all: Vec<&Measured> = measured.iter().collect();
     let same = all.len() - distinct(&all).len();
     if same > 0 {
-        let words = format!("{same} of {} pairs came out as another one did to the last bit, and count once.", all.len());
+        let words = format!(
+            "{same} of {} pairs came out as another one did to the last bit, and count once.",
+            all.len()
+        );
         text += &wrapped("", &words, width);
     }
     text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
@@ -195,7 +210,13 @@ fn text(
 }
 
 /// What was swept.
-fn heading(sweep: &Sweep, nic: &Nic, mtu: u64, (pairs, took): (usize, Option<Duration>), width: usize) -> String {
+fn heading(
+    sweep: &Sweep,
+    nic: &Nic,
+    mtu: u64,
+    (pairs, took): (usize, Option<Duration>),
+    width: usize,
+) -> String {
     let mut words = vec![
         format!(
             "{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}",
@@ -467,7 +488,8 @@ mod tests {
         assert_eq!(of(&all), of(&[&one, &other]));
         assert_eq!(of(&all[..48]).half, None, "nothing is random: there is no interval");
         // As many copies as one likes tell no classes apart.
-        let elsewhere = copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
+        let elsewhere =
+            copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
         let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
         assert_eq!(told, "Told apart at 95 %: none. Not told apart: none.");
     }

@@ -104,7 +104,13 @@ fn words(
         [longma, "run", "--level", "timing", "--roi", "--warm", "all", "--quiet", "--machine", sweep.machine]
             .map(String::from)
             .into();
-    words.extend(["--stats-out".into(), out.path(), "--seed".into(), drawn(seed, pair).to_string(), "--wire".into()]);
+    words.extend([
+        "--stats-out".into(),
+        out.path(),
+        "--seed".into(),
+        drawn(seed, pair).to_string(),
+        "--wire".into(),
+    ]);
     words.push(format!("{},tcp,bytes={},message=131072,mss={segment}", nic.name, 2 * bytes + AFTER_BYTES));
     let settings = [
         ("flow", u64::from(pair.flow)),

@@ -20,6 +20,8 @@ const FORMAT: u32 = 2;
 const BEGINNING: &str = "{\"affinity_model\"";
 /// A run takes some 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
+/// Less than a rate and a cost that cannot be 0 can be.
+const LEAST: f64 = 1e-6;
 /// More than any cost can be.
 const MOST_COST: f64 = 1e15;
 /// What a difference of sums may lie below 0, and sums of the same lie apart for their size.
@@ -183,7 +185,8 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     }
     let at = |why: String| format!("{}{why}", path.display());
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let first = text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
+    let first =
+        text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
     let there = header(first).map_err(at)?;
     let machine = Machine::open(&there.machine).map_err(|error| at(format!(": its machine: {error}")))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(at)?);
@@ -268,10 +271,10 @@ fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
             Err(format!("{field} is {value}: it must be from {least} to {most}"))
         }
     };
-    within("gbps", run.gbps, (f64::MIN_POSITIVE, most))?;
+    within("gbps", run.gbps, (LEAST, most))?;
     // Whatever is received takes instructions and cycles, which are the first two.
     for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
-        let least = if index < 2 { f64::MIN_POSITIVE } else { 0.0 };
+        let least = if index < 2 { LEAST } else { 0.0 };
         within(&format!("costs: {}", name.0), *cost, (least, MOST_COST))?;
     }
     for (stage, name) in run.stages.iter().zip(STAGES) {
@@ -362,7 +365,7 @@ mod tests {
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let first = Header::of(&sweep(0), &nic).unwrap();
         let text = format!("{}\n{}\n", sealed(&first), sealed(&run(1)));
-        let parsed = |text: &str| parse(text, |_| Ok(()), &places, &nic);
+        let parsed = |text: &str| parse(text, |there| there_is(&first, there), &places, &nic);
         assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
         for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
             let mut bytes = text.clone().into_bytes();
