@@ -263,8 +263,8 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
 fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
     let words =
         ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
-    // The environment is as long: it lies on the guest's stack.
-    let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=0"]].concat());
+    // The environment is as long, for it lies on the guest's stack, and its numbers are read by the same path: one that begins with 0 by another.
+    let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=9"]].concat());
     let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
     let said = text(&idle.stderr);
     assert!(

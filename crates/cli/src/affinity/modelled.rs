@@ -5,9 +5,9 @@
 mod kept;
 
 use super::check::wrapped;
+use super::said::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
-use crate::machine::{print, print_json};
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::places::{Class, Pair, classify, of_machine};
