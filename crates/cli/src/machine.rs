@@ -312,7 +312,8 @@ fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileF
     measured.write_into(&mut file);
     let toml = file.to_toml();
     // What is written must be what `check` accepts.
-    Machine::parse("measured host", &toml)?;
+    Machine::parse("measured host", &toml)
+        .map_err(|report| format!("{report}\n\n{}", report.render(columns(), false)))?;
     let headline = "This host, described and measured by `longma machine measure`.";
     emit(&toml, headline, output, format, Some((&measured_table(&measured), &json!(measured))))
 }

@@ -40,8 +40,7 @@ impl Measured {
 
     fn write_core(&self, file: &mut MachineFile) {
         let Some(core) = file.cores.get_mut(&self.core) else { return };
-        // Whole MHz: more than the measurement is good for.
-        core.clock = Frequency::new(self.clock_hz / 1_000_000 * 1_000_000);
+        core.clock = self.written_clock();
         core.source_of.insert("clock".into(), Cited::one("measured"));
         let clock = Frequency::new(self.clock_hz);
         let load = self.caches.first().map_or(0, |c| clock.measured_cycles(c.latency_ps));
@@ -64,24 +63,57 @@ impl Measured {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        for measured in &self.caches {
+        // A disturbance only adds: a level that seems slower than the one behind it was disturbed, and took no longer than that.
+        let mut behind_ps = self.local_memory_ps().unwrap_or(u64::MAX);
+        for measured in self.caches.iter().rev() {
             let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
+            let ps = measured.latency_ps.min(behind_ps);
             // A core's own caches run at its clock, so their cycles are whole; a shared one's do not follow it.
-            cache.latency = Some(match own.contains(&measured.cache) {
-                true => Latency::Cycles(Cycles::new(clock.measured_cycles(measured.latency_ps))),
-                false => Latency::Time(Time::new(measured.latency_ps)),
-            });
+            let latency = match own.contains(&measured.cache) {
+                true => {
+                    let cycles = clock.measured_cycles(ps);
+                    let beyond = self.written_clock().ps_of_cycles(cycles) > behind_ps;
+                    Latency::Cycles(Cycles::new(cycles - u64::from(beyond && cycles > 1)))
+                }
+                false => Latency::Time(Time::new(ps)),
+            };
+            behind_ps = latency.ps(self.written_clock());
+            cache.latency = Some(latency);
             cache.source_of.insert("latency".into(), Cited::one("measured"));
+            self.bound_instructions(file, &measured.cache, latency);
         }
+    }
+
+    /// An instruction cache in front of the measured `cache` is not measured: what is known of it from elsewhere is no more than that
+    /// cache's latency.
+    fn bound_instructions(&self, file: &mut MachineFile, cache: &str, behind: Latency) {
+        let clock = self.written_clock();
+        let in_front =
+            file.caches.values_mut().filter(|c| c.kind == CacheKind::Instruction && &*c.next == cache);
+        for front in in_front.filter(|c| c.latency.is_some_and(|own| own.ps(clock) > behind.ps(clock))) {
+            front.latency = Some(behind);
+            front.source_of.insert("latency".into(), Cited::one("measured"));
+        }
+    }
+
+    /// The clock as it is written: whole MHz, more than the measurement is good for.
+    fn written_clock(&self) -> Frequency {
+        Frequency::new(self.clock_hz / 1_000_000 * 1_000_000)
+    }
+
+    /// The latency of the quickest node's own memory, picoseconds.
+    fn local_memory_ps(&self) -> Option<u64> {
+        self.memory_ps.iter().enumerate().filter_map(|(node, row)| row.get(node)).min().copied()
     }
 
     fn write_memories(&self, file: &mut MachineFile) {
         // The most that any kernel moved: what the controllers carry at least.
         let most = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
         for memory in file.memories.values_mut() {
-            let local = self.memory_ps.iter().enumerate().filter_map(|(n, row)| row.get(n)).min();
-            memory.latency = local.map(|ps| Latency::Time(Time::new(*ps)));
-            memory.bandwidth = most.map(|b| Bandwidth::Rate(rate(b)));
+            memory.latency = self.local_memory_ps().map(|ps| Latency::Time(Time::new(ps)));
+            // What is more than the wires carry came from a large cache.
+            let peak = memory.peak_bytes_per_second().unwrap_or(u64::MAX);
+            memory.bandwidth = most.map(|b| Bandwidth::Rate(rate(b.min(peak))));
             memory.source_of.insert("latency".into(), Cited::one("measured"));
             memory.source_of.insert("bandwidth".into(), Cited::one("measured"));
         }
@@ -154,6 +186,7 @@ mod tests {
     use super::*;
     use crate::discover::{Sysfs, discover};
     use crate::measure::{CacheLatency, Walk};
+    use proptest::prelude::*;
 
     /// What an idle host of 3 GHz might give.
     fn measured(file: &MachineFile) -> Measured {
@@ -188,6 +221,35 @@ mod tests {
         measured(&file).write_into(&mut file);
         let checked = crate::machine::check("measured", &file.to_toml());
         assert!(checked.report.problems().is_empty(), "{}", checked.report.render(100, false));
+    }
+
+    proptest! {
+        // Each describes this host first.
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn however_a_busy_host_disturbs_what_is_measured_the_machine_has_no_errors(
+            // Nothing answers within a cycle of the slowest clock.
+            caches_ps in prop::array::uniform3(1000u64..300_000),
+            memory_ps in 1000u64..300_000,
+            clock_hz in 1_000_000_000u64..6_000_000_000,
+            rates in prop::array::uniform3(1_000_000u64..1_000_000_000_000),
+            times_ps in prop::array::uniform2(0u64..1_000_000),
+        ) {
+            let mut file = discover(&Sysfs::live()).unwrap();
+            let mut measured = measured(&file);
+            for (cache, ps) in measured.caches.iter_mut().zip(caches_ps) {
+                cache.latency_ps = ps;
+            }
+            measured.memory_ps = vec![vec![memory_ps]];
+            measured.clock_hz = clock_hz;
+            measured.bandwidths[0] = Transfer { threads: 1, read: rates[0], copy: rates[1], triad: rates[2] };
+            measured.mispredict_ps = times_ps[0];
+            measured.walk = Some(Walk { bytes: 1 << 27, small_ps: 0, huge_ps: 0, walk_ps: times_ps[1] });
+            measured.write_into(&mut file);
+            let checked = crate::machine::check("measured", &file.to_toml());
+            prop_assert_eq!(checked.report.errors(), 0, "{}", checked.report.render(100, false));
+        }
     }
 
     #[test]
