@@ -242,10 +242,10 @@ class Microchecks(unittest.TestCase):
 
 
 class Changed(WithStandIns):
-    def store(self, name, *rows):
+    def store(self, name, *rows, experiment="latency-hygon"):
         folder = self.folder / name
         folder.mkdir()
-        (folder / "latency-hygon.quick.jsonl").write_text("".join(json.dumps({"failure": None, "key": name} | row) + "\n" for row in rows))
+        (folder / f"{experiment}.quick.jsonl").write_text("".join(json.dumps({"failure": None, "key": name} | row) + "\n" for row in rows))
         return folder
 
     def test_points_are_found_again_and_those_that_moved_are_shown(self):
@@ -260,6 +260,13 @@ class Changed(WithStandIns):
                 "|  | latency | pages on the core's own node | 100 | 110 | +10.0 % |",
             ],
         )
+
+    def test_points_of_several_machines_are_not_taken_for_one_another(self):
+        rows = [{"machine": machine, "size": "4 B", "latency": latency} for machine, latency in (("piii-myrinet", 20.0), ("piii-lanai9", 9.0))]
+        before = self.store("before", *rows, experiment="bvia-lanai9-latency")
+        after = self.store("after", *reversed(rows), experiment="bvia-lanai9-latency")
+        made = self.run_it([ROOT / "bench" / "changed", before, after])
+        self.assertIn("2 points, 0 of them beyond 2 %", made.stdout, made.stderr)
 
     def test_a_point_that_has_failed_is_no_figure(self):
         before = self.store("before", {"numa": "bind:0", "latency": None, "failure": "it ran out"})

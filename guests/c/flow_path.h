@@ -66,7 +66,7 @@ static struct queue {
 static struct {
     uint32_t nics, queues, streams, ring, budget, segment, buffer_bytes, gro, lro, rfs, send_queues, xps, threaded, near;
     uint32_t all_queues, all_streams;
-    uint64_t path, before, message_bytes, begin, settled, end, busy_ns, key;
+    uint64_t path, before, message_bytes, begin, settle, end, busy_ns, key;
 } settings;
 
 enum owner { NOBODY, SOFTIRQ, READER };
@@ -90,7 +90,9 @@ static struct stream {
     // The program that reads.
     _Alignas(64) uint64_t received, reads, reader_sleeps;
     unsigned char *message;
-    uint32_t first, arrived;   // the next sequence number when the region of interest began, and when the rate began to be measured
+    uint64_t counted;          // of what was received, since the rate began to be measured
+    uint32_t room;             // of the socket, once its window is open
+    int is_open;
 } streams[MOST_QUEUES];
 
 static atomic_int over;
@@ -236,10 +238,17 @@ static uint32_t offered_segment(const struct sk_buff *b) {
     return 536;
 }
 
+// The window before the region of interest: enough for the program never to wait for long.
+static inline uint32_t small_room(uint32_t room) {
+    uint64_t small = 2 * settings.message_bytes > 16 * MSS ? 2 * settings.message_bytes : 16 * MSS;
+    return small < room ? (uint32_t)small : room;
+}
+
 // There are buffers for a window of the largest segments. Smaller ones take a buffer each all the same, so there is room for less of them.
-static void limit_room(struct socket *s, const struct sk_buff *b) {
-    uint64_t segment = offered_segment(b), room = s->room / settings.segment * segment;
-    if (segment < settings.segment && room < s->room) s->room = (uint32_t)room;
+static void limit_room(struct stream *stream, const struct sk_buff *b) {
+    uint64_t segment = offered_segment(b), room = stream->room / settings.segment * segment;
+    if (segment < settings.segment && room < stream->room) stream->room = (uint32_t)room;
+    stream->socket.room = small_room(stream->room);
 }
 
 static void release_all(struct sk_buff *b) {
@@ -292,7 +301,7 @@ __attribute__((noinline)) static void process_backlog(struct stream *stream) {
         struct sk_buff *b = stream->backlog[popped++ % MOST_BACKLOG];
         atomic_store_explicit(&stream->popped, popped, memory_order_release);
         other_work(settings.path);
-        if (stream->socket.state == LISTEN) limit_room(&stream->socket, b);
+        if (stream->socket.state == LISTEN) limit_room(stream, b);
         while (b) {
             struct sk_buff *more = b->next;
             stream->socket.gathers = more != NULL;

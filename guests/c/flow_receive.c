@@ -25,6 +25,7 @@
 //             0: the first program's core is, of all (0)
 //   path      additions, each of the result of the one before, so a cycle each, that a frame takes besides: for what a kernel does and
 //             this does not, by whoever has the socket, of those that go together once (0)             before   the same in the softirq, before the socket (0)
+#include "flow_rate.h"
 #include "flow_steer.h"
 
 // The calling thread takes the device's interrupts, and goes first on its core; or they come to its core, and wake it as any other.
@@ -237,15 +238,6 @@ __attribute__((noinline)) static int busy_poll(struct stream *stream) {
     return found;
 }
 
-// What all streams have come to, and when. Who reads past a threshold notes it.
-static struct {
-    _Alignas(64) _Atomic uint64_t received;
-    uint64_t interest, counted;
-    double began;
-    _Atomic double ended;
-    atomic_int is_of_interest, is_counted;
-} all;
-
 // Whoever takes the socket waits for the softirq of another core; that of its own core is done when it runs.
 static void own(struct stream *stream) {
     while (!take(&stream->owner, READER))
@@ -280,35 +272,37 @@ static size_t receive(struct stream *stream) {
     return bytes;
 }
 
+// The window of a stream is small until the region of interest begins: without a clock nobody is slower than the line, and what has piled up by
+// then would stay for long. From then on it is as large as the buffer.
+static void open_window(struct stream *stream) {
+    own(stream);
+    stream->socket.room = stream->room;
+    if (stream->socket.state == ESTABLISHED) acknowledge(&stream->socket, 0);
+    give_up(stream, READER);
+    stream->is_open = 1;
+}
+
 // Opening, and the first windows, are not what this is about.
-static void note_begin(uint64_t received) {
+static void note_begin(struct stream *stream, uint64_t received) {
     if (received >= settings.begin && streams[0].socket.state != LISTEN && !atomic_exchange(&all.is_of_interest, 1)) {
+        all.interest = take_sample(received, 1);
         longma_roi_begin();
-        all.interest = received;
-        for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].first = streams[i].socket.next;
     }
-    if (atomic_load(&all.is_of_interest) && received >= settings.settled && !atomic_exchange(&all.is_counted, 1)) {
-        all.counted = received;
-        for (uint32_t i = 0; i < settings.all_streams; i++) streams[i].arrived = streams[i].socket.next;
-        all.began = seconds();
-    }
+    if (!atomic_load(&all.is_of_interest)) return;
+    if (!stream->is_open) open_window(stream);
+    if (received >= atomic_load(&all.settled) && !atomic_exchange(&all.is_counted, 1)) begin_window(stream, received);
 }
 
 // The first who is done ends it for all.
 static void note_end(void) {
     if (atomic_exchange(&over, 1)) return;
-    double ended = seconds();
+    struct sample last = take_sample(atomic_load(&all.received), 0);
     longma_roi_end();
-    uint64_t received = atomic_load(&all.received);
-    for (uint32_t i = 0; i < settings.all_streams; i++) {
-        streams[i].arrived = streams[i].socket.next - streams[i].arrived;
-        streams[i].first = streams[i].socket.next - streams[i].first;
-    }
-    all.counted = received - all.counted, all.interest = received - all.interest;
+    end_window(&last);
     // Nobody wakes the other readers any more.
     for (uint32_t i = 0; i < settings.all_streams; i++)
         if (atomic_exchange(&streams[i].sleeps, 0)) wake_reader(&streams[i]);
-    all.ended = ended;
+    atomic_store(&all.is_over, 1);
 }
 
 static void *reader(void *of) {
@@ -316,13 +310,13 @@ static void *reader(void *of) {
     bind_to(stream->core);
     uint64_t received = 0;
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        note_begin(received);
+        note_begin(stream, received);
         size_t bytes = receive(stream);
         // A stream that has ended leaves the others to go on, unless they are to be counted.
         if (!bytes) break;
         stream->received += bytes, stream->reads++;
         received = atomic_fetch_add(&all.received, bytes) + bytes;
-        if (settings.end && received >= settings.end) note_end();
+        if (settings.end && atomic_load(&all.is_counted) && received >= atomic_load(&all.end) && is_window_over(stream, received)) note_end();
     }
     // Others may have streams that come by the queue.
     struct queue *q = atomic_load_explicit(&stream->queue, memory_order_relaxed);
@@ -391,7 +385,8 @@ static void set_up_sender(struct nic *nic, unsigned n) {
 static void set_up_stream(struct stream *stream, struct nic *nic, unsigned of_nic, uint64_t room) {
     struct socket *s = &stream->socket;
     // The NIC has checked TCP's sums.
-    s->room = (uint32_t)room, s->summed = 0, s->sent = 7000, s->send = nic == nics ? send_first : send_second, s->release = release;
+    stream->room = (uint32_t)room;
+    s->room = small_room(stream->room), s->summed = 0, s->sent = 7000, s->send = nic == nics ? send_first : send_second, s->release = release;
     stream->core = core_of("application", (unsigned)(stream - streams));
     if (settings.near) bind_to(stream->core);
     stream->message = zeroed(settings.message_bytes);
@@ -476,7 +471,7 @@ static void begin(void *(*does)(void *), void *with) {
 
 static void print_results(void) {
     uint64_t interrupts = 0, polls = 0, frames = 0, no_buffer = 0, reads = 0, sleeps = 0, wakes = 0, acknowledgements = 0, no_room = 0,
-             out_of_order = 0, arrived = 0, first = 0;
+             out_of_order = 0;
     uint64_t lost = 0;
     uint64_t starved = 0, merged = 0, pauses = 0;
     for (uint32_t i = 0; i < settings.nics; i++) {
@@ -491,13 +486,8 @@ static void print_results(void) {
         struct stream *stream = &streams[i];
         reads += stream->reads, sleeps += stream->reader_sleeps, wakes += stream->wakes, no_room += stream->no_send_room;
         acknowledgements += stream->socket.counters.acknowledgements, out_of_order += stream->socket.counters.out_of_order;
-        arrived += stream->arrived, first += stream->first;
     }
-    double took = all.ended - all.began;
-    // While what waits in the sockets is read, more is read than arrives; while they fill, less. In the long run it is no more than either.
-    double sustained = (double)(arrived < all.counted ? arrived : all.counted);
-    fprintf(stderr, "%.3f Gb/s\n%.0f bytes in %.0f ns\n%llu bytes of interest, the mean of those that arrived and those that were read\n",
-            took > 0 ? sustained * 8e-9 / took : 0, (double)all.counted, took * 1e9, (unsigned long long)(all.interest + first) / 2);
+    print_rate();
     fprintf(stderr, "%llu interrupts, %llu polls, %llu frames, %llu reads, %llu sleeps, %llu wake-ups, %llu acknowledgements\n",
             (unsigned long long)interrupts, (unsigned long long)polls, (unsigned long long)frames, (unsigned long long)reads,
             (unsigned long long)sleeps, (unsigned long long)wakes, (unsigned long long)acknowledgements);
@@ -513,8 +503,6 @@ static void print_results(void) {
     fprintf(stderr, "handed on: %llu to other cores, %llu cores told, %llu dropped; %llu looks by programs that read, %llu send rings taken over\n",
             (unsigned long long)segments, (unsigned long long)told, (unsigned long long)dropped, (unsigned long long)busy,
             (unsigned long long)taken_over);
-    for (uint32_t i = 0; settings.all_streams > 1 && i < settings.all_streams; i++)
-        fprintf(stderr, "stream %u: %.3f Gb/s\n", i, took > 0 ? (double)streams[i].arrived * 8e-9 / took : 0);
     printf("flow_receive: %llu bytes\n", (unsigned long long)atomic_load(&all.received));
 }
 
@@ -534,7 +522,8 @@ static void read_settings(void) {
     settings.before = setting("before", 0, 0, 1u << 20);
     settings.path = setting("path", 0, 0, 1u << 20), settings.message_bytes = setting("message", 131072, 1, 1u << 24);
     settings.begin = setting("begin", 0, 0, 1u << 30), settings.end = setting("bytes", 0, 0, 1u << 30);
-    settings.settled = settings.begin + setting("settle", 0, 0, 1u << 30);
+    settings.settle = setting("settle", 0, 0, 1u << 30);
+    all.settled = settings.begin + settings.settle, all.end = settings.end;
 }
 
 int main(int argc, char **argv) {
@@ -558,7 +547,7 @@ int main(int argc, char **argv) {
     for (uint32_t i = 1; i < settings.all_streams; i++) begin(reader, &streams[i]);
     reader(&streams[0]);
     // Whoever ended it has noted all; others may still be about it.
-    while (!all.ended) sched_yield();
+    while (!atomic_load(&all.is_over)) sched_yield();
     print_results();
     // The softirqs sleep in their reads, and end with the process.
     return 0;

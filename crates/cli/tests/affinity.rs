@@ -230,19 +230,19 @@ fn the_live_map_ends_on_q_and_on_ctrl_c_and_leaves_the_terminal_as_it_was() {
     assert!(once.contains("TAKES FROM") && !once.contains('\x1b'), "{once}");
 }
 
-/// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond the link's 40 Gb/s.
+/// 3000 cycles of each frame of 8960 bytes are 41.85 million of a Gbit: they must be found, and no rate is beyond what 40 Gb/s carry of data.
 #[test]
 fn a_modelled_sweep_says_what_cycles_go_to() {
-    let words =
-        "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 7,1 --format json";
+    let words = "sweep --model sandybridge-2x6 --frame-cycles 3000 --megabytes 2 --pair 1,2 --pair 3,4 --pair 7,1 --format json";
     let told = AFFINITY.success(&words.split(' ').collect::<Vec<_>>());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let pairs = told["pairs"].as_array().unwrap();
-    assert_eq!(pairs.len(), 2);
+    assert_eq!(pairs.len(), 3);
+    // Cores of a socket are alike; what is random is not.
+    assert_ne!(pairs[0]["costs"], pairs[1]["costs"]);
     for pair in pairs {
         let gbps = pair["gbps"].as_f64().unwrap();
-        // The link's 39.8, and what a read of 128 KiB at either end of 2 MB makes of it.
-        assert!((30.0..42.0).contains(&gbps), "{pair}");
+        assert!((36.0..=40.0 * 8960.0 / 9038.0).contains(&gbps), "{pair}");
         let stages = pair["cycles by stage, M/Gbit"].as_object().unwrap();
         let of = |name: &str| stages[name].as_f64().unwrap();
         let all: f64 = stages.values().filter_map(serde_json::Value::as_f64).sum();

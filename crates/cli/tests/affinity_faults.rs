@@ -163,6 +163,8 @@ fn packets_beyond_an_interfaces_limit_are_refused_before_anything_is_changed() {
         refused.contains("sandybridge-2x6: packets of 9001 bytes: the NIC eth0 takes 9000 at most"),
         "{refused}"
     );
+    let refused = AFFINITY.failure(&["sweep", "--model", "sandybridge-2x6", "--cpus", "0-99"]);
+    assert!(refused.contains("sandybridge-2x6 has no CPU 12: give --cpus or --pair"), "{refused}");
     if !can_sweep() {
         return;
     }
@@ -251,14 +253,18 @@ fn a_modelled_sweep_that_is_stopped_keeps_what_was_done_and_goes_on_to_the_same_
     assert_eq!(text(&rest.stdout), text(&whole.stdout));
     let third = sweep(true).output().unwrap();
     assert_eq!((text(&third.stdout), lines()), (text(&whole.stdout), 5), "nothing is left to do");
+    let reported = AFFINITY.command(&["report", "--format", "json"]).arg(&file).output().unwrap();
+    assert_eq!((text(&reported.stdout), text(&reported.stderr)), (text(&whole.stdout), String::new()));
+    let told = AFFINITY.command(&["report"]).arg(&file).output().unwrap();
+    assert!(text(&told.stdout).contains("0 cycles a frame besides the receiver's own; 4 pairs of 1 MB"));
 }
 
 #[test]
 fn a_setting_of_the_model_that_does_nothing_is_said_and_one_that_is_given_twice_is_refused() {
     let words =
         ["sweep", "--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,1", "--format", "json"];
-    // The environment is as long: it lies on the guest's stack.
-    let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=0"]].concat());
+    // The environment is as long, for it lies on the guest's stack, and its numbers are read by the same path: one that begins with 0 by another.
+    let plain = AFFINITY.output(&[&words[..], &["--with", "xps=0", "--with", "frames=9"]].concat());
     let idle = AFFINITY.output(&[&words[..], &["--with", "xps=1", "--with", "frames=8"]].concat());
     let said = text(&idle.stderr);
     assert!(

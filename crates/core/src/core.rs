@@ -199,6 +199,12 @@ impl Core {
         self.cpu.guest.set_clock(clock);
     }
 
+    /// True if the next instruction reads the clock, which then has to be set.
+    pub fn reads_clock_next(&self) -> bool {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).ok();
+        word.and_then(decode).is_some_and(|instruction| reads_clock(instruction.op))
+    }
+
     /// The instruction at the program counter has trapped because it accesses a register of a device: if it does so often, it will
     /// trap without a fault of the host from now on. Code of other cores that is not translated anew only costs more.
     pub fn note_register_access(&mut self) {

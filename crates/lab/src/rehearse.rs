@@ -180,8 +180,8 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, Rehearsed)], problems:
         return;
     }
     for (name, metric) in in_order(&experiment.parts().metrics, |metric| metric.marks.at()) {
-        let source = metric.source(name);
-        if !known.contains(source) {
+        let sources = [Some(metric.source(name)), metric.per.as_deref()];
+        for source in sources.into_iter().flatten().filter(|source| !known.contains(source)) {
             let message = format!("nothing measures `{source}`");
             let list = format!("`longma experiment metrics {}` lists all", experiment.parts().name);
             let near = nearest(source, known.iter().copied());

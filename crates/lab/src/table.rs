@@ -124,12 +124,13 @@ impl Metric {
 
     /// The value in a record of this metric, called `name`.
     pub fn value(&self, name: &str, record: &Record) -> Option<f64> {
-        let source = self.source(name);
-        let value = match source.strip_prefix("host.") {
+        let found = |source: &str| match source.strip_prefix("host.") {
             Some(of_host) => record.host.get(of_host),
             None => record.metrics.get(source),
         };
-        value.map(|value| value * self.scale.map_or(1.0, |scale| scale.0))
+        let value = found(self.source(name))?;
+        let per = self.per.as_deref().map_or(Some(&1.0), found).filter(|per| **per != 0.0)?;
+        Some(value / per * self.scale.map_or(1.0, |scale| scale.0))
     }
 
     fn column(&self, name: &str) -> Column {
@@ -138,7 +139,10 @@ impl Metric {
             title: self.title(name).into(),
             unit: self.unit.clone(),
             better: self.better,
-            of_host: self.source(name).starts_with("host."),
+            of_host: [Some(self.source(name)), self.per.as_deref()]
+                .into_iter()
+                .flatten()
+                .any(|source| source.starts_with("host.")),
         }
     }
 }
@@ -156,9 +160,10 @@ fn unknown<'a>(
     let names: Vec<_> = example.metrics.keys().cloned().chain(host).collect();
     absent
         .map(|(name, metric)| {
-            let help =
-                crate::read::suggestion(metric.source(name), names.iter().map(String::as_str), "metric");
-            let source = metric.source(name);
+            let sources = [Some(metric.source(name)), metric.per.as_deref()];
+            let missing = sources.into_iter().flatten().find(|of| !names.iter().any(|name| name == of));
+            let source = missing.unwrap_or(metric.source(name));
+            let help = crate::read::suggestion(source, names.iter().map(String::as_str), "metric");
             (source.into(), format!("the workload does not measure `{source}`; {help}"))
         })
         .collect()

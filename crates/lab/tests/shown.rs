@@ -24,6 +24,11 @@ values = { "1" = "the long one", "2" = "the short one" }
 
 [metrics.rate]
 unit = "1/s"
+[metrics.share]
+of = "rate"
+per = "latency"
+scale = 2
+unit = "1/s/ns"
 
 [sources.book]
 kind = "paper"
@@ -78,6 +83,15 @@ fn a_named_value_stands_for_all_that_varies_with_it() {
         // The files have the parameters' own names and values.
         let first = &table.objects()[0];
         assert_eq!((&first["n"], &first["mode"]), (&1.into(), &"plain".into()));
+    });
+}
+
+#[test]
+fn a_metric_may_be_divided_by_another() {
+    with_results(false, |_, table, _| {
+        let of = |name| table.rows[0].values[table.metric(name).unwrap()].unwrap();
+        // What the synthetic workload has for latency: the root of 4 KiB in KiB, and a third of n = 1.
+        assert!((of("share") - 2.0 * of("rate") / (2.0 + 1.0 / 3.0)).abs() < 1e-9);
     });
 }
 

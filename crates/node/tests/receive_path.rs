@@ -6,6 +6,7 @@ mod simulator;
 
 use std::path::Path;
 
+use proptest::prelude::*;
 use simulator::flow::{self, Run, shipped};
 
 /// Two megabytes are counted behind one, of a stream with as much to come.
@@ -55,11 +56,12 @@ fn steering_by_the_hash_brings_protocol_to_another_core_by_interrupts_of_cores()
 
 #[test]
 fn steering_to_where_it_is_read_hands_no_sockets_from_core_to_core() {
-    let transfers = |run: &Run| run.count("coherence.transfers");
+    // A region is as long as its window takes to end as it began.
+    let transfers = |run: &Run| run.count("coherence.transfers") * 1e6 / run.said(" bytes of interest");
     let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
     let (least, middle, most) = (transfers(&followed), transfers(&here), transfers(&hashed));
     println!(
-        "lines handed over: {least} where it is read, {middle} where it arrives, {most} on a third core"
+        "lines handed over for 1 MB: {least:.0} where it is read, {middle:.0} where it arrives, {most:.0} on a third core"
     );
     assert!(least < 0.85 * middle && middle < 0.85 * most);
     assert_eq!(
@@ -155,4 +157,48 @@ fn a_nic_on_each_socket_is_as_fast_as_two() {
     assert!((70.0..82.0).contains(&gbps), "{gbps}");
     assert!(run.count("devices.eth0.rx_good") > 100.0 && run.count("devices.eth1.rx_good") > 100.0);
     assert!(run.times(7, "interrupt") > 3.0, "the second one interrupts its own core");
+}
+
+/// Data that 40 Gb/s carry: a frame is its segment with 40 bytes of headers, 18 around these and 20 between frames.
+fn carried(segment: f64) -> f64 {
+    40.0 * segment / (segment + 78.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+
+    /// Short windows, where what had piled up before them once counted as if it had arrived in them.
+    #[test]
+    fn no_flow_has_more_than_its_line_carries(
+        (flow, application) in prop::sample::select(vec![(1, 1), (1, 2), (7, 1)]),
+        ring in prop::sample::select(vec![256, 1024]),
+        rfs in 0..2,
+        kilobytes in 200..1000_u64,
+        seed in 1..100_u64,
+    ) {
+        let [flow, application, ring, rfs] = [("flow", flow), ("application", application), ("ring", ring), ("rfs", rfs)]
+            .map(|(name, value)| format!("{name}={value}"));
+        let bytes = format!("bytes={}", 1_500_000 + kilobytes * 1000);
+        let settings = ["begin=1000000", "settle=500000", &bytes, &flow, &application, &ring, &rfs];
+        let run = flow::receive(&shipped(), &["eth0:9000000"], &settings, &["--seed", &seed.to_string()]);
+        let gbps = run.said(" Gb/s");
+        prop_assert!(gbps <= carried(8960.0), "{}", run.printed);
+        // A frame, a few microseconds, and what the window may begin or end with more or less of.
+        prop_assert!(gbps > 0.85 * carried(8960.0), "{}", run.printed);
+    }
+}
+
+#[test]
+fn a_window_ends_as_it_began_with_a_full_buffer_where_the_program_is_slower_than_the_line() {
+    let measure = |application: &str, path: &str| {
+        let settings = ["begin=2000000", "settle=1000000", "bytes=5000000", "flow=1", application, path];
+        receive_on(&shipped(), &["eth0:20000000"], &settings)
+    };
+    for (run, fills) in
+        [(measure("application=2", "path=0"), 0.0), (measure("application=1", "path=9000"), 1.0)]
+    {
+        assert_eq!(run.said(" times the buffer was filled first"), fills, "{}", run.printed);
+        let (arrived, read) = (run.said(" bytes arrived and"), run.said(" were read in"));
+        assert!((arrived - read).abs() <= 8960.0 + 250.0, "{}", run.printed);
+    }
 }

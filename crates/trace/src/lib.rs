@@ -102,6 +102,12 @@ impl Trace {
         self.used == 0
     }
 
+    /// Words of all records: one each, and one an access.
+    #[inline]
+    pub fn words(&self) -> usize {
+        self.used
+    }
+
     /// Makes this trace a copy of `other` that takes no more room than its records.
     pub fn copy_from(&mut self, other: &Self) {
         self.words.clear();

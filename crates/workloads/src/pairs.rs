@@ -31,10 +31,11 @@ const LEAST_SEGMENT_BYTES: u64 = 536;
 /// What arrives before anything is counted: nearly twice all buffers of the ring (1024 of 9000 bytes), so that caches have what they have
 /// in the long run.
 const BEFORE_BYTES: u64 = 16_000_000;
-/// What arrives behind that in full detail before the rate is measured: more than the receive buffer, which is filled or emptied by then.
-const SETTLE_BYTES: u64 = 6_000_000;
-/// What is still to come when counting ends: more than a window, so that as much waits then as when it began.
-const AFTER_BYTES: u64 = 8_000_000;
+/// What arrives behind that in full detail before the rate is measured; a receiver that is slower than the line has its buffer filled then
+/// (`guests/c/flow_rate.h`), and as much goes by once more.
+const SETTLE_BYTES: u64 = 3_000_000;
+/// What is still to come when counting ends: the window may end later than asked for, and as much waits then as when it began.
+const AFTER_BYTES: u64 = 16_000_000;
 
 /// What of the model is swept.
 #[derive(Debug)]
@@ -152,6 +153,14 @@ pub struct Nic {
     pub socket: Option<u32>,
 }
 
+impl Nic {
+    /// What of the line's rate is data in packets of `mtu` bytes, Gb/s: no flow has more.
+    /// A frame is its packet with 18 bytes around it and 20 between frames (IEEE 802.3-2018, 3.1.1 and 4.4.2).
+    pub fn goodput(&self, mtu: u64) -> f64 {
+        self.gbps * mtu.saturating_sub(HEADER_BYTES) as f64 / (mtu as f64 + 38.0)
+    }
+}
+
 /// What one run of a pair gave.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,7 +171,7 @@ pub struct Measured {
     pub seed: u64,
     /// How they lie to each other.
     pub class: Class,
-    /// What arrived, Gb/s.
+    /// What arrives and is read in the long run, Gb/s.
     pub gbps: f64,
     /// As [`COSTS`] has them.
     pub costs: [f64; COSTS.len()],
@@ -245,6 +254,16 @@ impl Sweep<'_> {
         let seeds = (0..u64::from(self.seeds.max(1))).map(|number| self.seed.wrapping_add(number));
         seeds.flat_map(|seed| pairs.iter().map(move |pair| (*pair, seed))).collect()
     }
+}
+
+/// What a pair's run draws from: another for each pair, so that pairs of a class differ in what is random; the same whichever pairs are swept.
+/// Source: the finalizer of `SplitMix64` (Steele et al., OOPSLA 2014).
+fn drawn(seed: u64, pair: Pair) -> u64 {
+    let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
+    let mut mixed = seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
 }
 
 /// Makes `runs`, as many at a time as this process may use CPUs; `keep` is given each as it ends. Those that are done when `stop` is asked for
@@ -330,6 +349,21 @@ mod tests {
             let error = wrong.parse::<Offload>().unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn every_pair_draws_from_a_seed_of_its_own() {
+        let pairs = (0..12).flat_map(|flow| (0..12).map(move |application| Pair { flow, application }));
+        let drawn: std::collections::BTreeSet<u64> =
+            pairs.flat_map(|pair| (1..=4).map(move |seed| drawn(seed, pair))).collect();
+        assert_eq!(drawn.len(), 4 * 144);
+    }
+
+    #[test]
+    fn a_line_carries_its_rate_less_what_is_around_the_data() {
+        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None };
+        assert!((nic.goodput(9000) - 40.0 * 8960.0 / 9038.0).abs() < 1e-12);
+        assert!((nic.goodput(1500) - 40.0 * 1460.0 / 1538.0).abs() < 1e-12);
     }
 
     #[test]

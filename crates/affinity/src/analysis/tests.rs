@@ -63,7 +63,12 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
                 context_switches: 5000,
                 ..KernelCounts::default()
             };
-            let counted = HardwareCounts { instructions: Some(2e9), ..HardwareCounts::default() };
+            let counted = HardwareCounts {
+                instructions: Some(2e9),
+                first_misses: Some(5e7),
+                cache_references: Some(1e7),
+                ..HardwareCounts::default()
+            };
             let hardware = [pair.flow, pair.application].map(|cpu| (cpu, counted)).into_iter().collect();
             let rate = Some(Rate { gbps, ..Rate::default() });
             samples.push(Sample {
@@ -141,10 +146,13 @@ fn costs_are_sums_over_the_pairs_cpus_by_what_arrived() {
     assert!((two.core_ms.unwrap() - 600.0 / 10.1).abs() < 1e-9);
     assert!((two.softirq_ms.unwrap() - 400.0 / 10.1).abs() < 1e-9);
     assert!((two.instructions_m.unwrap() - 4000.0 / 10.1).abs() < 1e-9);
+    assert!((two.first_misses_k.unwrap() - 100_000.0 / 10.1).abs() < 1e-9);
+    assert!((two.cache_references_k.unwrap() - 20_000.0 / 10.1).abs() < 1e-9);
     assert!((at(0, 0).costs.instructions_m.unwrap() - 2000.0 / 10.1).abs() < 1e-9);
     assert_eq!(two.cycles_m, None);
     let names: Vec<&str> = analysis.counted_costs().iter().map(|cost| cost.0).collect();
-    assert_eq!(names, ["core time", "softirq time", "context switches", "interrupts", "instructions"]);
+    assert_eq!(names[..5], ["core time", "softirq time", "context switches", "interrupts", "instructions"]);
+    assert_eq!(names[5..], ["L1D load misses", "last-cache references"]);
 }
 
 #[test]

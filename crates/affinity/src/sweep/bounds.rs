@@ -90,13 +90,21 @@ fn of_shares(cpu: u32, shares: &CpuShares) -> Vec<Bound> {
 }
 
 fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
-    let HardwareCounts { instructions, user_instructions, cycles, cache_references, cache_misses } = *counts;
+    let HardwareCounts {
+        instructions,
+        user_instructions,
+        cycles,
+        cache_references,
+        cache_misses,
+        first_misses,
+    } = *counts;
     let counts = [
         ("instructions", instructions),
         ("user_instructions", user_instructions),
         ("cycles", cycles),
         ("cache_references", cache_references),
         ("cache_misses", cache_misses),
+        ("first_misses", first_misses),
     ];
     let bound = |(name, count): (&str, Option<f64>)| {
         Some((format!("hardware.{cpu}.{name}"), count?, 0.0, MOST_COUNT))

@@ -5,12 +5,12 @@
 mod kept;
 
 use super::check::wrapped;
+use super::said::{self, print, print_json};
 use super::{Format, INTERRUPTED, Outcome, matrix, width};
 use crate::experiment::columns::rows as fitted;
-use crate::machine::{print, print_json};
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
-use longma_affinity::places::{Class, Pair, of_machine};
+use longma_affinity::places::{Class, Pair, classify, of_machine};
 use longma_topology::{CpuPlace, Machine};
 use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, over_seeds};
 use serde_json::{Value, json};
@@ -38,8 +38,9 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         // One that is named twice is one pair.
         chosen => chosen.iter().copied().collect::<BTreeSet<_>>().into_iter().collect(),
     };
+    are_there(&machine.name, &places, &pairs)?;
     for words in idle(&sweep.settings, &pairs, &places) {
-        eprintln!("longma: note: {words}");
+        said::note(&format!("note: {words}"));
     }
     let began = Instant::now();
     let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
@@ -54,13 +55,13 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
-            eprint!("\r\x1b[K{done} of {} runs", runs.len());
+            said::progress(&format!("{done} of {} runs", runs.len()));
         }
         Ok(())
     };
     let fresh = measure(sweep, &nic, &places, &todo, stop, &keep);
     if bar {
-        eprint!("\r\x1b[K");
+        said::progress("");
     }
     let there = |count: usize| match output {
         Some(path) => {
@@ -78,22 +79,70 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     if !measured.is_empty() {
         match format {
             Format::Json => print_json(&as_json(&measured)),
-            Format::Table => print(&text(sweep, &nic, &places, &measured, (began.elapsed(), width()))?),
+            Format::Table => print(&text(sweep, &nic, &places, &measured, (Some(began.elapsed()), width()))?),
         }?;
     }
     if !is_whole {
-        eprintln!("longma: stopped; {}", there(measured.len()));
+        said::note(&format!("stopped; {}", there(measured.len())));
         return Ok(ExitCode::from(INTERRUPTED));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the runs that `file` holds, if it is one of a modelled sweep.
+pub fn report(
+    file: &Path,
+    has_page: bool,
+    format: Format,
+) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
+    let Some(kept::Read { header, known, places, nic }) = kept::read(file)? else { return Ok(None) };
+    if has_page {
+        return Err(format!(
+            "{} is of a modelled sweep, of which there is no page: leave --html out",
+            file.display()
+        )
+        .into());
+    }
+    let sweep = header.sweep(&known)?;
+    let mut known = known;
+    known.sort_by_key(|one| (one.pair, one.seed));
+    match format {
+        _ if known.is_empty() => {
+            return Err(
+                format!("{} has no run yet: `{}` makes them", file.display(), header.command(file)).into()
+            );
+        }
+        Format::Json => print_json(&as_json(&known)),
+        Format::Table => print(&text(&sweep, &nic, &places, &known, (None, width()))?),
+    }?;
+    Ok(Some(ExitCode::SUCCESS))
+}
+
+/// Nothing is simulated for pairs of which some cannot be.
+fn are_there(machine: &str, places: &[CpuPlace], pairs: &[Pair]) -> Result<(), String> {
+    let Some(missing) = pairs.iter().find(|pair| classify(places, **pair).is_none()) else { return Ok(()) };
+    let is_there = |cpu: u32| places.iter().any(|place| place.cpu == cpu);
+    let cpu = if is_there(missing.flow) { missing.application } else { missing.flow };
+    let last = places.iter().map(|place| place.cpu).max().unwrap_or(0);
+    Err(format!("{machine} has no CPU {cpu}: give --cpus or --pair with CPUs from 0 to {last}"))
 }
 
 fn of_class(measured: &[Measured], class: Class) -> Vec<&Measured> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
+/// Those that came out differently: pairs that are alike to the last bit are one measurement, and tell nothing of its spread.
+fn distinct<'a>(measured: &[&'a Measured]) -> Vec<&'a Measured> {
+    let mut seen = BTreeSet::new();
+    let bits = |one: &Measured| -> Vec<u64> {
+        let numbers = [one.gbps].into_iter().chain(one.costs).chain(one.stages);
+        numbers.map(f64::to_bits).collect()
+    };
+    measured.iter().copied().filter(|one| seen.insert(bits(one))).collect()
+}
+
 fn mean_of(measured: &[&Measured], value: impl Fn(&Measured) -> f64) -> Option<Interval> {
-    Interval::of(&measured.iter().map(|one| value(one)).collect::<Vec<_>>())
+    Interval::of(&distinct(measured).into_iter().map(value).collect::<Vec<_>>())
 }
 
 fn as_json(measured: &[Measured]) -> Value {
@@ -122,7 +171,7 @@ fn text(
     nic: &Nic,
     places: &[CpuPlace],
     runs: &[Measured],
-    (took, width): (Duration, usize),
+    (took, width): (Option<Duration>, usize),
 ) -> Result<String, String> {
     let measured = &over_seeds(runs)[..];
     let (best, mtu) = (measured.iter().map(|one| one.gbps).fold(0.0, f64::max), sweep.mtu(nic)?);
@@ -137,6 +186,15 @@ fn text(
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
     text += &wrapped("", &told_apart(measured), width);
+    let all: Vec<&Measured> = measured.iter().collect();
+    let same = all.len() - distinct(&all).len();
+    if same > 0 {
+        let words = format!(
+            "{same} of {} pairs came out as another one did to the last bit, and count once.",
+            all.len()
+        );
+        text += &wrapped("", &words, width);
+    }
     text += "\nCycles by what is done, M/Gbit: means over the pairs of a class\n";
     text += &stages(measured, width);
     text += "\nWhere flow and application are, seen from the NIC: means with 95 % intervals\n";
@@ -152,17 +210,23 @@ fn text(
 }
 
 /// What was swept.
-fn heading(sweep: &Sweep, nic: &Nic, mtu: u64, (pairs, took): (usize, Duration), width: usize) -> String {
+fn heading(
+    sweep: &Sweep,
+    nic: &Nic,
+    mtu: u64,
+    (pairs, took): (usize, Option<Duration>),
+    width: usize,
+) -> String {
     let mut words = vec![
         format!(
             "{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}",
             sweep.machine, nic.gbps, nic.name
         ),
         format!(
-            "{} cycles a frame besides the receiver's own; {pairs} pairs of {} MB in {:.0} s",
+            "{} cycles a frame besides the receiver's own; {pairs} pairs of {} MB{}",
             sweep.frame_cycles,
             sweep.bytes / 1_000_000,
-            took.as_secs_f64()
+            took.map_or(String::new(), |took| format!(" in {:.0} s", took.as_secs_f64()))
         ),
     ];
     if !sweep.settings.is_empty() {
@@ -189,7 +253,7 @@ type Quantity = fn(&Measured) -> f64;
 /// Which classes' throughputs and cycles are told apart (Welch's test, 95 %).
 fn told_apart(measured: &[Measured]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
-        of_class(measured, class).into_iter().map(value).collect()
+        distinct(&of_class(measured, class)).into_iter().map(value).collect()
     };
     let (mut apart, mut not) = (Vec::new(), Vec::new());
     for (index, one) in Class::ALL.into_iter().enumerate() {
@@ -326,8 +390,7 @@ fn seeds(runs: &[Measured], width: usize) -> String {
 
 /// What is full in each class, and what most of the busier core's time goes to.
 fn limits(nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
-    // A frame is its packet with 18 bytes around it and 20 between frames; 40 of the packet are headers.
-    let most = nic.gbps * (mtu as f64 - 40.0) / (mtu as f64 + 38.0);
+    let most = nic.goodput(mtu);
     let mut text = String::new();
     for class in Class::ALL {
         let of = of_class(measured, class);
@@ -407,13 +470,37 @@ mod tests {
             });
         }
         for width in [80, 100] {
-            let text = text(&sweep, &nic, &places, &runs, (Duration::from_secs(1000), width)).unwrap();
+            let text = text(&sweep, &nic, &places, &runs, (Some(Duration::from_secs(1000)), width)).unwrap();
             let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > width).collect();
             assert!(long.is_empty(), "{long:#?}");
             for class in Class::ALL {
                 assert!(text.contains(class.word()), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn pairs_that_came_out_alike_are_one_measurement() {
+        let (one, other) = (run(0, 1, 10.0), run(1, 1, 12.0));
+        let of = |runs: &[&Measured]| mean_of(runs, |one| one.gbps).unwrap();
+        let copies: Vec<Measured> = (2..50).map(|flow| run(flow, 1, 10.0)).collect();
+        let all: Vec<&Measured> = copies.iter().chain([&one, &other]).collect();
+        assert_eq!(of(&all), of(&[&one, &other]));
+        assert_eq!(of(&all[..48]).half, None, "nothing is random: there is no interval");
+        // As many copies as one likes tell no classes apart.
+        let elsewhere =
+            copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
+        let told = told_apart(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
+        assert_eq!(told, "Told apart at 95 %: none. Not told apart: none.");
+    }
+
+    #[test]
+    fn cpus_that_the_machine_has_not_are_named() {
+        let places = of_machine(&Machine::open(PUBLISHED).unwrap());
+        let pairs = [Pair { flow: 0, application: 11 }, Pair { flow: 3, application: 12 }];
+        assert_eq!(are_there("it", &places, &pairs[..1]), Ok(()));
+        let refused = are_there("it", &places, &pairs).unwrap_err();
+        assert_eq!(refused, "it has no CPU 12: give --cpus or --pair with CPUs from 0 to 11");
     }
 
     #[test]

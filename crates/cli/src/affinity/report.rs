@@ -3,7 +3,7 @@
 
 use super::check::{listed, wrapped};
 use super::said::{self, print as put, print_json};
-use super::{Format, Outcome, matrix, page, variants, width};
+use super::{Format, Outcome, matrix, modelled, page, variants, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
@@ -28,6 +28,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    if let Some(code) = modelled::report(&arguments.file, arguments.html.is_some(), arguments.format)? {
+        return Ok(code);
+    }
     let results = Results::read(&arguments.file)?;
     if let Some(path) = &arguments.html {
         let page = harmless_lines(&page::page(&results, &arguments.file)?);

@@ -61,8 +61,8 @@ struct Model {
     /// napi, ring, delay_ns, frames, budget, near, before.
     #[arg(long = "with", value_name = "NAME=VALUE", requires = "model")]
     with: Vec<Offload>,
-    /// 10^6 bytes over which the rate of each pair is measured, behind 22 that warm the caches and fill what waits.
-    #[arg(long, value_name = "MB", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
+    /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began.
+    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
     megabytes: u64,
 }
 

@@ -46,6 +46,8 @@ part! {
         title: Option<String>,
         /// Which of the workload's metrics it is; its own name if left out. `host.NAME` is one that this host's speed decides.
         of: Option<String>,
+        /// Which of the workload's metrics it is divided by; a point where that is 0 has no value.
+        per: Option<String>,
         /// What it is multiplied by to be in its unit.
         scale: Option<Figure>,
         /// Which direction is better.

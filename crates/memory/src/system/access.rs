@@ -249,7 +249,7 @@ impl MemorySystem {
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
         l2.tags.touch(slot);
         let mut flags = l2.tags.flags(slot);
-        let mut ready = at + l2.latency;
+        let (mut ready, mut begun) = (at + l2.latency, at);
         let mut source = Source::Level2;
         let first_use = flags.has(Flags::PREFETCHED);
         if first_use {
@@ -259,16 +259,21 @@ impl MemorySystem {
         if self.path.timing && l2.prefetcher.is_some() {
             let arrives = l2.in_flight.ready(line);
             l2.counters.merged += u64::from(arrives > ready);
-            ready = ready.max(arrives);
+            if arrives > ready {
+                (ready, begun) = (arrives, arrives);
+            }
         }
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l2.counters.upgrades += 1;
             let got = self.request(core, line, kind, ready);
+            if got.begun > ready {
+                begun = got.begun;
+            }
             (ready, source) = (ready.max(got.ready), got.source);
             flags = flags.with(Flags::WRITABLE);
         }
-        let Some(l2) = &mut self.cores[core].second else { return Got { ready, begun: at, source, flags } };
+        let Some(l2) = &mut self.cores[core].second else { return Got { ready, begun, source, flags } };
         let mut given = flags.state();
         if moves {
             l2.tags.remove(slot);
@@ -279,7 +284,7 @@ impl MemorySystem {
         if first_use {
             self.prefetch_level2(core, unit, access, at);
         }
-        Got { ready, begun: at, source, flags: given }
+        Got { ready, begun, source, flags: given }
     }
 
     /// Puts a line that was asked for at `at` into a second level that holds what the first does.

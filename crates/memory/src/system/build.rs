@@ -86,6 +86,7 @@ impl MemorySystem {
             legs: Vec::new(),
             memory_ps: Vec::new(),
             hop_ps: Vec::new(),
+            newest_ps: 0,
         };
         let cores =
             (0..stacks.len()).map(|c| plan.core(c, &stacks, &domains)).collect::<Result<Vec<_>, _>>()?;

@@ -1,11 +1,12 @@
-//! Lines that cores take from each other again and again, and which cores have to be simulated in small steps because of it.
+//! Lines that cores take from each other, and how short a core's turns have to be because of it.
 //! Not what a hand-over costs: the way of its probe says that.
 //! Cores run one after another, each for a turn; a line that several of them want is handed over once a turn and no
-//! oftener, so turns must be as short as the time between two hand-overs.
+//! oftener, so turns must be as short as the time between two hand-overs. And a core sees what others store no earlier than it begins a
+//! turn: it may be late by a part of the time since it last had to do with them, and no more.
 
 use super::MemorySystem;
 use crate::cache::Line;
-use longma_sim::Time;
+use longma_sim::{Duration, Time};
 
 /// Lines whose last hand-over is remembered. One that is forgotten is noticed a hand-over later.
 const LINES: usize = 256;
@@ -13,6 +14,12 @@ const LINES: usize = 256;
 /// How long a core is in contention after a hand-over, ps: several hand-overs between sockets, and no more than what it takes until a
 /// thread that waits for a lock would rather sleep. About a microsecond.
 const LASTS_PS: u64 = 1 << 20;
+
+/// The shortest turn of a core that does not contend, ps: about what some thousand instructions take whose accesses hit.
+const SHORT_TURN_PS: u64 = 1 << 19;
+
+/// A turn lasts this part of the time since the core last had to do with another one, as its base-two logarithm: a sixteenth.
+const TURN_SHIFT: u32 = 4;
 
 /// The last time that a line changed hands.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +39,10 @@ struct Contender {
     until_ps: u64,
     /// When its last turn was over, ps.
     ended_ps: u64,
+    /// When its turn began, ps.
+    began_ps: u64,
+    /// When it last took a line from another core, or gave one, ps; none if it never has.
+    met_ps: Option<u64>,
     /// It took a line from another core since somebody asked.
     took: bool,
     /// A line that it contends for has changed hands since its turn began.
@@ -49,6 +60,16 @@ impl Contention {
     pub fn new(cores: usize) -> Self {
         let none = HandOver { line: Line(u64::MAX), to: usize::MAX, turn: 0 };
         Self { last: Box::new([none; LINES]), cores: vec![Contender::default(); cores] }
+    }
+
+    /// Core `to` takes something from core `from` at `at_ps`, a line or the right to write it.
+    pub fn meet(&mut self, from: usize, to: usize, at_ps: u64) {
+        // What the giver does next, it does where it is, which may be far ahead.
+        let ended_ps = self.cores[from].ended_ps;
+        for (core, at_ps) in [(from, at_ps.max(ended_ps)), (to, at_ps)] {
+            let met_ps = &mut self.cores[core].met_ps;
+            *met_ps = (*met_ps).max(Some(at_ps));
+        }
     }
 
     /// `line` goes from one core to another, which asked for it at `at_ps`. If the one got it in its last turn, or if one of them
@@ -81,6 +102,7 @@ impl MemorySystem {
         let at_ps = self.by_cores(at);
         let contender = &mut self.contention.cores[core];
         contender.turns += 1;
+        contender.began_ps = at_ps;
         contender.took = false;
         // A turn may last longer than contention does, above all of a slow core: the next one must not be as long.
         if std::mem::take(&mut contender.is_new) {
@@ -95,6 +117,25 @@ impl MemorySystem {
     /// If the host has no such core.
     pub fn end_turn(&mut self, core: usize, at: Time) {
         self.contention.cores[core].ended_ps = self.by_cores(at);
+    }
+
+    /// How long the present turn of `core` may last if it does not contend; `None` if it has never had to do with another core. The end may
+    /// come nearer in the turn.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn turn_lasts(&self, core: usize) -> Option<Duration> {
+        let Contender { began_ps, met_ps, .. } = self.contention.cores[core];
+        let apart_ps = began_ps.saturating_sub(met_ps?);
+        Some(Duration::from_ps(SHORT_TURN_PS.max(apart_ps >> TURN_SHIFT)))
+    }
+
+    /// Whether `core` has begun to contend for lines, or goes on to, since its turn began.
+    ///
+    /// # Panics
+    /// If the host has no such core.
+    pub fn began_to_contend(&self, core: usize) -> bool {
+        self.contention.cores[core].is_new
     }
 
     /// Whether `core` has taken a line from another one since its turn began.

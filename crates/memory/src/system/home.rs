@@ -23,13 +23,13 @@ impl MemorySystem {
         let owner = holders.owner().filter(|owner| *owner != domain);
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
         let mut supplied = None;
-        let mut acknowledged = at;
+        let (mut acknowledged, mut waited) = (at, 0);
         for other in bits(if kind.writes() { others } else { owner.map_or(0, |o| 1 << o) }) {
             let held_ps = self.hand_over_domain(other, request, probe, at);
             let found = self.probe_domain(other, line, probe);
             let dirty = found.is_some_and(|f| f.has(Flags::DIRTY));
-            let end = self.probe_from_home(request, other, (dirty, held_ps), at);
-            acknowledged = acknowledged.max(end);
+            let (end, until) = self.probe_from_home(request, other, (dirty, held_ps), at);
+            (acknowledged, waited) = (acknowledged.max(end), waited.max(until));
             if Some(other) == owner && found.is_some() {
                 supplied = Some((end, dirty));
             }
@@ -46,44 +46,47 @@ impl MemorySystem {
                 }
                 let near = self.domains[owner].node == self.domains[domain].node;
                 let source = if near { Source::Peer } else { Source::Remote };
-                Standing { at: acknowledged, source, flags: rights }
+                Standing { at: acknowledged, waited, source, flags: rights }
             }
             _ => {
                 let standing = self.read_line(request, at, rights);
-                Standing { at: standing.at.max(acknowledged), ..standing }
+                Standing { at: standing.at.max(acknowledged), waited, ..standing }
             }
         }
     }
 
-    /// Invalidates a line in every domain but the request's, whose cores have it already; says when all have answered.
-    pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> u64 {
+    /// Invalidates a line in every domain but the request's, whose cores have it already; says when all have answered, and until when that
+    /// only waited.
+    pub(super) fn take_from_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
-        let Some(home) = &self.home else { return at };
+        let Some(home) = &self.home else { return (at, 0) };
         let holders = home.get(line);
         if holders.owner() == Some(domain) {
-            return at;
+            return (at, 0);
         }
         self.messages.home_lookups += 1;
-        let mut end = self.path.ask_home(&self.domains[domain], request.core, line, at);
+        let (mut end, mut waited) = (self.path.ask_home(&self.domains[domain], request.core, line, at), 0);
         for other in bits(holders.mask() & !(1 << domain)) {
             let held_ps = self.hand_over_domain(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
-            end = end.max(self.probe_from_home(request, other, (false, held_ps), at));
+            let (answered, until) = self.probe_from_home(request, other, (false, held_ps), at);
+            (end, waited) = (end.max(answered), waited.max(until));
         }
         if let Some(home) = &mut self.home {
             home.set(line, Holders::new(1 << domain, true));
         }
-        end
+        (end, waited)
     }
 
-    /// The way of a probe from the requester by the home node to another domain, which has the line and when, and back.
+    /// The way of a probe from the requester by the home node to another domain, which has the line and when, and back: until when, and until
+    /// when it only waited.
     fn probe_from_home(
         &mut self,
         request: Request,
         other: usize,
         (data, held_ps): (bool, u64),
         at: u64,
-    ) -> u64 {
+    ) -> (u64, u64) {
         let (from, to) = (&self.domains[request.domain], &self.domains[other]);
         self.path.probe_remote((from, to), request.core, request.line, (data, held_ps), at)
     }
@@ -107,6 +110,6 @@ impl MemorySystem {
         let from = self.domains[domain].place_for(core);
         let (at, memory_node) = self.path.read_memory(from, node, line, at);
         let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
-        Standing { at, source, flags }
+        Standing { at, waited: 0, source, flags }
     }
 }

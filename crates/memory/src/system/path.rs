@@ -39,6 +39,12 @@ pub(super) fn cycles_in(clock: Clock, ps: u64) -> u64 {
     Frequency::new(clock.hz()).cycles_in_ps(ps)
 }
 
+/// Until when something waits that comes at `at` for what is there at `there`; 0 if it need not.
+#[inline]
+pub(super) fn waited(at: u64, there: u64) -> u64 {
+    if there > at { there } else { 0 }
+}
+
 /// Everything between the caches of a host and its memory.
 #[derive(Debug)]
 pub(super) struct Path {
@@ -54,6 +60,8 @@ pub(super) struct Path {
     pub memory_ps: Vec<Vec<i64>>,
     /// The fixed part of one crossing between two nodes, beside the interconnect's. Picoseconds.
     pub hop_ps: Vec<Vec<u64>>,
+    /// When the latest request of a core is over, ps.
+    pub newest_ps: u64,
 }
 
 impl Path {
@@ -165,7 +173,7 @@ impl Path {
     }
 
     /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps` and does not begin before `held_ps`, when the core
-    /// itself has the line; the answer brings the line if `data`.
+    /// itself has the line; the answer brings the line if `data`. Gives when the answer is there, and until when the probe waited.
     pub fn probe(
         &mut self,
         place: Place,
@@ -173,16 +181,18 @@ impl Path {
         (look_ps, held_ps): (u64, u64),
         data: bool,
         at: u64,
-    ) -> u64 {
+    ) -> (u64, u64) {
         if !self.timing {
-            return 0;
+            return (0, 0);
         }
-        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at).max(held_ps) + look_ps;
+        let there = self.cross(place, Place::Core(core), REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        self.cross(Place::Core(core), place, bytes, there)
+        let end = self.cross(Place::Core(core), place, bytes, there.max(held_ps) + look_ps);
+        (end, waited(there, held_ps))
     }
 
-    /// A probe from one domain, by the line's home, to another, and its answer. The look there does not begin before `held_ps`.
+    /// A probe from one domain, by the line's home, to another, and its answer. The look there does not begin before `held_ps`. Gives when the
+    /// answer is there, and until when the probe waited.
     pub fn probe_remote(
         &mut self,
         (from, to): (&Domain, &Domain),
@@ -190,9 +200,9 @@ impl Path {
         line: Line,
         (data, held_ps): (bool, u64),
         at: u64,
-    ) -> u64 {
+    ) -> (u64, u64) {
         if !self.timing {
-            return 0;
+            return (0, 0);
         }
         let (controller, _) = self.spaces.controller_of(line.0 << self.line_bits);
         let home = self.controllers.node_of(controller);
@@ -200,9 +210,9 @@ impl Path {
         let hops =
             self.hop_ps[from.node][home] + self.hop_ps[home][to.node] + self.hop_ps[to.node][from.node];
         let at = self.cross(here, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at).max(held_ps);
+        let at = self.cross(Place::Controller(controller), there, REQUEST_BYTES, at);
         let bytes = if data { self.line_bytes() } else { REQUEST_BYTES };
-        self.cross(there, here, bytes, at + to.look_ps) + hops
+        (self.cross(there, here, bytes, at.max(held_ps) + to.look_ps) + hops, waited(at, held_ps))
     }
 
     /// A question to the line's home node and its answer.

@@ -92,11 +92,18 @@ impl MemorySystem {
             return 0;
         }
         let private = &mut self.cores[core];
+        // Who only reads what nobody has written since takes nothing away.
+        let takes = probe != Probe::Share;
+        let in_second =
+            private.second.as_ref().and_then(|l2| Some(l2.tags.flags(l2.tags.find(request.line)?)));
+        if in_second.is_some_and(|flags| takes || flags.has(Flags::DIRTY)) {
+            self.contention.meet(core, request.core, at);
+        }
         let Some(slot) = private.data.tags.find(request.line) else { return 0 };
         let flags = private.data.tags.flags(slot);
         let ready = private.data.writable_at[private.data.tags.number(slot)];
-        // Who only reads what nobody has written since takes nothing away.
-        if probe != Probe::Share || flags.has(Flags::DIRTY) {
+        if takes || flags.has(Flags::DIRTY) {
+            self.contention.meet(core, request.core, at);
             self.contention.note(request.line, core, request.core, at);
         }
         if !flags.has(Flags::WRITABLE) {

@@ -6,10 +6,12 @@
 use super::MemorySystem;
 use super::access::Got;
 use super::domain::{Directory, Shared};
+use super::path::waited;
 use super::private::Unit;
 use super::probe::{Probe, bits};
 use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
+use crate::interconnect::OUT_OF_STEP;
 use crate::port::Source;
 
 /// A request under way.
@@ -21,10 +23,12 @@ pub(super) struct Request {
     pub kind: Kind,
 }
 
-/// Where a request stands: the time at the shared level in picoseconds, what supplied the data, and the rights so far.
+/// Where a request stands: the time at the shared level in picoseconds, until when it only waited for others (to whom what it needs had been
+/// promised; 0 if it did not), what supplied the data, and the rights so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
     pub at: u64,
+    pub waited: u64,
     pub source: Source,
     pub flags: Flags,
 }
@@ -55,7 +59,12 @@ impl MemorySystem {
             self.prefetch_shared(request, arrived);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
-        Got { ready, begun: at, source: standing.source, flags: standing.flags }
+        // Calendars serve what comes later than they remember as if it came as early as they do: until then it only waits.
+        let remembered = self.path.newest_ps.saturating_sub(OUT_OF_STEP.ps());
+        self.path.newest_ps = self.path.newest_ps.max(end);
+        let until = standing.waited.max(waited(start, remembered)).min(end);
+        let begun = self.path.cycles_after(clock, at, start, until);
+        Got { ready, begun, source: standing.source, flags: standing.flags }
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
@@ -65,8 +74,9 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return self.ask_for_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
-            let at = shared.used(slot, line, at, line_bits);
-            return self.hit_inclusive(request, slot, at);
+            let there = shared.used(slot, line, at, line_bits);
+            let standing = self.hit_inclusive(request, slot, there);
+            return Standing { waited: standing.waited.max(waited(at, there)), ..standing };
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
@@ -74,7 +84,7 @@ impl MemorySystem {
         let owned = Flags::OWNED.when(standing.flags.has(Flags::WRITABLE) && request.may_own());
         let fill_flags = standing.flags.state().with(owned);
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        standing.at += shared.hold_register(line, start, standing.at, self.path.timing);
+        shared.hold_register(line, at, start, &mut standing, self.path.timing);
         let ways = shared.allowed_ways(Requester::Core(core), line);
         self.insert_shared(domain, line, fill_flags, ways, standing.at);
         let bit = self.cores[core].bit;
@@ -95,12 +105,12 @@ impl MemorySystem {
         let mut source = level_source(shared);
         let (mut sharers, owner) = shared.holders(slot);
         let mut flags = shared.tags.flags(slot).without(Flags::OWNED);
-        let mut at = at;
+        let (mut at, mut waited) = (at, 0);
         let others = sharers & !own;
         if kind.writes() || owner.is_some_and(|o| 1 << o != own) {
             let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
             let (answered, dirty, kept) = self.probe_others(request, others, probe, at);
-            at = answered;
+            (at, waited) = answered;
             if dirty {
                 flags = flags.with(Flags::DIRTY);
                 source = Source::Peer;
@@ -108,24 +118,33 @@ impl MemorySystem {
             sharers = sharers & own | kept;
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
-            at = self.take_from_other_domains(request, at);
+            let (answered, until) = self.take_from_other_domains(request, at);
+            (at, waited) = (answered, waited.max(until));
             flags = flags.with(Flags::WRITABLE);
         }
         let alone = sharers & !own == 0 && flags.has(Flags::WRITABLE) && request.may_own();
         // A core that fetches instructions from its own data's line loses nothing: its data copy has moved down already.
         let rights = Flags::WRITABLE.when(alone);
-        let Some(shared) = &mut self.domains[domain].shared else { return Standing { at, source, flags } };
+        let Some(shared) = &mut self.domains[domain].shared else {
+            return Standing { at, waited, source, flags };
+        };
         shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(alone)));
         shared.tags.set_sharers(slot, sharers | own);
         debug_assert_eq!(shared.tags.find(line), Some(slot), "a probe moves no line of the shared cache");
-        Standing { at, source, flags: rights }
+        Standing { at, waited, source, flags: rights }
     }
 
-    /// Probes the cores in `mask` of a request's domain: when the last has answered, whether one had the line dirty, and who kept
-    /// it.
-    fn probe_others(&mut self, request: Request, mask: u64, probe: Probe, at: u64) -> (u64, bool, u64) {
+    /// Probes the cores in `mask` of a request's domain: when the last has answered and until when that only waited, whether one had the line
+    /// dirty, and who kept it.
+    fn probe_others(
+        &mut self,
+        request: Request,
+        mask: u64,
+        probe: Probe,
+        at: u64,
+    ) -> ((u64, u64), bool, u64) {
         let Request { domain, line, .. } = request;
-        let (mut end, mut dirty, mut kept) = (at, false, 0);
+        let (mut end, mut waited, mut dirty, mut kept) = (at, 0, false, 0);
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
             let held_ps = self.hand_over(core, request, probe, at);
@@ -136,9 +155,10 @@ impl MemorySystem {
             self.messages.transfers += u64::from(was_dirty);
             let place = self.domains[domain].place_for(request.core);
             let look = (self.cores[core].probe_ps, held_ps);
-            end = end.max(self.path.probe(place, core, look, was_dirty, at));
+            let (answered, until) = self.path.probe(place, core, look, was_dirty, at);
+            (end, waited) = (end.max(answered), waited.max(until));
         }
-        (end, dirty, kept)
+        ((end, waited), dirty, kept)
     }
 
     fn request_beside(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Standing {
@@ -148,6 +168,7 @@ impl MemorySystem {
             return self.ask_for_line(request, at);
         };
         let holders = table.get(line);
+        let asked_at = at;
         let mut at = at;
         let line_bits = self.line_bits;
         let part = &mut self.domains[domain];
@@ -168,10 +189,11 @@ impl MemorySystem {
             // Its other first-level cache has the line: only the rights are asked for.
             let alone = holders.owner().is_some() && request.may_own();
             let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
-            Standing { at, source, flags: Flags::WRITABLE.when(alone) }
+            Standing { at, waited: 0, source, flags: Flags::WRITABLE.when(alone) }
         } else {
             self.miss_beside(request, at)
         };
+        let standing = Standing { waited: standing.waited.max(waited(asked_at, at)), ..standing };
         let standing = self.rights_beside(request, standing);
         let others = holders.mask() & !own;
         let kept = if kind.writes() { 0 } else { others };
@@ -194,7 +216,7 @@ impl MemorySystem {
             (false, None) => 0,
         };
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
-        let (at, mut dirty, _) = self.probe_others(request, asked, probe, at);
+        let ((at, waited), mut dirty, _) = self.probe_others(request, asked, probe, at);
         let source = match (&self.domains[domain].shared, slot) {
             (Some(shared), Some(_)) if !dirty => level_source(shared),
             _ => Source::Peer,
@@ -205,12 +227,12 @@ impl MemorySystem {
                 dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
             }
             let flags = Flags::DIRTY.when(dirty);
-            return Standing { at, source, flags };
+            return Standing { at, waited, source, flags };
         }
         if dirty {
             self.keep_dirty(request, slot, at);
         }
-        Standing { at, source, flags: Flags::NONE }
+        Standing { at, waited, source, flags: Flags::NONE }
     }
 
     /// A core's dirty line became shared: the shared cache keeps what is to be written back, or memory gets it now.
@@ -242,7 +264,7 @@ impl MemorySystem {
         if !request.may_own() {
             flags = Flags::NONE;
         }
-        Standing { at, source, flags }
+        Standing { at, waited: 0, source, flags }
     }
 
     fn miss_beside(&mut self, request: Request, at: u64) -> Standing {
@@ -257,7 +279,7 @@ impl MemorySystem {
             standing.flags = Flags::NONE;
         }
         let Some(shared) = &mut self.domains[domain].shared else { return standing };
-        standing.at += shared.hold_register(line, start, standing.at, timing);
+        shared.hold_register(line, at, start, &mut standing, timing);
         if !shared.takes_victims() {
             let ways = shared.allowed_ways(Requester::Core(core), line);
             shared.in_flight.note(line, at, standing.at);
@@ -271,8 +293,13 @@ impl MemorySystem {
         if !request.kind.writes() {
             return standing;
         }
-        let at = self.take_from_other_domains(request, standing.at);
-        Standing { at, flags: standing.flags.with(Flags::WRITABLE), ..standing }
+        let (at, until) = self.take_from_other_domains(request, standing.at);
+        Standing {
+            at,
+            waited: standing.waited.max(until),
+            flags: standing.flags.with(Flags::WRITABLE),
+            ..standing
+        }
     }
 
     /// True if the prefetcher of the shared cache must see a request: a miss, or the first use of a line it brought. Prefetches of the cores'
@@ -308,7 +335,7 @@ impl MemorySystem {
             let wanted = Request { line: *line, kind: Kind::Prefetch, ..request };
             let mut got = self.ask_for_line(wanted, at);
             let Some(shared) = &mut self.domains[domain].shared else { return };
-            got.at += shared.hold_register(*line, at, got.at, self.path.timing);
+            shared.hold_register(*line, at, at, &mut got, self.path.timing);
             shared.counters.prefetched += 1;
             shared.in_flight.note(*line, at, got.at);
             let ways = shared.allowed_ways(Requester::Core(core), *line);
@@ -343,13 +370,14 @@ impl Shared {
         }
     }
 
-    /// A miss holds a register of its line's bank, if that has any; gives how much later it is for want of one.
-    fn hold_register(&mut self, line: Line, from: u64, until: u64, timing: bool) -> u64 {
+    /// A miss that came at `at` holds a register of its line's bank from `start` on, if that has any, and is later if it has none for so long.
+    fn hold_register(&mut self, line: Line, at: u64, start: u64, standing: &mut Standing, timing: bool) {
         let bank = self.tags.index().bank(line);
-        match &mut self.banks[bank].registers {
-            Some(registers) if timing => registers.hold(from, from, until),
-            _ => 0,
-        }
+        let Some(registers) = self.banks[bank].registers.as_mut().filter(|_| timing) else { return };
+        let begun = standing.waited.max(start);
+        let later = registers.hold(start, begun, standing.at);
+        standing.at += later;
+        standing.waited = waited(at, begun + later);
     }
 
     /// Locks the line in `slot` if it is inside an open lock window and its set has room.

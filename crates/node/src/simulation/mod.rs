@@ -69,6 +69,8 @@ struct ModelledCore {
     warmer: Option<TimingModel>,
     /// What a system call takes at least.
     system_call_cycles: u64,
+    /// Words of trace and cycles of the last part of a turn.
+    last_part: (u64, u64),
     /// What the kernel has done of itself.
     kernel: KernelCounts,
     /// When the timer interrupts next, if it does.
@@ -212,6 +214,11 @@ impl Simulation {
                 self.warming.keep(number, from, to, guest.trace());
             }
         }
+    }
+
+    /// Whether accesses take the time that they take on the machine.
+    fn is_timed(&self) -> bool {
+        matches!(self.config.level, Level::Timing(_))
     }
 
     /// How far core `number` has come.
@@ -449,6 +456,7 @@ fn model_core(
         passed: Cycle(0),
         warmer: None,
         system_call_cycles: system_call.cycles(core.clock),
+        last_part: (0, 0),
         kernel: KernelCounts::default(),
         next_tick: Time::ZERO,
     })

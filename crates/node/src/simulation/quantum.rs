@@ -13,9 +13,14 @@ use crate::schedule::Place;
 
 /// Words of trace in a quantum while the program has one thread.
 const LONG_QUANTUM_WORDS: usize = 4096;
-/// Words of trace in a quantum while it has several: some thousand instructions, so that a thread sees what another one did after
-/// no more than about a microsecond. ZSim's bound phase is 10,000 cycles.
+/// Words of trace in a quantum while it has several: some thousand instructions, about a microsecond where accesses hit. ZSim's bound
+/// phase is 10,000 cycles.
 const SHORT_QUANTUM_WORDS: usize = 1024;
+/// Words in the parts of such a quantum: it ends behind the first of them at whose end it has lasted long enough, or contends. The first
+/// one, and the most and the least of any.
+const FIRST_PART_WORDS: usize = 64;
+const MOST_PART_WORDS: usize = 256;
+const LEAST_PART_WORDS: usize = 8;
 
 /// Words of trace in a quantum at whose end a device acts: some hundred instructions.
 const SHORTEST_QUANTUM_WORDS: usize = 64;
@@ -36,13 +41,16 @@ impl Simulation {
         // Without quanta, only a thread that nobody waits for may run.
         let warms = !self.warming.is_off() || self.cores[place.core].warmer.is_some();
         guest.set_tracing(self.phase == Phase::Counted || !place.alone || warms);
-        guest.set_quantum(self.words_to_event(words, place));
+        let words = self.words_to_event(words, place);
+        guest.set_quantum(words);
         self.devices.see(guest.cpu().guest().memory(), &mut self.memory);
         self.arrive(place);
         self.forget_touched();
         let contends = self.memory.begin_turn(place.core, place.start) && self.phase == Phase::Counted;
         let mut stop = if contends {
             self.run_closely(place.core, guest)
+        } else if self.threads > 1 && self.phase == Phase::Counted && self.is_timed() {
+            self.run_in_parts(place, guest, words)
         } else {
             let stop = guest.run();
             self.account(place.core, guest);
@@ -85,6 +93,49 @@ impl Simulation {
             }
             guest.clear_trace();
         }
+    }
+
+    /// Runs `guest` for up to `words` words of trace, and no longer than a core may that has to do with others: it looks how far it has come
+    /// after each part of them.
+    fn run_in_parts(
+        &mut self,
+        Place { core: number, start, .. }: Place,
+        guest: &mut Core,
+        words: usize,
+    ) -> Stop {
+        let (mut left, mut most) = (words, FIRST_PART_WORDS);
+        loop {
+            let begin = self.now(number);
+            let part = self.words_until(number, self.time_left(number, start)).min(most);
+            guest.set_quantum(part.max(LEAST_PART_WORDS).min(left));
+            let stop = guest.run();
+            self.account(number, guest);
+            self.fault_pages(number, guest);
+            let ran = guest.trace().words();
+            let core = &mut self.cores[number];
+            core.last_part = (ran as u64, core.model.now().0 - begin.0);
+            left = left.saturating_sub(ran);
+            let is_over = self.time_left(number, start) == Some(0) || self.memory.began_to_contend(number);
+            // The clock that it reads would be that of the turn's beginning.
+            if stop != Stop::Quantum || left == 0 || is_over || guest.reads_clock_next() {
+                return stop;
+            }
+            most = (2 * most).min(MOST_PART_WORDS);
+            guest.clear_trace();
+        }
+    }
+
+    /// How many cycles are left of the turn of core `number` that began at `start`; `None` if it has nothing to do with other cores.
+    fn time_left(&self, number: usize, start: Time) -> Option<u64> {
+        let end = start.checked_add(self.memory.turn_lasts(number)?)?;
+        Some(self.cores[number].cycle_at(end).0.saturating_sub(self.now(number).0))
+    }
+
+    /// As many words of trace as core `number` gets through in `cycles`, if it goes on as in the last part of a turn.
+    fn words_until(&self, number: usize, cycles: Option<u64>) -> usize {
+        let (words, took) = self.cores[number].last_part;
+        let words = cycles.and_then(|cycles| cycles.checked_mul(words)?.checked_div(took));
+        words.map_or(usize::MAX, |words| words as usize)
     }
 
     /// As many words of trace as a quantum may have that is to end near the devices' next event.

@@ -1,6 +1,8 @@
 //! What the end of a region, and of the program, waits for.
 //! Not how long each access takes: see the tests of the models.
 
+mod turns;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use longma_loongarch::{Instruction, Op};

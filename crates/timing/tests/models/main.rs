@@ -5,6 +5,7 @@
 mod contention;
 mod counting;
 mod dataflow;
+mod few_registers;
 mod in_order;
 mod memory_order;
 mod memory_system;

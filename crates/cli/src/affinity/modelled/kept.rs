@@ -1,32 +1,39 @@
 //! The file of a modelled sweep: lines of JSON, what decides its results and then one for each run, so that a sweep that was stopped goes on.
-//! Not the runs. Results of a sweep on a real host have a file of another form, which is `longma-affinity`'s.
+//! Each line ends with a check of what stands before it. Not the runs. Results of a sweep on a real host have a file of another form, which is
+//! `longma-affinity`'s.
 
 use crate::experiment::VERSION;
-use longma_affinity::load::MOST_GBPS;
-use longma_affinity::places::classify;
+use longma_affinity::places::{classify, of_machine};
 use longma_topology::{CpuPlace, Machine};
-use longma_workloads::pairs::{Measured, Nic, Sweep};
+use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The form of the file.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// How it begins.
 const BEGINNING: &str = "{\"affinity_model\"";
 /// A run takes some 700 bytes.
 const MAX_BYTES: u64 = 1 << 30;
-/// More than any cost can be; a difference of sums may lie a little below 0.
-const COSTS: std::ops::RangeInclusive<f64> = -1e-3..=1e15;
+/// Less than a rate and a cost that cannot be 0 can be.
+const LEAST: f64 = 1e-6;
+/// More than any cost can be.
+const MOST_COST: f64 = 1e15;
+/// What a difference of sums may lie below 0, and sums of the same lie apart for their size.
+const ROUNDING: f64 = 1e-3;
+/// Between a line's content and its check, of so many digits.
+const CHECK: &str = ",\"check\":\"";
+const CHECK_DIGITS: usize = 16;
 
 /// What decides the results of all runs, besides their pair and their seed.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+pub struct Header {
     affinity_model: u32,
     version: String,
     machine: String,
@@ -35,6 +42,18 @@ struct Header {
     bytes: u64,
     mtu: u64,
     settings: BTreeMap<String, u64>,
+}
+
+/// What a file holds.
+pub struct Read {
+    /// What was swept.
+    pub header: Header,
+    /// The runs.
+    pub known: Vec<Measured>,
+    /// The machine's CPUs.
+    pub places: Vec<CpuPlace>,
+    /// And its NIC.
+    pub nic: Nic,
 }
 
 /// The open file, which nobody else writes to.
@@ -58,6 +77,37 @@ impl Header {
             mtu: sweep.mtu(nic)?,
             settings: sweep.settings.iter().map(|of| (of.name.to_string(), of.value)).collect(),
         })
+    }
+
+    /// The sweep that it tells of, as far as the file's runs go.
+    ///
+    /// # Errors
+    /// It has settings that there are not.
+    pub fn sweep(&self, known: &[Measured]) -> Result<Sweep<'_>, String> {
+        let seeds: BTreeSet<u64> = known.iter().map(|one| one.seed).collect();
+        let settings = self.settings.iter().map(|(name, value)| format!("{name}={value}").parse());
+        Ok(Sweep {
+            longma: Path::new("/proc/self/exe"),
+            machine: &self.machine,
+            pairs: Vec::new(),
+            frame_cycles: self.frame_cycles,
+            bytes: self.bytes,
+            seed: seeds.first().copied().unwrap_or(1),
+            seeds: seeds.len() as u32,
+            mtu: Some(self.mtu),
+            settings: settings.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The command that goes on with the file.
+    pub fn command(&self, file: &Path) -> String {
+        let (machine, megabytes) = (&self.machine, self.bytes / 1_000_000);
+        let mut command = format!(
+            "longma affinity sweep --model {machine} --frame-cycles {} --megabytes {megabytes} --mtu {}",
+            self.frame_cycles, self.mtu
+        );
+        self.settings.iter().for_each(|(name, value)| command += &format!(" --with {name}={value}"));
+        command + &format!(" --output {}", file.display())
     }
 
     /// What differs from another, in a word.
@@ -89,14 +139,15 @@ impl Kept {
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
         let mut text = String::new();
-        Read::by_ref(&mut file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        std::io::Read::by_ref(&mut file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
         // A last line without its end was being written when the sweep ended.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        if whole == 0 && !(text.is_empty() || text.starts_with(BEGINNING)) {
+        if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
             return Err(format!("{}, line 1: no result of a modelled sweep", path.display()));
         }
-        let known = parse(&text[..whole], &header, places)
-            .map_err(|why| format!("{}{why}; choose another file with --output", path.display()))?;
+        let known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
+            .map_err(|why| format!("{}{why}; choose another file with --output", path.display()))?
+            .map_or(Vec::new(), |(_, known)| known);
         file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
         let kept = Self { file: Mutex::new(file), path: path.into(), known };
         if whole == 0 {
@@ -114,57 +165,131 @@ impl Kept {
     }
 
     fn append(&self, line: &impl Serialize) -> Result<(), String> {
-        // Plain data of ours can always be written as JSON.
-        let mut text = serde_json::to_vec(line).expect("a result is plain data");
-        text.push(b'\n');
+        let text = sealed(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.write_all(&text).and_then(|()| file.sync_data());
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| format!("{}: {error}", self.path.display()))
     }
 }
 
-/// The runs in the whole lines of a file of the sweep that `header` tells of.
-fn parse(text: &str, header: &Header, places: &[CpuPlace]) -> Result<Vec<Measured>, String> {
-    let mut lines = text.lines().enumerate();
-    let Some((_, first)) = lines.next() else { return Ok(Vec::new()) };
-    let there: Header = serde_json::from_str(first)
-        .map_err(|error| format!(", line 1: no result of a modelled sweep: {error}"))?;
-    if let Some(what) = header.difference(&there) {
-        return Err(format!(" holds another sweep: {what} differs"));
+/// What `path` holds; none if it is no file of a modelled sweep, or cannot be read.
+///
+/// # Errors
+/// It is damaged, or of a machine or models that are not there any more.
+pub fn read(path: &Path) -> Result<Option<Read>, String> {
+    // A pipe would be waited for, and what it gives be gone.
+    let Some(file) = File::open(path).ok().filter(|_| path.is_file()) else { return Ok(None) };
+    let mut text = String::new();
+    if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
+        return Ok(None);
     }
-    let run = |(line, text): (usize, &str)| {
-        let run: Result<Measured, _> = serde_json::from_str(text);
-        let checked =
-            run.map_err(|error| error.to_string()).and_then(|run| check(&run, places).map(|()| run));
-        checked.map_err(|why| format!(", line {}: no result of a modelled sweep: {why}", line + 1))
-    };
-    lines.map(run).collect()
+    let at = |why: String| format!("{}{why}", path.display());
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let first =
+        text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
+    let there = header(first).map_err(at)?;
+    let machine = Machine::open(&there.machine).map_err(|error| at(format!(": its machine: {error}")))?;
+    let (places, nic) = (of_machine(&machine), nic(&machine).map_err(at)?);
+    let now = Header::of(&there.sweep(&[]).map_err(at)?, &nic).map_err(at)?;
+    let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
+    Ok(known.map(|(header, known)| Read { header, known, places, nic }))
 }
 
-/// What of a run cannot be.
-fn check(run: &Measured, places: &[CpuPlace]) -> Result<(), String> {
+/// A line: plain data as JSON, and a check of it.
+fn sealed(content: &impl Serialize) -> String {
+    // Plain data of ours, with fields, can always be written as JSON.
+    let text = serde_json::to_string(content).expect("a result is plain data");
+    let fields = text.strip_suffix('}').unwrap_or(&text);
+    format!("{fields}{CHECK}{}\"}}", check_of(fields))
+}
+
+fn check_of(fields: &str) -> String {
+    longma_lab::digest(fields.as_bytes())[..CHECK_DIGITS].into()
+}
+
+/// A line without its check, and whether that is right.
+fn opened(line: &str) -> Option<(String, bool)> {
+    let (fields, check) = line.strip_suffix("\"}")?.rsplit_once(CHECK)?;
+    Some((format!("{fields}}}"), check == check_of(fields)))
+}
+
+const DAMAGED: &str = "its check does not fit: it was changed or damaged";
+
+fn header(line: &str) -> Result<Header, String> {
+    let not = |why: &str| format!(", line 1: no result of a modelled sweep: {why}");
+    // The form before this one had no checks.
+    let (text, is_right) = opened(line).unwrap_or_else(|| (line.into(), false));
+    let header: Header = serde_json::from_str(&text).map_err(|error| not(&error.to_string()))?;
+    if header.affinity_model == FORMAT && !is_right {
+        return Err(not(DAMAGED));
+    }
+    Ok(header)
+}
+
+fn there_is(header: &Header, there: &Header) -> Result<(), String> {
+    let differs = header.difference(there);
+    differs.map_or(Ok(()), |what| Err(format!(" holds another sweep: {what} differs")))
+}
+
+/// The header and the runs in the whole lines of a file, unless it is empty.
+fn parse(
+    text: &str,
+    is_meant: impl Fn(&Header) -> Result<(), String>,
+    places: &[CpuPlace],
+    nic: &Nic,
+) -> Result<Option<(Header, Vec<Measured>)>, String> {
+    let mut lines = text.lines().enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(None) };
+    let header = header(first)?;
+    is_meant(&header)?;
+    let most = nic.goodput(header.mtu);
+    let mut seen = BTreeSet::new();
+    let mut run = |line: &str| {
+        let (text, is_right) = opened(line).ok_or("it has no check at its end")?;
+        let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        check(&run, places, most)?;
+        match (is_right, seen.insert((run.pair, run.seed))) {
+            (false, _) => Err(DAMAGED.into()),
+            (true, false) => Err(format!("the pair {} with seed {} is there already", run.pair, run.seed)),
+            (true, true) => Ok(run),
+        }
+    };
+    let at = |line: usize, why: String| format!(", line {}: no result of a modelled sweep: {why}", line + 1);
+    let runs = lines.map(|(line, text)| run(text).map_err(|why| at(line, why))).collect::<Result<_, _>>()?;
+    Ok(Some((header, runs)))
+}
+
+/// What of a run cannot be, on a line that carries `most` Gb/s.
+fn check(run: &Measured, places: &[CpuPlace], most: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
     }
-    let within = |field: &str, value: f64, range: std::ops::RangeInclusive<f64>| {
-        let (least, most) = (range.start(), range.end());
-        if range.contains(&value) {
+    let within = |field: &str, value: f64, (least, most): (f64, f64)| {
+        if (least..=most).contains(&value) {
             Ok(())
         } else {
             Err(format!("{field} is {value}: it must be from {least} to {most}"))
         }
     };
-    within("gbps", run.gbps, 0.0..=MOST_GBPS)?;
-    run.costs.iter().try_for_each(|cost| within("a number of costs", *cost, COSTS))?;
-    run.stages.iter().try_for_each(|stage| within("a number of stages", *stage, COSTS))?;
-    run.busy.iter().try_for_each(|(part, _)| within("a number of busy", *part, 0.0..=1.0))
+    within("gbps", run.gbps, (LEAST, most))?;
+    // Whatever is received takes instructions and cycles, which are the first two.
+    for (index, (cost, name)) in run.costs.iter().zip(COST_NAMES).enumerate() {
+        let least = if index < 2 { LEAST } else { 0.0 };
+        within(&format!("costs: {}", name.0), *cost, (least, MOST_COST))?;
+    }
+    for (stage, name) in run.stages.iter().zip(STAGES) {
+        within(&format!("stages: {name}"), *stage, (-ROUNDING, MOST_COST))?;
+    }
+    let (sum, cycles) = (run.stages.iter().sum::<f64>(), run.costs[1]);
+    let apart = ROUNDING * cycles.max(1.0);
+    within("stages: their sum", sum, (cycles - apart, cycles + apart))?;
+    run.busy.iter().try_for_each(|(part, _)| within("busy", *part, (0.0, 1.0)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::places::{Class, Pair, of_machine};
-    use longma_workloads::pairs::{STAGES, nic};
+    use longma_affinity::places::{Class, Pair};
 
     fn sweep<'a>(frame_cycles: u32) -> Sweep<'a> {
         Sweep {
@@ -181,14 +306,73 @@ mod tests {
     }
 
     fn run(seed: u64) -> Measured {
+        let mut costs = [1.5; COST_NAMES.len()];
+        costs[1] = 0.1 * STAGES.len() as f64;
         Measured {
             pair: Pair { flow: 1, application: 2 },
             seed,
             class: Class::SharedCache,
             gbps: 39.5,
-            costs: [1.5; longma_workloads::pairs::COSTS.len()],
+            costs,
             stages: [0.1; STAGES.len()],
             busy: [(0.5, "system".into()), (0.25, "base".into())],
+        }
+    }
+
+    /// A file of these runs, and what opening it says.
+    fn refused(of: &Path, runs: &[Measured]) -> String {
+        let machine = Machine::open("sandybridge-2x6").unwrap();
+        let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
+        let path = of.join("made.jsonl");
+        let mut text = sealed(&Header::of(&sweep(0), &nic).unwrap()) + "\n";
+        runs.iter().for_each(|run| text += &(sealed(run) + "\n"));
+        std::fs::write(&path, &text).unwrap();
+        let error = Kept::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
+        error
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_line_and_its_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |change: &dyn Fn(&mut Measured)| {
+            let mut changed = run(2);
+            change(&mut changed);
+            refused(folder.path(), &[run(1), changed])
+        };
+        assert_eq!(with(&|_| {}), "");
+        let begins = "made.jsonl, line 3: no result of a modelled sweep: ";
+        let cases: [(&dyn Fn(&mut Measured), &str); 8] = [
+            (&|run| run.gbps = -39.5, "gbps is -39.5"),
+            // More than 40 Gb/s carry in packets of 9000 bytes.
+            (&|run| run.gbps = 39.7, "gbps is 39.7: it must be from"),
+            (&|run| run.costs[0] = 0.0, "costs: instructions is 0"),
+            (&|run| run.costs[3] = -1.0, "costs: LLC references is -1"),
+            (&|run| run.stages[3] = 500.0, "stages: their sum is 500.8"),
+            (&|run| run.busy[1].0 = 7.0, "busy is 7"),
+            (&|run| run.class = Class::OtherSocket, "the pair 1,2 is not other-socket on this machine"),
+            (&|run| run.seed = 1, "the pair 1,2 with seed 1 is there already"),
+        ];
+        for (change, why) in cases {
+            let error = with(change);
+            assert!(error.contains(&format!("{begins}{why}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_of_a_line_is_found() {
+        let machine = Machine::open("sandybridge-2x6").unwrap();
+        let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
+        let first = Header::of(&sweep(0), &nic).unwrap();
+        let text = format!("{}\n{}\n", sealed(&first), sealed(&run(1)));
+        let parsed = |text: &str| parse(text, |there| there_is(&first, there), &places, &nic);
+        assert_eq!(parsed(&text).unwrap().unwrap().1, [run(1)]);
+        for at in (0..text.len()).filter(|at| text.as_bytes()[*at] != b'\n') {
+            let mut bytes = text.clone().into_bytes();
+            // Another digit where there was one.
+            bytes[at] ^= 1;
+            let changed = String::from_utf8(bytes).unwrap();
+            assert!(parsed(&changed).is_err(), "{changed}");
         }
     }
 
@@ -213,20 +397,17 @@ mod tests {
             other.contains("holds another sweep: --frame-cycles differs; choose another file"),
             "{other}"
         );
-        for (from, to, why) in [
-            (
-                "39.5",
-                "-39.5",
-                "line 2: no result of a modelled sweep: gbps is -39.5: it must be from 0 to 1000000",
-            ),
-            ("[0.5,", "[7.0,", "a number of busy is 7"),
-            ("shared-cache", "other-socket", "not other-socket on this machine"),
-        ] {
-            let changed = String::from_utf8(text.clone()).unwrap().replacen(from, to, 1);
-            std::fs::write(&path, &changed).unwrap();
-            let error = open(0).err().unwrap();
-            assert!(error.contains(why) && error.contains("kept.jsonl"), "{error}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
+        let changed = String::from_utf8(text.clone()).unwrap().replacen("39.5", "39.4", 1);
+        std::fs::write(&path, &changed).unwrap();
+        let error = open(0).err().unwrap();
+        assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
+        // What was cut anywhere goes on from its last whole line.
+        for length in (0..text.len()).step_by(7) {
+            std::fs::write(&path, &text[..length]).unwrap();
+            let known = open(0).unwrap().known;
+            let whole = text[..length].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();
         assert!(open(0).err().unwrap().contains("no result of a modelled sweep"));

@@ -19,7 +19,10 @@ impl Replaces for Lru {
             ([ages], []) => rejuvenate::<4>(ages, way),
             _ => match ages.as_chunks_mut() {
                 ([ages], []) => rejuvenate::<16>(ages, way),
-                _ => rejuvenate_any(ages, way),
+                _ => match ages.as_chunks_mut() {
+                    ([ages], []) => rejuvenate::<32>(ages, way),
+                    _ => rejuvenate_any(ages, way),
+                },
             },
         }
     }

@@ -1,0 +1,147 @@
+//! How long the turns of cores are that run one after another: a core sees what others do no earlier than it begins one.
+//! Not whose turn it is: a roster says that. Here the core goes that has come least far.
+
+use longma_core::{ConfigurationWords, Execution, SharedCode};
+use longma_guest::{AddressSpace, GuestMemory, Protection, host::faults};
+use longma_linux::simulated::ThreadNumber;
+use longma_loongarch::{State, encode};
+use longma_memory::MemoryPort;
+use proptest::prelude::*;
+
+use super::*;
+
+const CODE: u64 = 0x1_0000_0000;
+const DATA: u64 = 0x1_1000_0000;
+const DATA_BYTES: u64 = 64 << 20;
+/// A line that is no program's.
+const LINE: u64 = 0x20_0000;
+
+struct Unwatched;
+
+impl longma_core::Watch for Unwatched {
+    fn watch(&self, _: u64) {}
+}
+
+/// Memory with a program in it.
+fn memory(program: &[Instruction]) -> AddressSpace {
+    faults::install();
+    faults::prepare_thread();
+    let space = AddressSpace::new(GuestMemory::reserve().unwrap());
+    space.map_zeros(CODE, 0x1_0000, Protection::from_bits(7)).unwrap();
+    space.map_zeros(DATA, DATA_BYTES, Protection::from_bits(3)).unwrap();
+    let words: Vec<u8> = program.iter().flat_map(|it| encode(it).unwrap().to_le_bytes()).collect();
+    space.memory().write(CODE, &words).unwrap();
+    space
+}
+
+/// A core that begins the program in `space` with these registers.
+fn guest(space: &AddressSpace, registers: &[(usize, u64)]) -> Core {
+    let mut state = State { pc: CODE, ..State::default() };
+    registers.iter().for_each(|&(number, value)| state.x[number] = value);
+    let execution = Execution { tracing: true, ..Execution::default() };
+    let code = SharedCode::new(space.memory(), execution, Arc::new(Unwatched)).unwrap();
+    Core::new(state, space.memory().clone(), ConfigurationWords::default(), code).unwrap()
+}
+
+fn op(op: Op, d: u8, j: u8, k: u8) -> Instruction {
+    Instruction { d, j, k, ..Instruction::new(op) }
+}
+
+/// A chain of loads, each of another page: from `DATA` on, by steps of register 6 and around at the end.
+fn chase() -> Vec<Instruction> {
+    vec![
+        op(Op::LdxD, 5, 8, 4),
+        op(Op::AddD, 4, 4, 5),
+        op(Op::AddD, 4, 4, 6),
+        op(Op::And, 4, 4, 7),
+        Instruction { imm: -16, ..Instruction::new(Op::B) },
+    ]
+}
+
+fn chasing(space: &AddressSpace) -> Core {
+    guest(space, &[(6, 0x1_1040), (7, DATA_BYTES - 64), (8, DATA)])
+}
+
+/// The turn of `core` from `start` on: until when it lasts.
+fn turn(simulation: &mut Simulation, core: usize, guest: &mut Core, start: Time) -> Time {
+    // Two threads, whichever runs first.
+    simulation.threads = 2;
+    let place = Place { core, thread: ThreadNumber(core as u32), start, alone: false };
+    let (stop, end) = simulation.run_quantum(place, guest);
+    assert_eq!(stop, Stop::Quantum);
+    end
+}
+
+/// Two cores write one line at `at`, one after the other.
+fn meet(simulation: &mut Simulation, at: Time) {
+    for core in [1, 0] {
+        let cycle = simulation.cores[core].cycle_at(at);
+        let mut port = simulation.memory.port(core);
+        port.set_space(SpaceId(0));
+        port.store(LINE, 8, 0x1000, cycle);
+    }
+}
+
+const US: u64 = 1_000_000;
+
+fn cases() -> ProptestConfig {
+    ProptestConfig::with_cases(6)
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn a_core_that_waits_for_memory_sees_what_others_do_late_by_a_part_of_the_time_since_they_met(
+        in_order in any::<bool>(), apart_us in 0u64..800,
+    ) {
+        let space = memory(&chase());
+        let mut core = chasing(&space);
+        let mut simulation = simulation(if in_order { ModelKind::InOrder } else { ModelKind::OutOfOrder });
+        // How fast it goes is known by then.
+        let begun = turn(&mut simulation, 0, &mut core, Time::ZERO);
+        meet(&mut simulation, begun);
+        let mut now = Time::from_ps(begun.ps() + apart_us * US);
+        for _ in 0..3 {
+            let end = turn(&mut simulation, 0, &mut core, now);
+            let (lasted, apart) = (end.ps() - now.ps(), now.ps() - begun.ps());
+            // It ends with a block that waits for memory, and one part may have more misses than the one before.
+            prop_assert!(lasted < (apart / 16).max(US / 2) + 2 * US, "{lasted} ps, {apart} ps after they met");
+            now = end;
+        }
+    }
+}
+
+#[test]
+fn a_core_that_never_met_another_one_has_whole_turns() {
+    let space = memory(&chase());
+    let mut core = chasing(&space);
+    let mut simulation = simulation(ModelKind::OutOfOrder);
+    let end = turn(&mut simulation, 0, &mut core, Time::ZERO);
+    assert!(end.ps() > 30 * US, "512 misses take {} ps", end.ps());
+}
+
+#[test]
+fn the_first_additions_to_a_word_that_two_cores_share_are_hand_overs_after_a_microsecond() {
+    let add = vec![op(Op::AmaddD, 12, 5, 6), Instruction { imm: -4, ..Instruction::new(Op::B) }];
+    for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {
+        let space = memory(&add);
+        let registers = [(5, DATA), (6, 1)];
+        let mut guests = [guest(&space, &registers), guest(&space, &registers)];
+        let mut simulation = simulation(kind);
+        meet(&mut simulation, Time::ZERO);
+        let mut now = [Time::from_ps(US); 2];
+        let begun = now[0].ps();
+        while now.iter().min().unwrap().ps() < begun + 20 * US {
+            let core = usize::from(now[1] < now[0]);
+            now[core] = turn(&mut simulation, core, &mut guests[core], now[core]);
+        }
+        let mut sum = [0; 8];
+        space.memory().read(DATA, &mut sum).unwrap();
+        let sum = u64::from_le_bytes(sum);
+        // By hand-overs of 16.8 ns, and before that as if alone: one addition in a nanosecond at best, each core.
+        let most = (now.iter().max().unwrap().ps() - begun) / 16_000 + 2 * 200;
+        assert!(sum <= most, "{kind:?}: {sum} additions, {most} at most");
+        println!("{kind:?}: {sum} additions");
+    }
+}
