@@ -57,7 +57,7 @@ const EVENTS: [Event; MOST_EVENTS] = [
 
 /// Loads that missed L1D, as the kernel defines them for the processor.
 const FIRST_MISSES: events::Cache = events::Cache {
-    which: events::WhichCache::L1D,
+    which: events::CacheId::L1D,
     operation: events::CacheOp::READ,
     result: events::CacheResult::MISS,
 };
