@@ -24,6 +24,9 @@ use run::{Nameless, Undone, one};
 const RECEIVER: &[u8] = include_bytes!("../../../guests/prebuilt/loongarch64/flow_receive-lasx");
 /// The largest segment that it takes: packets of 9000 bytes without their headers.
 const SEGMENT_BYTES: u64 = 8960;
+/// The receiver's buffer, in segments: 3 MiB of the largest ones. Of small ones it is as many, which the NIC's ring and FIFO have room for: the
+/// modelled sender has no congestion control, and would lose what is too much for them over and over.
+const WINDOW_SEGMENTS: u64 = 351;
 /// What of a packet is headers of IPv4 and TCP.
 const HEADER_BYTES: u64 = 40;
 /// The smallest segment that it can be told of.

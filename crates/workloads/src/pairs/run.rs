@@ -13,7 +13,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    AFTER_BYTES, BEFORE_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SETTLE_BYTES, Sweep, count, drawn, stages,
+    AFTER_BYTES, BEFORE_BYTES, COSTS, HEADER_BYTES, Measured, Nic, SEGMENT_BYTES, SETTLE_BYTES, Sweep,
+    WINDOW_SEGMENTS, count, drawn, stages,
 };
 
 /// A pair takes some seconds.
@@ -123,8 +124,11 @@ fn words(
         // What is given may say otherwise.
         ("near", 1),
     ];
+    let room = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
     let offloads = sweep.settings.iter().map(|offload| (offload.name, offload.value));
-    words.extend(settings.into_iter().chain(offloads).map(|(name, value)| format!("--env={name}={value}")));
+    words.extend(
+        settings.into_iter().chain(room).chain(offloads).map(|(name, value)| format!("--env={name}={value}")),
+    );
     words.extend(["--".into(), program.path(), nic.name.clone()]);
     Ok(words)
 }
