@@ -99,7 +99,9 @@ impl Heat {
         if pages.end.saturating_sub(pages.start) > self.executed.len() as u64 {
             self.executed.retain(|page, _| !pages.contains(page));
         } else {
-            pages.clone().for_each(|page| drop(self.executed.remove(&page)));
+            for page in pages.clone() {
+                self.executed.remove(&page);
+            }
         }
     }
 }
