@@ -9,7 +9,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a regular file; `flags` besides those that it sets itself.
-pub(crate) fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// As open(2); whatever is no regular file.
+pub fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let other = || io::Error::other("it is no regular file");
     match options.custom_flags(flags.bits() as i32).open(path) {
@@ -22,7 +25,10 @@ pub(crate) fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> 
 }
 
 /// Opens a regular file, or a pipe such as the shell's `<(...)`, for reading. A pipe that nobody writes to is empty.
-pub(crate) fn readable(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// As open(2); a device, a socket or a folder.
+pub fn readable(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let kind = file.metadata()?.file_type();

@@ -9,7 +9,7 @@ pub mod counters;
 pub mod cpus;
 pub mod ethtool;
 pub mod fake;
-mod files;
+pub mod files;
 pub mod host;
 pub mod identity;
 pub mod interface;

@@ -293,6 +293,8 @@ fn a_named_pipe_in_the_place_of_a_file_is_answered_at_once() {
     let pipe = pipe.to_str().unwrap();
     assert!(AFFINITY.failure(&["report", pipe]).contains("it is empty"));
     assert!(AFFINITY.success(&["why", "--state", pipe]).contains("Nothing was decided"));
+    let modelled = ["sweep", "--model", "sandybridge-2x6", "--pair", "1,1", "--output", pipe];
+    assert!(AFFINITY.failure(&modelled).contains("no regular file"));
     let tune = AFFINITY.failure(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", pipe]);
     assert!(tune.contains("no regular file"), "{tune}");
     assert!(begin.elapsed() < Duration::from_secs(20));

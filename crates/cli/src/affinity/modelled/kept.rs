@@ -3,10 +3,11 @@
 //! `longma-affinity`'s.
 
 use crate::experiment::VERSION;
+use longma_affinity::files;
 use longma_affinity::places::{classify, of_machine};
 use longma_topology::{CpuPlace, Machine};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -134,8 +135,8 @@ impl Kept {
         let header = Header::of(sweep, nic)?;
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut options = OpenOptions::new();
-        let opened = options.read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = opened.map_err(failed)?;
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
         let mut text = String::new();
@@ -177,8 +178,10 @@ impl Kept {
 /// # Errors
 /// It is damaged, or of a machine or models that are not there any more.
 pub fn read(path: &Path) -> Result<Option<Read>, String> {
-    // A pipe would be waited for, and what it gives be gone.
-    let Some(file) = File::open(path).ok().filter(|_| path.is_file()) else { return Ok(None) };
+    // What a pipe gives would be gone for whoever reads results of another form.
+    let Ok(file) = files::regular(OpenOptions::new().read(true), OFlags::empty(), path) else {
+        return Ok(None);
+    };
     let mut text = String::new();
     if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
         return Ok(None);
