@@ -5,7 +5,8 @@ use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_node::simulation::refusals;
 use longma_topology::{
-    BUILTIN, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text, measure,
+    BUILTIN, Checked, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text,
+    measure,
 };
 use serde_json::{Value, json};
 use std::error::Error;
@@ -219,6 +220,17 @@ fn show(
     print(&text)
 }
 
+/// Checks a text, and whether a run would take the machine: nothing that is accepted here is refused by one.
+fn check_whole(file: &str, content: &str) -> Checked {
+    let mut checked = check(file, content);
+    if let Some(machine) = checked.machine.take().map(Arc::new) {
+        let refusals = refusals(&machine);
+        refusals.iter().for_each(|refusal| checked.report.add_error(refusal.to_string(), &refusal.table()));
+        checked.machine = Arc::into_inner(machine).filter(|_| refusals.is_empty());
+    }
+    checked
+}
+
 fn check_files(files: &[String], format: Format) -> Outcome {
     let (mut text, mut entries, mut failed) = (String::new(), Vec::new(), false);
     for name in files {
@@ -226,15 +238,7 @@ fn check_files(files: &[String], format: Format) -> Outcome {
             "-" => ("<standard input>".into(), read_stdin()?),
             _ => Machine::text(name)?,
         };
-        let mut checked = check(&file, &content);
-        // Nothing that is accepted here is refused by a run.
-        if let Some(machine) = checked.machine.take().map(Arc::new) {
-            let refusals = refusals(&machine);
-            refusals
-                .iter()
-                .for_each(|refusal| checked.report.add_error(refusal.to_string(), &refusal.table()));
-            checked.machine = Arc::into_inner(machine).filter(|_| refusals.is_empty());
-        }
+        let checked = check_whole(&file, &content);
         failed |= checked.machine.is_none();
         entries.extend(checked.report.located().iter().map(|p| json!(p)));
         text.push_str(&checked.report.render(columns(), colour()));
@@ -312,8 +316,8 @@ fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileF
     measured.write_into(&mut file);
     let toml = file.to_toml();
     // What is written must be what `check` accepts.
-    Machine::parse("measured host", &toml)
-        .map_err(|report| format!("{report}\n\n{}", report.render(columns(), false)))?;
+    let Checked { machine, report } = check_whole("measured host", &toml);
+    machine.ok_or_else(|| format!("{report}\n\n{}", report.render(columns(), false)))?;
     let headline = "This host, described and measured by `longma machine measure`.";
     emit(&toml, headline, output, format, Some((&measured_table(&measured), &json!(measured))))
 }

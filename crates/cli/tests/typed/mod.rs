@@ -23,7 +23,7 @@ impl Group {
     /// What it printed, as it must succeed.
     pub fn success(&self, words: &[&str]) -> String {
         let output = self.output(words);
-        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {}{}", text(&output.stderr), text(&output.stdout));
         text(&output.stdout)
     }
 
