@@ -345,7 +345,8 @@ mod tests {
         };
         assert_eq!(with(&|_| {}), "");
         let begins = "made.jsonl, line 3: no result of a modelled sweep: ";
-        let cases: [(&dyn Fn(&mut Measured), &str); 8] = [
+        type Case<'a> = (&'a dyn Fn(&mut Measured), &'a str);
+        let cases: [Case; 8] = [
             (&|run| run.gbps = -39.5, "gbps is -39.5"),
             // More than 40 Gb/s carry in packets of 9000 bytes.
             (&|run| run.gbps = 39.7, "gbps is 39.7: it must be from"),
