@@ -162,11 +162,12 @@ impl<'a> Lowering<'a> {
         self.pending = None;
     }
 
-    /// As `settle`, at a jump: the conventions of calls say that hi and lo are lost across calls and returns.
+    /// As `settle`, at a jump. No caller reads what a function leaves in hi and lo. One that is called may leave them as they were, and compilers
+    /// that know it (GCC's -fipa-ra) read them behind the call.
     fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
         let slot = self.reach.instruction(pc.wrapping_add(4));
         let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi));
-        if !slot_reads && is_call_or_return(instruction) {
+        if !slot_reads && is_return(instruction) {
             self.pending = None;
         }
         if slot_reads {
@@ -220,7 +221,7 @@ impl<'a> Lowering<'a> {
                 if slot_reads {
                     return true;
                 }
-                if is_call_or_return(instruction) {
+                if is_return(instruction) {
                     return false;
                 }
                 return match successors(instruction, pc) {
@@ -525,11 +526,6 @@ impl<'a> Lowering<'a> {
     }
 }
 
-fn is_call_or_return(instruction: Instruction) -> bool {
-    use Op::*;
-    match instruction.op {
-        Jal | Jalr | JalrHb | Bltzal | Bgezal | Bltzall | Bgezall => true,
-        Jr | JrHb => instruction.rs() == 31,
-        _ => false,
-    }
+fn is_return(instruction: Instruction) -> bool {
+    matches!(instruction.op, Op::Jr | Op::JrHb) && instruction.rs() == 31
 }

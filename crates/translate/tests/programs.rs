@@ -313,3 +313,35 @@ fn every_instruction_does_on_random_registers_what_qemu_does() {
     }
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
 }
+
+#[test]
+fn hi_and_lo_are_there_behind_a_call() {
+    let immediate =
+        |op: u32, rs: u32, rt: u32, imm: u64| op << 26 | rs << 21 | rt << 16 | imm as u32 & 0xffff;
+    let (dmult, mflo, mfhi, bal, nop) = (0x1c, 0x12, 0x10, 0x11, 0);
+    let call = vec![
+        immediate(9, 0, 16, -3i64 as u64),
+        immediate(9, 0, 17, 5),
+        16 << 21 | 17 << 16 | dmult,
+        // To what is behind its delay slot, where it would come back to as well.
+        immediate(1, 0, bal, 1),
+        nop,
+        18 << 11 | mflo,
+        19 << 11 | mfhi,
+        immediate(0xf, 0, 24, RESULTS_AT >> 16),
+        immediate(0xd, 24, 24, RESULTS_AT),
+        immediate(0x3f, 24, 18, 0),
+        immediate(0x3f, 24, 19, 8),
+    ];
+    let mut image = image(&[]);
+    let whole: Vec<u8> = call.into_iter().chain(program(&[])).flat_map(u32::to_le_bytes).collect();
+    image[..whole.len()].copy_from_slice(&whole);
+    // The program writes no results of cases: those of the call.
+    let length = 16u32;
+    let at = whole.len() - program(&[]).len() * 4 + 3 * 4;
+    image[at..at + 4].copy_from_slice(&immediate(0xd, 6, 6, length.into()).to_le_bytes());
+    let wanted = reference(&image);
+    assert_eq!(wanted[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());
+    assert_eq!(translated(&image, Choice::default()).0, wanted);
+    assert_eq!(translated(&image, Choice::NONE).0, wanted);
+}
