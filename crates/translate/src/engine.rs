@@ -515,7 +515,11 @@ impl<F: FrontEnd> Engine<F> {
     /// True if code has been read from somewhere in `range`.
     pub fn has_read(&self, range: Range<u64>) -> bool {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
-        self.readers.keys().any(|page| pages.contains(page))
+        // As for `forget`: few pages are looked up, many looked for.
+        match pages.end.saturating_sub(pages.start) > self.readers.len() as u64 {
+            true => self.readers.keys().any(|page| pages.contains(page)),
+            false => pages.clone().any(|page| self.readers.contains_key(&page)),
+        }
     }
 }
 

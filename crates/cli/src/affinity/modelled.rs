@@ -16,6 +16,7 @@ use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +24,11 @@ use std::time::{Duration, Instant};
 
 /// A core or a link that is busy for so much of the time is full.
 const FULL: f64 = 0.9;
+
+/// How many 10^6 bytes a rate can be measured over.
+pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
+/// The most cycles of a frame besides the receiver's own: they are simulated one by one.
+pub const MOST_FRAME_CYCLES: u32 = 100_000;
 
 /// The machine file of the published host.
 const PUBLISHED: &str = "sandybridge-2x6";

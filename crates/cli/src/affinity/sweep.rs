@@ -52,7 +52,7 @@ struct Model {
     model: Option<String>,
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
     /// some 3000 frames a pair: 100000 take as long as everything else.
-    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=100_000), requires = "model")]
+    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)), requires = "model")]
     frame_cycles: u32,
     /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), requires = "model")]
@@ -62,7 +62,7 @@ struct Model {
     #[arg(long = "with", value_name = "NAME=VALUE", requires = "model")]
     with: Vec<Offload>,
     /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began.
-    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=900), requires = "model")]
+    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES), requires = "model")]
     megabytes: u64,
 }
 

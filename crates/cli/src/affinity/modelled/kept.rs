@@ -2,6 +2,7 @@
 //! Each line ends with a check of what stands before it. Not the runs. Results of a sweep on a real host have a file of another form, which is
 //! `longma-affinity`'s.
 
+use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::places::{classify, of_machine};
@@ -78,6 +79,30 @@ impl Header {
             mtu: sweep.mtu(nic)?,
             settings: sweep.settings.iter().map(|of| (of.name.to_string(), of.value)).collect(),
         })
+    }
+
+    /// Whether a command can have begun it: its machine is a name or a file, and its numbers are such as are taken.
+    fn can_be(&self) -> Result<(), String> {
+        // Nobody keeps results of a machine that came by a pipe, which would be waited for.
+        if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
+            return Err(format!("its machine: {} is no regular file", self.machine));
+        }
+        let megabytes = self.bytes / 1_000_000;
+        if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
+            return Err(format!(
+                "bytes is {}: it must be {} to {} MB",
+                self.bytes,
+                MEGABYTES.start(),
+                MEGABYTES.end()
+            ));
+        }
+        if self.frame_cycles > MOST_FRAME_CYCLES {
+            return Err(format!(
+                "frame_cycles is {}: it must be {MOST_FRAME_CYCLES} at most",
+                self.frame_cycles
+            ));
+        }
+        Ok(())
     }
 
     /// The sweep that it tells of, as far as the file's runs go.
@@ -190,10 +215,13 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let first =
         text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
+    let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
-    let machine = Machine::open(&there.machine).map_err(|error| at(format!(": its machine: {error}")))?;
-    let (places, nic) = (of_machine(&machine), nic(&machine).map_err(at)?);
-    let now = Header::of(&there.sweep(&[]).map_err(at)?, &nic).map_err(at)?;
+    there.can_be().map_err(of_header)?;
+    let machine =
+        Machine::open(&there.machine).map_err(|error| of_header(format!("its machine: {error}")))?;
+    let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
+    let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
     let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
     Ok(known.map(|(header, known)| Read { header, known, places, nic }))
 }
@@ -333,6 +361,33 @@ mod tests {
         let error = Kept::open(&path, &sweep(0), &nic, &places).err().unwrap_or_default();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "nothing is changed");
         error
+    }
+
+    #[test]
+    fn a_header_that_no_command_writes_is_refused_before_anything_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("made.jsonl");
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let nic = nic(&Machine::open("sandybridge-2x6").unwrap()).unwrap();
+        let refused = |change: &dyn Fn(&mut Header)| {
+            let mut header = Header::of(&sweep(0), &nic).unwrap();
+            change(&mut header);
+            std::fs::write(&path, sealed(&header) + "\n").unwrap();
+            read(&path).err().unwrap_or_default()
+        };
+        assert_eq!(refused(&|_| {}), "");
+        for bytes in [0, 1, 901_000_000, u64::MAX] {
+            let error = refused(&|header| header.bytes = bytes);
+            assert!(
+                error.contains(&format!("made.jsonl, line 1: bytes is {bytes}: it must be 1 to 900 MB")),
+                "{error}"
+            );
+        }
+        assert!(refused(&|header| header.frame_cycles = 100_001).contains("line 1: frame_cycles is 100001"));
+        assert!(refused(&|header| header.mtu = 40).contains("made.jsonl, line 1: packets of 40 bytes"));
+        let error = refused(&|header| header.machine = pipe.to_str().unwrap().into());
+        assert!(error.contains("pipe is no regular file"), "{error}");
     }
 
     #[test]
