@@ -222,8 +222,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     }
 
     /// Translates what `start` reaches, and lets others come to `door` as well, if that is an instruction of it: a loop may be under way there
-    /// that is to be seen as one. `fetch` reads aligned words
-    /// of the source's code; `known` says what is not to be translated with it. What the code does is the same with all options.
+    /// that is to be seen as one. `fetch` reads aligned words of the source's code; `known` says what is not to be translated with it. What
+    /// the code does is the same with all options.
     fn translate(
         start: u64,
         door: Option<u64>,
