@@ -9,7 +9,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
-use crate::heat::Heat;
+use crate::heat::{Heat, PAGE};
 use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
 
 /// The addresses that translated code takes. The program has nothing there.
@@ -89,9 +89,6 @@ const MOST_COPIES: u32 = 4;
 
 /// A function of which ever more becomes hot is translated so often from its beginning; what comes then becomes units of its own.
 const MOST_MADE: u32 = 16;
-
-/// The size of what is watched for changes of the source's code.
-const PAGE: u64 = 4096;
 
 impl<F: FrontEnd> Engine<F> {
     /// Nothing translated yet, and what is, will be with these parts.

@@ -10,8 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::front_end::Unit;
 
-/// The size of a map of executed code.
-const PAGE: u64 = 4096;
+/// The size of what is watched for changes of the source's code, and of a map of what of it has been executed.
+pub(crate) const PAGE: u64 = 4096;
 
 /// What is known of how code is executed.
 #[derive(Debug)]
