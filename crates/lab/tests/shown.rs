@@ -47,6 +47,7 @@ source = "book"
 [[plots]]
 title = "By size"
 kind = "line"
+metrics = ["rate"]
 x = "size"
 by = "n"
 

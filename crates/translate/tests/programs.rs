@@ -214,11 +214,11 @@ fn elf(image: &[u8]) -> Vec<u8> {
 
 /// What the program writes under QEMU.
 fn reference(image: &[u8]) -> Vec<u8> {
-    let path = std::env::temp_dir().join(format!("longma-translate-{}.elf", std::process::id()));
-    std::fs::write(&path, elf(image)).expect("the folder for temporary files can be written");
+    let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+    let path = folder.path().join("program");
+    std::fs::write(&path, elf(image)).expect("the folder is ours");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("the file is ours");
     let done = Command::new("qemu-mips64el").arg(&path).output();
-    let _ = std::fs::remove_file(&path);
     let done = done.expect("qemu-mips64el is installed (Debian: qemu-user)");
     assert!(done.status.success(), "{done:?}");
     done.stdout

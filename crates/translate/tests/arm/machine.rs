@@ -129,13 +129,11 @@ pub fn can_compare() -> bool {
 
 /// What the program writes under QEMU.
 fn reference(image: &[u8]) -> Vec<u8> {
-    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let path = std::env::temp_dir().join(format!("longma-arm-{}-{number}.elf", std::process::id()));
-    std::fs::write(&path, elf(image)).expect("the folder for temporary files can be written");
+    let folder = tempfile::tempdir().expect("the folder for temporary files can be written");
+    let path = folder.path().join("program");
+    std::fs::write(&path, elf(image)).expect("the folder is ours");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("the file is ours");
     let done = Command::new("qemu-aarch64").args(["-cpu", "neoverse-n1"]).arg(&path).output();
-    let _ = std::fs::remove_file(&path);
     let done = done.expect("qemu-aarch64 is installed (Debian: qemu-user)");
     assert!(done.status.success(), "{:?}", String::from_utf8_lossy(&done.stderr));
     done.stdout
