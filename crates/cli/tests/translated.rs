@@ -4,6 +4,7 @@
 
 mod programs;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -214,6 +215,42 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
         let done = finish(longma_run().args(extra).arg(&program));
         assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
     }
+}
+
+/// Several times as much code as there is room for, in a process of many threads and its child.
+#[test]
+fn room_for_translated_code_is_used_again() {
+    let directory = tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/room.c");
+    let programs = [
+        for_x86(&source, &directory),
+        compiled("aarch64-linux-gnu-gcc", &["-static"], &source, &directory),
+        for_mips(&source, &directory),
+    ];
+    let mut expected = None;
+    for program in programs.into_iter().flatten() {
+        // What the program finds wrong, it says.
+        let done = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
+        assert_eq!((text(&done.stderr), done.status.code()), (String::new(), Some(0)), "{program:?}");
+        let found = text(&done.stdout);
+        assert_eq!(*expected.get_or_insert(found.clone()), found, "{program:?}");
+        assert!(found.ends_with("child 0\n!, looped 1, signals 1\n"), "{found}");
+    }
+}
+
+#[test]
+fn where_code_is_counted_by_its_place_no_room_is_used_again() {
+    let directory = tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/room.c");
+    let Some(program) = for_x86(&source, &directory) else { return };
+    let run = |rounds| {
+        let done =
+            finish(longma_run().args(["--stats", "--translation-room", "2"]).arg(&program).arg(rounds));
+        (done.status.signal(), text(&done.stderr))
+    };
+    assert_eq!(run("20").0, None);
+    let (signal, said) = run("200");
+    assert!(signal == Some(9) && said.contains("the room for translated code is full"), "{said}");
 }
 
 /// With the host's libraries, or those of Debian's cross compiler.

@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         words: ConfigurationWords::default(),
         execution: Execution { translate: !interprets, counting: counts.is_some(), ..Execution::default() },
         parts,
+        translated_bytes: None,
         simulated: None,
     };
     match Node::load(config) {

@@ -213,6 +213,7 @@ fn start() -> Result<Never, String> {
         words: ConfigurationWords::default(),
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
         parts: Parts::default(),
+        translated_bytes: None,
         simulated: Some(Simulated::new(SimulatedConfig {
             scheduler,
             clockwork,

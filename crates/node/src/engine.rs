@@ -54,8 +54,14 @@ impl Engine for NodeEngine {
         {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
-        let core = shared.cores.make(state)?;
-        spawn(shared, thread, core)
+        let core = shared.cores.make(state);
+        let begun = core.and_then(|core| spawn(shared.clone(), thread, core));
+        if begun.is_err()
+            && let Some(translated) = shared.translated()
+        {
+            translated.bury();
+        }
+        begun
     }
 
     fn invalidate(&self, range: Range<u64>) {
@@ -76,6 +82,9 @@ impl Engine for NodeEngine {
     fn after_fork_child(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.cores.code().become_forked();
+            if let Some(translated) = shared.translated() {
+                translated.become_forked();
+            }
             longma_guest::host::attention::with_attention(|own| shared.cores.keep_only(own));
             if let Some(session) = shared.session() {
                 session.leave_child(&shared.cores);

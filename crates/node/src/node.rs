@@ -18,7 +18,7 @@ use crate::{
     report::Report,
     run::{Shared, end, run_thread},
     schedule::Simulated,
-    translated::{Translation, translation_of},
+    translated::{Room, Translation, translation_of},
 };
 
 /// What to run and how.
@@ -31,11 +31,19 @@ pub struct NodeConfig {
     pub execution: Execution,
     /// With which parts it is translated, if it is for another architecture.
     pub parts: Parts,
+    /// In how many bytes of room for what it becomes; all there is if left out.
+    pub translated_bytes: Option<u64>,
     /// Who runs it in simulated time, if it does.
     pub simulated: Option<Simulated>,
 }
 
 impl NodeConfig {
+    /// Where code is told apart by its address, that stays what it is.
+    fn room(&self) -> Room {
+        let Execution { counting, tracing, .. } = self.execution;
+        Room { bytes: self.translated_bytes, is_used_again: !counting && !tracing }
+    }
+
     /// The process is told of who runs it.
     fn connect(&mut self) {
         if let Some(simulated) = &self.simulated {
@@ -76,8 +84,9 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         config.connect();
+        let room = config.room();
         let (process, thread, state) = Process::load(config.process)?;
-        let translated = translation_of(&process, config.parts);
+        let translated = translation_of(&process, config.parts, room);
         Self::of(
             (process, translated),
             vec![(thread, state)],
@@ -96,8 +105,9 @@ impl Node {
         faults::install();
         faults::prepare_thread();
         config.connect();
+        let room = config.room();
         let (process, threads) = checkpoint.process(config.process)?;
-        let translated = translation_of(&process, config.parts);
+        let translated = translation_of(&process, config.parts, room);
         Self::of((process, translated), threads, config.words, config.execution, config.simulated)
     }
 

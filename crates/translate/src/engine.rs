@@ -8,6 +8,7 @@ use longma_loongarch::Op as La;
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::areas::{Areas, Placed};
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 use crate::heat::{Heat, PAGE};
 use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
@@ -40,22 +41,10 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// A unit that has its place.
-struct Placed<P> {
-    start: u64,
-    words: u64,
-    positions: Vec<Position<P>>,
-    /// The words that an instruction of the source counts with, in order.
-    counted: Vec<u32>,
-}
-
 /// What is translated of one process.
 pub struct Engine<F: FrontEnd> {
     layout: Layout,
     options: Options,
-    next: u64,
-    /// Where units may lie up to.
-    end: u64,
     /// The source addresses that have entries of the hash table, by the entries' numbers.
     hashed: FxHashMap<u64, u64>,
     /// Source addresses that can be jumped to.
@@ -63,8 +52,7 @@ pub struct Engine<F: FrontEnd> {
     exits: FxHashMap<u64, Exit<F::Service>>,
     /// Calls of addresses in registers, by the address behind them.
     calls: FxHashMap<u64, u8>,
-    /// By their addresses.
-    units: Vec<Placed<F::Pending>>,
+    areas: Areas<F::Pending>,
     /// Source addresses whose code has been read, by pages: the entries of the units that read them.
     readers: FxHashMap<u64, Vec<u64>>,
     /// The same of what only jumps of the units themselves lead to: the source's address and the code's.
@@ -96,16 +84,15 @@ impl<F: FrontEnd> Engine<F> {
         // The hash table, if there is one, is behind the code.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
         let options = Options { parts, hash, is_cold: false };
+        let end = if parts.has(Part::Table) { layout.code.end } else { hash };
         Self {
-            next: layout.code.start,
-            end: if parts.has(Part::Table) { layout.code.end } else { hash },
+            areas: Areas::one(layout.code.start..end),
             hashed: FxHashMap::default(),
             layout,
             options,
             entries: FxHashMap::default(),
             exits: FxHashMap::default(),
             calls: FxHashMap::default(),
-            units: Vec::new(),
             readers: FxHashMap::default(),
             heads: FxHashMap::default(),
             copies: FxHashMap::default(),
@@ -123,6 +110,60 @@ impl<F: FrontEnd> Engine<F> {
     /// most of what that could reach never.
     pub fn wait_until_hot(&mut self, visits: u32) {
         self.heat = Heat::new(visits);
+    }
+
+    /// From now on translated code has two areas, and when the one in use is full it can go on in the other: see [`Self::turn`]. Nothing has
+    /// been translated yet.
+    pub fn use_room_again(&mut self) {
+        self.areas = Areas::two(self.areas.range());
+    }
+
+    /// Where the second area begins, if there are two.
+    pub fn second_area(&self) -> Option<u64> {
+        self.areas.second()
+    }
+
+    /// The area in which code could be placed anew, if there is one: there are two, and something is in the one in use.
+    pub fn other_area(&self) -> Option<usize> {
+        self.areas.other().filter(|_| !self.areas.is_fresh())
+    }
+
+    /// Forgets all code, and goes on in [`Self::other_area`]. No thread is there, or has been told to go there: what is there goes. Who is
+    /// in the area that has been in use comes out of it sooner or later; until then it is told what is there as before.
+    ///
+    /// # Errors
+    /// The host gives no memory.
+    pub fn turn(&mut self, memory: &dyn Memory) -> Result<(), Fault> {
+        let old = self.areas.current();
+        let heads = self.heads.drain().flat_map(|(_, heads)| heads);
+        let indirect: BTreeSet<u64> = self.entries.keys().copied().collect();
+        let entries = [&mut self.entries, &mut self.cold, &mut self.past_stops];
+        let entries = entries.into_iter().flat_map(|entries| entries.drain());
+        let mut exits: FxHashMap<u64, Exit<F::Service>> =
+            entries.map(|(pc, code)| (code, Exit::To(pc))).collect();
+        exits.extend(heads.map(|(pc, code)| (code, Exit::Leave(pc))));
+        // No jump leads to what has been there before its turn; closed in the order that memory wants.
+        exits.retain(|code, _| old.contains(code));
+        let codes: BTreeSet<u64> = exits.keys().copied().collect();
+        memory.place(&codes.into_iter().map(|code| (code, leave())).collect::<Vec<_>>())?;
+        memory.place(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
+        // Nobody looks for these addresses where they are now; each entry stays that of its own.
+        let unhashed = |(number, pc): (&u64, &u64)| {
+            (self.options.hash + (number << HASH_SHIFT), (pc ^ F::ALIGNMENT) as u32)
+        };
+        let unhashed: BTreeSet<(u64, u32)> = self.hashed.iter().map(unhashed).collect();
+        memory.place(&unhashed.into_iter().collect::<Vec<_>>())?;
+        memory.forget(old)?;
+        self.exits.extend(exits);
+        self.readers.clear();
+        self.copies.clear();
+        self.made.clear();
+        self.heat.begin_again();
+        let new = self.areas.turn();
+        self.exits.retain(|code, _| !new.contains(code));
+        // Where a call's link points is behind the call's word, and may be behind the area.
+        self.calls.retain(|link, _| !new.contains(&(link - 4)));
+        memory.forget(new)
     }
 
     /// The addresses that translated code takes.
@@ -262,11 +303,7 @@ impl<F: FrontEnd> Engine<F> {
         is_hot: bool,
         memory: &dyn Memory,
     ) -> Result<(), Refusal> {
-        let start = self.next;
-        let end = start + 4 * unit.words.len() as u64;
-        if end > self.end {
-            return Err(Refusal::Full);
-        }
+        let start = self.areas.room(unit.words.len() as u64).ok_or(Refusal::Full)?;
         let address = |offset: u32| start + 4 * u64::from(offset);
         for (offset, exit) in &unit.exits {
             if let Exit::To(pc) = exit
@@ -280,7 +317,6 @@ impl<F: FrontEnd> Engine<F> {
         }
         let words: Vec<(u64, u32)> = (0..).zip(&unit.words).map(|(at, word)| (address(at), *word)).collect();
         memory.place(&words)?;
-        self.next = end;
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
@@ -320,7 +356,7 @@ impl<F: FrontEnd> Engine<F> {
         unit.positions.sort_by_key(|position| position.offset);
         let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
-        self.units.push(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
+        self.areas.add(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
         Ok(())
     }
 
@@ -379,7 +415,7 @@ impl<F: FrontEnd> Engine<F> {
 
     /// What stands at `address` of translated code.
     pub fn position(&self, address: u64) -> Option<Position<F::Pending>> {
-        let unit = self.unit_at(address)?;
+        let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
         let behind = unit.positions.partition_point(|position| position.offset <= offset);
         let found = *unit.positions.get(behind.checked_sub(1)?)?;
@@ -399,27 +435,21 @@ impl<F: FrontEnd> Engine<F> {
 
     /// As [`Self::position`], where an instruction has failed: the last of those that begin there.
     pub fn position_of_fault(&self, address: u64) -> Option<Position<F::Pending>> {
-        let unit = self.unit_at(address)?;
+        let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
         let behind = unit.positions.partition_point(|position| position.offset <= offset);
         let found = *unit.positions.get(behind.checked_sub(1)?)?;
         if found.is_boundary { Some(found) } else { self.position(address) }
     }
 
-    fn unit_at(&self, address: u64) -> Option<&Placed<F::Pending>> {
-        let behind = self.units.partition_point(|unit| unit.start <= address);
-        let unit = &self.units[behind.checked_sub(1)?];
-        (address < unit.start + 4 * unit.words).then_some(unit)
-    }
-
     /// The units: where each begins, its words, and what is known of them.
     pub fn units(&self) -> impl Iterator<Item = (u64, u64, &[Position<F::Pending>])> {
-        self.units.iter().map(|unit| (unit.start, unit.words, unit.positions.as_slice()))
+        self.areas.units().map(|unit| (unit.start, unit.words, unit.positions.as_slice()))
     }
 
     /// The source instructions that `count` words from `address` on execute.
     pub fn source_instructions(&self, address: u64, count: u32) -> u64 {
-        let Some(unit) = self.unit_at(address) else { return 0 };
+        let Some(unit) = self.areas.unit_at(address) else { return 0 };
         let first = ((address - unit.start) / 4) as u32;
         let before = |word| unit.counted.partition_point(|counted| *counted < word);
         (before(first + count) - before(first)) as u64

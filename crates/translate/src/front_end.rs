@@ -327,5 +327,14 @@ pub trait Memory {
     ///
     /// # Errors
     /// As for [`Self::place`].
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault>;
+    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
+        self.place(&[(address, word)])?;
+        self.forget(address..address + 4)
+    }
+
+    /// Forgets what is known of words of code that may have been executed and have been placed anew.
+    ///
+    /// # Errors
+    /// As for [`Self::place`].
+    fn forget(&self, code: Range<u64>) -> Result<(), Fault>;
 }

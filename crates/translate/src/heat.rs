@@ -89,6 +89,12 @@ impl Heat {
         (pc < end && self.hot > 1 && self.has_executed(begin)).then_some(begin..end)
     }
 
+    /// There is no code any more; where functions begin stays known.
+    pub fn begin_again(&mut self) {
+        self.visits.clear();
+        self.executed.clear();
+    }
+
     /// There is other code at `pc`.
     pub fn forget(&mut self, pc: u64) {
         self.visits.remove(&pc);

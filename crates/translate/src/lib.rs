@@ -2,6 +2,7 @@
 //! Not the architectures, which are crates of their own, nor the execution: LoongArch code runs on a `longma-core` as any other does; `longma-node` puts the two together.
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022; the front ends name their own.
 
+mod areas;
 pub mod assembler;
 pub mod calls;
 pub mod debug;

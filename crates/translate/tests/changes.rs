@@ -8,8 +8,9 @@ use std::fmt::Debug;
 
 use longma_loongarch::{Environment, State, decode, semantics};
 use longma_translate::debug::{of_word, words};
-use longma_translate::engine::{Engine, Layout};
+use longma_translate::engine::{Engine, Layout, Refusal};
 use longma_translate::front_end::{Exit, FrontEnd, Served};
+use longma_translate::parts::{Part, Parts as Choice};
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
@@ -23,8 +24,11 @@ const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;
 const STACKS: u64 = 0x100_0000;
-const CODE: u64 = 0x1000_0000;
-const CODE_BYTES: u64 = 0x40_0000;
+const CODE: u64 = 0x1000_0000 - CODE_BYTES;
+/// Both areas of translated code, each of which is soon full.
+const CODE_BYTES: u64 = 0xc00;
+/// Behind them, if it is asked for.
+const HASH_BYTES: u64 = longma_translate::parts::HASH_BYTES;
 const TABLE: u64 = 0x2000_0000;
 const SLOTS: u64 = 0x4000_0000;
 const THREADS: u64 = 3;
@@ -266,6 +270,8 @@ struct World<F: FrontEnd> {
     memory: Parts,
     /// Where the code of an address has been said to be.
     told: HashMap<u64, Vec<u64>>,
+    /// How often code has been forgotten to make room.
+    turns: u32,
 }
 
 fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread {
@@ -289,20 +295,47 @@ fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread 
 }
 
 impl<F: Writes> World<F> {
-    fn new(hot: u32, random: &mut Random) -> Self {
+    fn new(hot: u32, choice: Choice, random: &mut Random) -> Self {
         let program = Program::new::<F>(random);
-        let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE, limit: LIMIT };
-        let mut engine = Engine::new(layout, longma_translate::parts::Parts::default());
+        let hash = if choice.has(Part::Table) { 0 } else { HASH_BYTES };
+        let layout = Layout { code: CODE..CODE + CODE_BYTES + hash, table: TABLE, limit: LIMIT };
+        let mut engine = Engine::new(layout, choice);
         engine.wait_until_hot(hot);
+        engine.use_room_again();
         let memory = Parts::new([
             (BASE, vec![0; (LIMIT - BASE) as usize]),
             (STACKS, vec![0; (THREADS * PAGE) as usize]),
-            (CODE, vec![0; CODE_BYTES as usize]),
+            (CODE, vec![0; (CODE_BYTES + HASH_BYTES) as usize]),
             (TABLE + (BASE << F::ENTRY_SHIFT), vec![0; ((LIMIT - BASE) << F::ENTRY_SHIFT) as usize]),
             (SLOTS, vec![0; (THREADS * F::SLOT_BYTES) as usize]),
         ]);
         (0..FUNCTIONS as usize).for_each(|function| program.write::<F>(function, &memory));
-        Self { program, engine, memory, told: HashMap::new() }
+        Self { program, engine, memory, told: HashMap::new(), turns: 0 }
+    }
+
+    /// Where the code of `pc` is for who has come out at `exit`, or elsewhere. When there is no room, nobody goes any more where somebody
+    /// has been told of code in the area that is not in use, and it goes on there.
+    fn code(&mut self, pc: u64, exit: Option<u64>) -> u64 {
+        let found = match exit {
+            Some(exit) => self.engine.follow(exit, pc, &self.memory),
+            None => self.engine.code_of(pc, &self.memory),
+        };
+        let code = match found {
+            Err(Refusal::Full) => {
+                let (second, other) = (self.engine.second_area(), self.engine.other_area().unwrap());
+                let is_other = |code: &u64| usize::from(Some(*code) >= second) == other;
+                self.told.values_mut().for_each(|told| told.retain(|code| !is_other(code)));
+                self.engine.turn(&self.memory).unwrap();
+                self.turns += 1;
+                return self.code(pc, None);
+            }
+            found => found.unwrap(),
+        };
+        let told = self.told.entry(pc).or_default();
+        if !told.contains(&code) {
+            told.push(code);
+        }
+        code
     }
 
     fn change(&mut self, random: &mut Random) {
@@ -312,18 +345,10 @@ impl<F: Writes> World<F> {
         self.engine.forget(page..page + PAGE, &self.memory).unwrap();
     }
 
-    fn told(&mut self, pc: u64, code: u64) {
-        let told = self.told.entry(pc).or_default();
-        if !told.contains(&code) {
-            told.push(code);
-        }
-    }
-
     /// Lets a thread go on to where it comes out, and says whether that is the end. There it is as its model has been once since.
     fn run(&mut self, thread: &mut Thread, random: &mut Random) -> bool {
-        if thread.state.pc == 0 {
-            thread.state.pc = self.engine.code_of(thread.model.pc, &self.memory).unwrap();
-            self.told(thread.model.pc, thread.state.pc);
+        if self.told.get(&thread.model.pc).is_none_or(Vec::is_empty) {
+            self.code(thread.model.pc, None);
         }
         // Who has been told earlier comes now.
         let told = &self.told[&thread.model.pc];
@@ -358,15 +383,10 @@ impl<F: Writes> World<F> {
         if pc == END {
             return true;
         }
-        let code = match exit {
-            Some(exit) => self.engine.follow(exit, pc, &self.memory),
-            None => {
-                self.engine.note_indirect(pc);
-                self.engine.code_of(pc, &self.memory)
-            }
-        };
-        thread.state.pc = code.unwrap();
-        self.told(pc, thread.state.pc);
+        if exit.is_none() {
+            self.engine.note_indirect(pc);
+        }
+        self.code(pc, exit);
         false
     }
 
@@ -396,10 +416,13 @@ fn nobody_executes_what_was_there_before<F: Writes>()
 where
     F::Service: Debug,
 {
+    let mut turns = 0;
     for seed in 0..PROGRAMS {
         let mut random = Random(seed);
         let hot = [1, 2, 3, 5][seed as usize % 4];
-        let mut world = World::<F>::new(hot, &mut random);
+        let choice = Choice::default();
+        let choice = if seed % 3 == 0 { choice.with(Part::Table, !choice.has(Part::Table)) } else { choice };
+        let mut world = World::<F>::new(hot, choice, &mut random);
         let start = |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
         let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
         for _ in 0..TURNS {
@@ -412,7 +435,9 @@ where
                 world.change(&mut random);
             }
         }
+        turns += world.turns;
     }
+    assert!(turns > 3 * PROGRAMS as u32, "{turns}");
 }
 
 #[test]

@@ -185,6 +185,10 @@ pub struct Arguments {
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
     pub translation: Parts,
 
+    /// The room for the code that a program for another architecture becomes, in MiB, from 2 to 120. When it is full, it is used again.
+    #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
+    translation_room: u64,
+
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
     interpret: bool,
@@ -243,6 +247,9 @@ enum Level {
 
 /// More would leave a program too little of the 8 MiB.
 const MOST_STACK_OFFSET: u64 = 1 << 20;
+
+/// The room that there is for translated code.
+const MOST_ROOM_MIB: u64 = 120;
 
 fn parse_stack_offset(text: &str) -> Result<u64, String> {
     match text.parse() {
@@ -326,7 +333,9 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         machine::restrict_cores(machine);
     }
     let words = machine.map(|machine| machine.words).unwrap_or_default();
-    let config = NodeConfig { process, words, execution, parts: arguments.translation, simulated };
+    let translated_bytes = Some(arguments.translation_room << 20);
+    let parts = arguments.translation;
+    let config = NodeConfig { process, words, execution, parts, translated_bytes, simulated };
     let confined = arguments.root.is_some();
     sandbox::enter(&arguments)?;
     let node = match &checkpoint {

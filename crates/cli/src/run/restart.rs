@@ -15,7 +15,7 @@ use std::{
 use longma_node::parts::Parts;
 use longma_node::x86_features::Features;
 
-use super::{Arguments, Format, absolute, failure::Failure};
+use super::{Arguments, Format, MOST_ROOM_MIB, absolute, failure::Failure};
 
 /// This command with the options that hold for the next program too.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
@@ -42,6 +42,8 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--x86-features", features.map(|features| features.name().into()));
     let parts = Some(arguments.translation).filter(|parts| *parts != Parts::default());
     option("--translation", parts.map(|parts| parts.to_string().into()));
+    let room = arguments.translation_room;
+    option("--translation-room", (room != MOST_ROOM_MIB).then(|| room.to_string().into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
     let flags = [

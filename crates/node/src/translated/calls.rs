@@ -94,6 +94,7 @@ impl<F: FrontEnd> Translated<F> {
         if let Some(simulated) = cores.in_time().filter(|_| is_made_here) {
             simulated.enter_kernel(on.thread);
         }
+        let mut is_there = true;
         let result = match step {
             Step::Done(result) => result.map(|value| (value, None)),
             Step::ThreadPointer(value) => {
@@ -111,8 +112,11 @@ impl<F: FrontEnd> Translated<F> {
             Step::Call(number, arguments, after) => {
                 state.pc = source;
                 on.enter_call(state, source + F::SYSCALL_BYTES);
-                match self.through_process(on, core, before, (number, arguments, after)) {
-                    Ok(result) => result,
+                match self.through_process(on, core, (code, before), (number, arguments, after)) {
+                    Ok((result, still)) => {
+                        is_there = still;
+                        result
+                    }
                     Err(over) => return over,
                 }
             }
@@ -125,9 +129,9 @@ impl<F: FrontEnd> Translated<F> {
             // Before anything else is executed: the call may have to be made again, or have given a handler its mask.
             on.thread.make_again_with(before);
             core.cpu().attention.clear();
-            return self.deliver(on, core, Some((code + 4, None)));
+            return self.deliver(on, core, is_there.then_some((code + 4, None)));
         }
-        if on.follower.is_some() {
+        if on.follower.is_some() || !is_there {
             let state = &mut core.cpu().state;
             return self.go_on(on, state, state.pc);
         }
@@ -135,19 +139,19 @@ impl<F: FrontEnd> Translated<F> {
         Outcome::Continue
     }
 
-    /// Makes a call of the process's, for a program whose registers were `before`: what comes of it for the program, or the outcome if
-    /// the thread does not go on.
+    /// Makes a call of the process's, which stands at `code`, for a program whose registers were `before`: what comes of it for the program
+    /// and whether the code is still there, or the outcome if the thread does not go on.
     fn through_process(
         &self,
         on: &mut Steered,
         core: &mut Core,
-        before: [u64; 32],
+        (code, before): (u64, [u64; 32]),
         (number, arguments, after): (u64, [u64; 6], F::After),
-    ) -> Result<CallResult, Outcome> {
+    ) -> Result<(CallResult, bool), Outcome> {
         let cores = on.cores;
         let view = self.view(cores);
         let kept = kept_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
-        let outcome = make(cores, core, on.thread, number, arguments);
+        let (outcome, is_there) = self.away(code, || make(cores, core, on.thread, number, arguments));
         if let Some(kept) = kept {
             let _ = view.write(before[usize::from(F::SLOTS)], &kept);
         }
@@ -170,10 +174,11 @@ impl<F: FrontEnd> Translated<F> {
         if let Some(changed) = F::changed(after, returned) {
             self.forget(cores, changed);
         }
-        Ok(match returned {
+        let result = match returned {
             LAST_ERROR.. => Err(returned.wrapping_neg()),
             _ => F::finish(after, returned, &self.view(cores)),
-        })
+        };
+        Ok((result, is_there))
     }
 
     fn return_from_handler(&self, on: &mut Steered, core: &mut Core) -> Outcome {
@@ -239,6 +244,8 @@ impl<F: FrontEnd> Translated<F> {
         // A stop that is there is told when the thread has begun.
         match self.code_past_stop(cores, behind) {
             Ok(code) => {
+                // This thread, too, has its place there until its call is over.
+                self.places.bear();
                 state.pc = code;
                 true
             }

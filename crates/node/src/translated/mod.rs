@@ -3,13 +3,15 @@
 
 mod calls;
 pub mod listing;
+mod places;
+mod room;
 mod run;
 mod steered;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
@@ -20,7 +22,7 @@ use longma_guest::{AddressSpace, Errno, HOST_PAGE_BYTES, MapRequest, Placement, 
 use longma_linux::{Outcome, Process, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
-use longma_translate::engine::{Engine, Layout, Refusal};
+use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{FrontEnd, Memory, Structures};
 use longma_translate::parts::Parts;
 use longma_translate_arm::Aarch64;
@@ -29,6 +31,7 @@ use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
 use listing::ListedUnit;
+use places::Places;
 use steered::Steered;
 pub(crate) use steered::{Next, Steers};
 
@@ -72,6 +75,12 @@ pub(crate) trait Translation: Send + Sync {
     /// and with the registers of LoongArch's call. False if it cannot begin there.
     fn give_birth(&self, cores: &Cores, state: &mut State) -> bool;
 
+    /// A thread that was given what it begins with does not begin.
+    fn bury(&self);
+
+    /// In a forked child, where only the calling thread exists.
+    fn become_forked(&self);
+
     /// The source address of what stands at `address` of translated code; other addresses are their own.
     fn source_address(&self, address: u64) -> u64;
 
@@ -85,13 +94,22 @@ pub(crate) trait Translation: Send + Sync {
     fn listing(&self, cores: &Cores, executed: &[Executed]) -> Vec<ListedUnit>;
 }
 
+/// The room for translated code.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// So much of what there is, if not all.
+    pub bytes: Option<u64>,
+    /// When it is full, it is used again; in simulated time it is not.
+    pub is_used_again: bool,
+}
+
 /// What a process needs whose program is for another architecture, which is translated with these parts; `None` for LoongArch's own.
-pub(crate) fn translation_of(process: &Process, parts: Parts) -> Option<Arc<dyn Translation>> {
+pub(crate) fn translation_of(process: &Process, parts: Parts, room: Room) -> Option<Arc<dyn Translation>> {
     match process.architecture() {
         Architecture::LoongArch64 => None,
-        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, parts)?)),
-        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, parts)?)),
-        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process, parts)?)),
+        Architecture::Mips64 => Some(Arc::new(Translated::<Mips64>::of(process, parts, room)?)),
+        Architecture::X86_64 => Some(Arc::new(Translated::<X86_64>::of(process, parts, room)?)),
+        Architecture::Aarch64 => Some(Arc::new(Translated::<Aarch64>::of(process, parts, room)?)),
     }
 }
 
@@ -112,6 +130,11 @@ struct Translated<F: FrontEnd> {
     first_slots: u64,
     /// A debugger looks.
     is_watched: AtomicBool,
+    /// How often code has been forgotten to make room.
+    turns: AtomicU64,
+    places: Places,
+    /// Where the second area of translated code begins; the last address if there is one.
+    second_area: u64,
 }
 
 /// Code that is to be forgotten must be: what is old would go on.
@@ -136,7 +159,11 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        self.go(&mut Steered::free(cores, thread), core)
+        let outcome = self.go(&mut Steered::free(cores, thread), core);
+        if outcome != Outcome::Continue {
+            self.places.set(None);
+        }
+        outcome
     }
 
     fn steer(
@@ -146,7 +173,11 @@ impl<F: FrontEnd> Translation for Translated<F> {
         thread: &mut Thread,
         follower: &mut dyn Steers,
     ) -> Outcome {
-        self.go_steered(cores, core, thread, follower)
+        let outcome = self.go_steered(cores, core, thread, follower);
+        if outcome != Outcome::Continue {
+            self.places.set(None);
+        }
+        outcome
     }
 
     fn watch(&self, cores: &Cores, is_watched: bool) {
@@ -191,6 +222,14 @@ impl<F: FrontEnd> Translation for Translated<F> {
         self.bear(cores, state)
     }
 
+    fn bury(&self) {
+        self.places.bury();
+    }
+
+    fn become_forked(&self) {
+        self.places.become_forked();
+    }
+
     fn source_address(&self, address: u64) -> u64 {
         self.engine().position(address).map_or(address, |position| position.pc)
     }
@@ -214,11 +253,13 @@ impl<F: FrontEnd> Translation for Translated<F> {
 const HOT: u32 = 16;
 
 impl<F: FrontEnd> Translated<F> {
-    fn of(process: &Process, parts: Parts) -> Option<Self> {
+    fn of(process: &Process, parts: Parts, room: Room) -> Option<Self> {
         let areas = process.areas()?;
         F::prepare_process();
+        let all = areas.code.end - areas.code.start;
+        let bytes = room.bytes.map_or(all, |bytes| bytes.min(all));
         let layout = Layout {
-            code: areas.code.clone(),
+            code: areas.code.start..areas.code.start + bytes,
             table: areas.table.start,
             limit: (areas.table.end - areas.table.start) >> F::ENTRY_SHIFT,
         };
@@ -230,8 +271,12 @@ impl<F: FrontEnd> Translated<F> {
         // The models count no time for translation: there, code is from the beginning what it becomes.
         if process.simulation().is_none() {
             engine.wait_until_hot(HOT);
+            if room.is_used_again {
+                engine.use_room_again();
+            }
         }
         Some(Self {
+            second_area: engine.second_area().unwrap_or(u64::MAX),
             engine: Mutex::new(engine),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
@@ -239,6 +284,8 @@ impl<F: FrontEnd> Translated<F> {
             layout,
             first_slots,
             is_watched: AtomicBool::new(false),
+            turns: AtomicU64::new(0),
+            places: Places::new(),
         })
     }
 
@@ -275,18 +322,6 @@ impl<F: FrontEnd> Translated<F> {
             must(forgotten);
         }
     }
-
-    /// The code of a source address.
-    fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
-        self.forget_noted(cores);
-        self.engine().code_of(pc, &self.view(cores))
-    }
-
-    /// The same, whether threads are to stop there or not.
-    fn code_past_stop(&self, cores: &Cores, pc: u64) -> Result<u64, Refusal> {
-        self.forget_noted(cores);
-        self.engine().code_past_stop(pc, &self.view(cores))
-    }
 }
 
 /// A process's memory, as translation and system calls see it.
@@ -320,9 +355,8 @@ impl Memory for View<'_> {
         self.cores.process().address_space().write_kept(words)
     }
 
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.place(&[(address, word)])?;
-        self.cores.code().invalidate(&(address..address + 4));
+    fn forget(&self, code: Range<u64>) -> Result<(), Fault> {
+        self.cores.code().invalidate(&code);
         self.cores.request_all();
         Ok(())
     }

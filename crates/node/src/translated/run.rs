@@ -23,6 +23,7 @@ impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
     pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         self.forget_noted(on.cores);
+        self.note_place(core.cpu().state.pc);
         let stop = match on.cores.in_time() {
             Some(simulated) => simulated.run(core, on.thread),
             None => core.run(),
@@ -102,12 +103,11 @@ impl<F: FrontEnd> Translated<F> {
     fn come_out(&self, on: &mut Steered, state: &mut State, code: u32) -> Outcome {
         let cores = on.cores;
         let pc = state.pc;
-        let mut engine = self.engine();
+        let engine = self.engine();
         match engine.exit_at(pc) {
             Some(Exit::To(target)) => {
-                let code = engine.follow(pc, target, &self.view(cores));
                 drop(engine);
-                match code {
+                match self.follow(cores, pc, target) {
                     Ok(code) => {
                         state.pc = code;
                         Outcome::Continue
@@ -241,7 +241,7 @@ impl<F: FrontEnd> Translated<F> {
             }
             Refusal::Full => {
                 on.thread.process().say_once(
-                    "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than 120 MiB hold",
+                    "the room for translated code is full, and the program is ended by SIGKILL: it has executed more code than --translation-room holds, and where it is counted what code executes (--stats, --profile, simulated time) none of it is used again",
                 );
                 Outcome::KilledBy(libc::SIGKILL)
             }
@@ -320,7 +320,14 @@ impl<F: FrontEnd> Translated<F> {
         state.set_r(SCRATCH, 0);
         let source = state.pc;
         let here = here.filter(|_| on.follower.is_none());
-        match (on.deliver(state), here) {
+        let (outcome, here) = match here {
+            Some(here) => {
+                let (outcome, is_there) = self.away(here.0, || on.deliver(state));
+                (outcome, Some(here).filter(|_| is_there))
+            }
+            None => (on.deliver(state), None),
+        };
+        match (outcome, here) {
             (Outcome::Continue, Some((code, registers))) if state.r(SCRATCH) == 0 && state.pc == source => {
                 if let Some(registers) = registers {
                     (state.x, state.v) = *registers;

@@ -112,6 +112,7 @@ impl<F: FrontEnd> Translated<F> {
             return self.go(&mut Steered::free(cores, thread), core);
         }
         let mut on = Steered { cores, thread, follower: Some(follower), is_at_source: false };
+        self.note_place(core.cpu().state.pc);
         let mut outcome = self.attend(&mut on, core);
         while outcome == Outcome::Continue && on.follower.is_some() {
             outcome = self.turn(&mut on, core);
@@ -122,9 +123,12 @@ impl<F: FrontEnd> Translated<F> {
     /// One turn of a thread: it waits at a source address until the debugger has it go on, and goes on to another.
     fn turn(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         if !on.is_at_source {
+            self.note_place(core.cpu().state.pc);
             let stop = core.run();
             return self.stopped(on, core, stop);
         }
+        // Until code is looked for, the thread has an address of the source only.
+        self.places.set(None);
         let state = &mut core.cpu().state;
         let next = on.follower.as_mut().map_or(Next::Free, |follower| follower.next(state));
         if next == Next::Free {

@@ -2,6 +2,7 @@
 //! Not a process's memory. Beside it, the choices of translation's parts that tests go through.
 
 use std::cell::{Ref, RefCell};
+use std::ops::Range;
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 use longma_translate::front_end::{Memory, Structures};
@@ -87,8 +88,8 @@ impl Memory for Parts {
         words.iter().try_for_each(|(address, word)| self.store(*address, *word))
     }
 
-    fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.store(address, word)
+    fn forget(&self, _: Range<u64>) -> Result<(), Fault> {
+        Ok(())
     }
 }
 

@@ -1,0 +1,142 @@
+//! Where translated units lie, and where the next one will: in one area, or in two that take turns.
+//! Not when they do, which is the engine's, nor who may still be in one, which whoever runs the threads knows.
+
+use std::ops::Range;
+
+use crate::front_end::Position;
+
+/// A unit that has its place.
+pub(crate) struct Placed<P> {
+    pub start: u64,
+    pub words: u64,
+    pub positions: Vec<Position<P>>,
+    /// The words that an instruction of the source counts with, in order.
+    pub counted: Vec<u32>,
+}
+
+struct Area<P> {
+    range: Range<u64>,
+    /// Where the next unit lies.
+    next: u64,
+    /// By their addresses.
+    units: Vec<Placed<P>>,
+}
+
+/// The areas of translated code.
+pub(crate) struct Areas<P> {
+    areas: Vec<Area<P>>,
+    current: usize,
+}
+
+impl<P> Areas<P> {
+    /// All of `range` is one area.
+    pub fn one(range: Range<u64>) -> Self {
+        Self { areas: vec![Area { next: range.start, range, units: Vec::new() }], current: 0 }
+    }
+
+    /// Each half of `range` is one.
+    pub fn two(range: Range<u64>) -> Self {
+        let middle = (range.start + (range.end - range.start) / 2) & !3;
+        let halves = [range.start..middle, middle..range.end];
+        let areas = halves.map(|range| Area { next: range.start, range, units: Vec::new() });
+        Self { areas: areas.into(), current: 0 }
+    }
+
+    /// The addresses of all.
+    pub fn range(&self) -> Range<u64> {
+        let (first, last) = (&self.areas[0], &self.areas[self.areas.len() - 1]);
+        first.range.start..last.range.end
+    }
+
+    /// Where the second begins, if there are two.
+    pub fn second(&self) -> Option<u64> {
+        self.areas.get(1).map(|area| area.range.start)
+    }
+
+    fn of(&self, address: u64) -> Option<usize> {
+        self.areas.iter().position(|area| area.range.contains(&address))
+    }
+
+    /// The area that is not in use, if there are two.
+    pub fn other(&self) -> Option<usize> {
+        (self.areas.len() > 1).then_some(1 - self.current)
+    }
+
+    /// The addresses of the area in use.
+    pub fn current(&self) -> Range<u64> {
+        self.areas[self.current].range.clone()
+    }
+
+    /// True if nothing is in the area in use.
+    pub fn is_fresh(&self) -> bool {
+        self.areas[self.current].units.is_empty()
+    }
+
+    /// Where a unit of so many words will lie, if it fits.
+    pub fn room(&self, words: u64) -> Option<u64> {
+        let Area { range, next, .. } = &self.areas[self.current];
+        (next + 4 * words <= range.end).then_some(*next)
+    }
+
+    /// Adds the unit that has been placed in [`Self::room`].
+    pub fn add(&mut self, unit: Placed<P>) {
+        let area = &mut self.areas[self.current];
+        area.next = unit.start + 4 * unit.words;
+        area.units.push(unit);
+    }
+
+    /// The unit that has a word at `address`.
+    pub fn unit_at(&self, address: u64) -> Option<&Placed<P>> {
+        let units = &self.areas[self.of(address)?].units;
+        let behind = units.partition_point(|unit| unit.start <= address);
+        let unit = &units[behind.checked_sub(1)?];
+        (address < unit.start + 4 * unit.words).then_some(unit)
+    }
+
+    /// All units.
+    pub fn units(&self) -> impl Iterator<Item = &Placed<P>> {
+        self.areas.iter().flat_map(|area| &area.units)
+    }
+
+    /// The other area is in use from now on, and empty: its addresses.
+    pub fn turn(&mut self) -> Range<u64> {
+        self.current = self.other().unwrap_or(self.current);
+        let area = &mut self.areas[self.current];
+        area.units.clear();
+        area.next = area.range.start;
+        area.range.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(start: u64, words: u64) -> Placed<()> {
+        Placed { start, words, positions: Vec::new(), counted: Vec::new() }
+    }
+
+    #[test]
+    fn areas_take_turns_and_are_empty_when_theirs_begins() {
+        let mut areas = Areas::two(0x1000..0x1040);
+        assert_eq!((areas.range(), areas.second()), (0x1000..0x1040, Some(0x1020)));
+        assert_eq!([0xfff, 0x1000, 0x1020, 0x1040].map(|at| areas.of(at)), [None, Some(0), Some(1), None]);
+        assert_eq!((areas.room(8), areas.room(9)), (Some(0x1000), None));
+        areas.add(unit(0x1000, 6));
+        assert_eq!((areas.room(2), areas.room(3), areas.other()), (Some(0x1018), None, Some(1)));
+        assert!(areas.unit_at(0x1014).is_some() && areas.unit_at(0x1018).is_none());
+        assert_eq!((areas.turn(), areas.is_fresh(), areas.other()), (0x1020..0x1040, true, Some(0)));
+        areas.add(unit(0x1020, 8));
+        // Who is in the one before is told what is there until its turn comes.
+        assert!(areas.unit_at(0x1000).is_some() && areas.unit_at(0x103c).is_some() && !areas.is_fresh());
+        assert_eq!((areas.turn(), areas.units().count()), (0x1000..0x1020, 1));
+        assert!(areas.unit_at(0x1000).is_none() && areas.room(8) == Some(0x1000));
+    }
+
+    #[test]
+    fn one_area_has_no_other() {
+        let areas = Areas::<()>::one(0x1000..0x1040);
+        assert_eq!((areas.other(), areas.second()), (None, None));
+        assert_eq!((areas.room(16), areas.room(17)), (Some(0x1000), None));
+    }
+}
