@@ -72,6 +72,9 @@ pub struct Engine<F: FrontEnd> {
     past_stops: FxHashMap<u64, u64>,
 }
 
+/// No instruction of any architecture has more bytes than this.
+const LONGEST_INSTRUCTION: u64 = 16;
+
 /// Code that several units reach is translated so often; then it becomes a unit of its own.
 const MOST_COPIES: u32 = 4;
 
@@ -211,7 +214,9 @@ impl<F: FrontEnd> Engine<F> {
         }
         let (unit, is_hot) = loop {
             memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
-            if let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
+            // On the same page, what can be executed there can be here.
+            let is_near_end = pc % PAGE + LONGEST_INSTRUCTION > PAGE;
+            if is_near_end && let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
                 memory.fetch(missing)?;
             }
             let (unit, is_hot) = self.translate(pc, is_hot, memory);

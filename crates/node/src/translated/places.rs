@@ -36,15 +36,18 @@ impl Places {
         Self { of: NEXT.fetch_add(1, Ordering::Relaxed), all: Mutex::default(), unborn: AtomicUsize::new(0) }
     }
 
-    /// This thread's place.
-    fn own(&self) -> Place {
-        OWN.with_borrow_mut(|own| match own {
-            Some((of, place)) if *of == self.of => place.clone(),
-            _ => {
-                let place = Place::new(AtomicUsize::new(NOWHERE));
-                self.all().push(place.clone());
-                own.insert((self.of, place)).1.clone()
-            }
+    /// Looks at this thread's place.
+    fn with_own<T>(&self, look: impl FnOnce(&Place) -> T) -> T {
+        OWN.with_borrow_mut(|own| {
+            let (_, place) = match own {
+                Some(found) if found.0 == self.of => found,
+                _ => {
+                    let place = Place::new(AtomicUsize::new(NOWHERE));
+                    self.all().push(place.clone());
+                    own.insert((self.of, place))
+                }
+            };
+            look(place)
         })
     }
 
@@ -54,12 +57,12 @@ impl Places {
 
     /// This thread may be in `area` from now on and in no other, or in none.
     pub fn set(&self, area: Option<usize>) {
-        self.own().store(area.unwrap_or(NOWHERE), Ordering::SeqCst);
+        self.with_own(|own| own.store(area.unwrap_or(NOWHERE), Ordering::SeqCst));
     }
 
     /// This thread is in `area`, where it may have come by itself. One that was nowhere begins there, as another one has told it.
     pub fn go_on(&self, area: usize) {
-        if self.own().swap(area, Ordering::SeqCst) == NOWHERE {
+        if self.with_own(|own| own.swap(area, Ordering::SeqCst)) == NOWHERE {
             self.bury();
         }
     }
@@ -76,7 +79,7 @@ impl Places {
 
     /// True if no other thread can be in `area`.
     pub fn is_left_by_others(&self, area: usize) -> bool {
-        let own = self.own();
+        let own = self.with_own(Place::clone);
         let mut all = self.all();
         // The places of threads that are over are nobody else's.
         all.retain(|place| Arc::strong_count(place) > 1);
@@ -86,7 +89,7 @@ impl Places {
 
     /// In a forked child only this thread exists.
     pub fn become_forked(&self) {
-        let own = self.own();
+        let own = self.with_own(Place::clone);
         *self.all() = vec![own];
         self.unborn.store(0, Ordering::SeqCst);
     }

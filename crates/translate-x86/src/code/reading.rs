@@ -15,26 +15,22 @@ const WORDS_KEPT: usize = 8;
 /// Words of code, of which the last ones are not fetched again.
 pub(super) struct Words<'a> {
     fetch: &'a dyn Fn(u64) -> Option<u32>,
-    kept: Cell<[(u64, Option<u32>); WORDS_KEPT]>,
+    kept: [Cell<(u64, Option<u32>)>; WORDS_KEPT],
 }
 
 impl<'a> Words<'a> {
     pub fn new(fetch: &'a dyn Fn(u64) -> Option<u32>) -> Self {
         // No word has this address.
-        Self { fetch, kept: Cell::new([(u64::MAX, None); WORDS_KEPT]) }
+        Self { fetch, kept: [const { Cell::new((u64::MAX, None)) }; WORDS_KEPT] }
     }
 
     /// The word at an aligned address; `None` if there is none to be executed.
     pub fn word(&self, address: u64) -> Option<u32> {
-        let mut kept = self.kept.get();
-        let place = &mut kept[(address / 4) as usize % WORDS_KEPT];
-        if place.0 != address {
-            *place = (address, (self.fetch)(address));
-            let word = place.1;
-            self.kept.set(kept);
-            return word;
+        let place = &self.kept[(address / 4) as usize % WORDS_KEPT];
+        if place.get().0 != address {
+            place.set((address, (self.fetch)(address)));
         }
-        place.1
+        place.get().1
     }
 }
 

@@ -264,7 +264,8 @@ impl Reach {
                 }
             }
         }
-        for pc in outside.difference(&self.leaders.clone()).copied() {
+        outside.retain(|pc| !self.leaders.contains(pc));
+        for pc in outside {
             let mut left = LOOKAHEAD;
             let read = self.flags_read(&mut pages, pc, ARITHMETIC, fetch, &mut left);
             self.live.insert(pc, read);
