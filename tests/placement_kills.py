@@ -79,7 +79,7 @@ class House:
 
     def ask(self, method, path, body=None, key=None):
         """Status and body of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"content-type": "application/json"}
         headers |= {"authorization": f"Bearer {self.token}"} if self.token else {}
         headers |= {"idempotency-key": key} if key else {}

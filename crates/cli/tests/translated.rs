@@ -217,6 +217,17 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     }
 }
 
+#[test]
+fn strings_are_interrupted_and_go_on_as_on_the_host() {
+    let directory = tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/long_string.c");
+    let Some(program) = for_x86(&source, &directory) else { return };
+    let native = finish(&mut Command::new(&program));
+    let done = finish(longma_run().arg(&program));
+    assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)));
+    assert!(text(&done.stdout).starts_with("left 0, in its middle 1, moved -1 -1\n"), "{done:?}");
+}
+
 /// Several times as much code as there is room for, in a process of many threads and its child.
 #[test]
 fn room_for_translated_code_is_used_again() {

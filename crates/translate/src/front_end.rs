@@ -176,6 +176,8 @@ pub enum Served {
     TrapBehind(longma_loongarch::Trap, u64),
     /// Code at this address has changed.
     Changed(u64),
+    /// Some of what it repeats is done: it begins again, once signals have been delivered.
+    Again,
 }
 
 /// A system call's result: the value and a second one, or the error by the others' number.

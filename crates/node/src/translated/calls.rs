@@ -124,6 +124,7 @@ impl<F: FrontEnd> Translated<F> {
         let state = &mut core.cpu().state;
         F::put_result(state, result);
         state.pc = source + F::SYSCALL_BYTES;
+        self.note_hold(on);
         on.leave_call(state);
         if core.cpu().attention.is_requested() {
             // Before anything else is executed: the call may have to be made again, or have given a handler its mask.

@@ -27,13 +27,29 @@ pub(super) struct Places {
     all: Mutex<Vec<Place>>,
     /// Threads that have been told where to begin, and have not said that they are there.
     unborn: AtomicUsize,
+    /// Threads that wait until an area has been left.
+    waiting: AtomicUsize,
+}
+
+/// A thread waits until this is dropped.
+pub(super) struct Waiting<'a>(&'a Places);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Places {
     /// Nobody is anywhere.
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { of: NEXT.fetch_add(1, Ordering::Relaxed), all: Mutex::default(), unborn: AtomicUsize::new(0) }
+        Self {
+            of: NEXT.fetch_add(1, Ordering::Relaxed),
+            all: Mutex::default(),
+            unborn: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// Looks at this thread's place.
@@ -77,6 +93,17 @@ impl Places {
         self.unborn.fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// This thread waits until others have left an area.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(self)
+    }
+
+    /// True while somebody waits: who comes out does not go back to where it was, be it in the middle of a loop.
+    pub fn are_awaited(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) != 0
+    }
+
     /// True if no other thread can be in `area`.
     pub fn is_left_by_others(&self, area: usize) -> bool {
         let own = self.with_own(Place::clone);
@@ -92,6 +119,7 @@ impl Places {
         let own = self.with_own(Place::clone);
         *self.all() = vec![own];
         self.unborn.store(0, Ordering::SeqCst);
+        self.waiting.store(0, Ordering::SeqCst);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use longma_translate::engine::{Engine, Refusal};
 use longma_translate::front_end::{FrontEnd, Memory};
 
+use super::steered::Steered;
 use super::{Translated, must};
 use crate::cores::Cores;
 
@@ -46,6 +47,7 @@ impl<F: FrontEnd> Translated<F> {
         mut look: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<u64, Refusal>,
     ) -> Result<u64, Refusal> {
         let mut waited = Duration::ZERO;
+        let mut waiting = None;
         loop {
             let mut engine = self.engine();
             let found = look(&mut engine, &self.view(cores));
@@ -66,6 +68,7 @@ impl<F: FrontEnd> Translated<F> {
                 must(turned);
             } else {
                 drop(engine);
+                waiting.get_or_insert_with(|| self.places.wait());
                 cores.request_all();
                 thread::sleep(BETWEEN_LOOKS);
                 waited += BETWEEN_LOOKS;
@@ -86,6 +89,13 @@ impl<F: FrontEnd> Translated<F> {
         }
         drop(engine);
         (done, is_there)
+    }
+
+    /// A thread that is followed may be held here for long, and will go on at an address of the source.
+    pub(super) fn note_hold(&self, on: &Steered) {
+        if on.follower.is_some() {
+            self.places.set(None);
+        }
     }
 
     /// Notes where a thread is that may have gone from one area to the other by itself.

@@ -133,6 +133,12 @@ impl<F: FrontEnd> Translated<F> {
                         return self.raise_at_source(on, state, trap);
                     }
                     Served::Done => {}
+                    Served::Again => {
+                        return match self.settled(cores, state) {
+                            Some(position) => self.go_on(on, state, position.pc),
+                            None => self.raise(on, state, Trap::IllegalInstruction),
+                        };
+                    }
                     Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
@@ -197,6 +203,7 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn raise_at_source(&self, on: &mut Steered, state: &mut State, trap: Trap) -> Outcome {
         state.set_r(SCRATCH, 0);
         let pc = state.pc;
+        self.note_hold(on);
         match on.raise(state, F::trap(trap)) {
             Outcome::Continue => self.resume(on, state),
             over => {
@@ -319,7 +326,8 @@ impl<F: FrontEnd> Translated<F> {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
-        let here = here.filter(|_| on.follower.is_none());
+        let here = here.filter(|_| on.follower.is_none() && !self.places.are_awaited());
+        self.note_hold(on);
         let (outcome, here) = match here {
             Some(here) => {
                 let (outcome, is_there) = self.away(here.0, || on.deliver(state));

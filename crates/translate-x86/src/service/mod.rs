@@ -34,7 +34,12 @@ pub(super) struct Machine<'a> {
     pub state: &'a mut State,
     memory: &'a dyn Structures,
     pub instruction: Instruction,
+    /// The instruction has repeated what it repeats for so long that it is interrupted.
+    is_interrupted: bool,
 }
+
+/// So often does an instruction repeat what it does, before it can be interrupted.
+const MOST_ROUNDS: u32 = 4096;
 
 pub(super) type Done = Result<(), Trap>;
 
@@ -43,8 +48,9 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn S
     if let Some(trap) = exceptions::interrupt(instruction) {
         return Served::TrapBehind(trap, instruction.next_ip());
     }
-    let mut machine = Machine { state, memory, instruction: *instruction };
+    let mut machine = Machine { state, memory, instruction: *instruction, is_interrupted: false };
     match machine.execute() {
+        Ok(()) if machine.is_interrupted => Served::Again,
         Ok(()) => Served::Done,
         Err(trap) => Served::Trap(trap),
     }
@@ -536,7 +542,13 @@ impl Machine<'_> {
             Register::GS => self.state.lbt.scratch[usize::from(GS_BASE)],
             _ => 0,
         };
+        let mut rounds = 0;
         while !repeats || self.state.r(RCX) != 0 {
+            if rounds == MOST_ROUNDS {
+                self.is_interrupted = true;
+                break;
+            }
+            rounds += 1;
             self.string_step(bytes, step, segment)?;
             if !repeats {
                 break;
