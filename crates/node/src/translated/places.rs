@@ -165,7 +165,7 @@ mod tests {
             let (go, gone) = std::sync::mpsc::channel::<()>();
             let (begun, has_begun) = std::sync::mpsc::channel();
             let places = &places;
-            scope.spawn(move || {
+            let new = scope.spawn(move || {
                 places.go_on(0);
                 places.go_on(0);
                 begun.send(()).unwrap();
@@ -174,6 +174,8 @@ mod tests {
             has_begun.recv().unwrap();
             assert!(places.is_left_by_others(1) && !places.is_left_by_others(0));
             drop(go);
+            // The scope alone would not wait for what the thread leaves behind.
+            new.join().unwrap();
         });
         places.bear();
         places.bury();
