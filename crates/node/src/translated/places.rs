@@ -90,7 +90,7 @@ impl Places {
 
     /// The new one has begun, or will not.
     pub fn bury(&self) {
-        self.unborn.fetch_sub(1, Ordering::SeqCst);
+        let _ = self.unborn.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |unborn| unborn.checked_sub(1));
     }
 
     /// This thread waits until others have left an area.
