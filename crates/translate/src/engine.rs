@@ -322,6 +322,12 @@ impl<F: FrontEnd> Engine<F> {
         }
         let words: Vec<(u64, u32)> = (0..).zip(&unit.words).map(|(at, word)| (address(at), *word)).collect();
         memory.place(&words)?;
+        // From here on the room is taken, whatever the host refuses.
+        let mut positions = std::mem::take(&mut unit.positions);
+        positions.sort_by_key(|position| position.offset);
+        let mut counted: Vec<u32> = positions.iter().filter_map(|position| position.counted).collect();
+        counted.sort_unstable();
+        self.areas.add(Placed { start, words: unit.words.len() as u64, positions, counted });
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
@@ -358,10 +364,6 @@ impl<F: FrontEnd> Engine<F> {
         for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
             *self.copies.entry(pc).or_default() += 1;
         }
-        unit.positions.sort_by_key(|position| position.offset);
-        let mut counted: Vec<u32> = unit.positions.iter().filter_map(|position| position.counted).collect();
-        counted.sort_unstable();
-        self.areas.add(Placed { start, words: unit.words.len() as u64, positions: unit.positions, counted });
         Ok(())
     }
 
