@@ -15,6 +15,11 @@ fn guests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests")
 }
 
+/// A source among these tests' own programs.
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
+}
+
 const MIPS_COMPILER: &str = "mips64el-linux-gnuabi64-gcc";
 
 /// Compiles a source for x86-64, statically; `None`, said on standard error, where that cannot be done.
@@ -208,7 +213,7 @@ fn marks_of_programs_for_other_architectures_count() {
 #[test]
 fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     let directory = tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/pending.c");
+    let source = source("pending.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let native = finish(&mut Command::new(&program));
     for extra in [&[][..], &["--interpret"]] {
@@ -220,7 +225,7 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
 #[test]
 fn strings_are_interrupted_and_go_on_as_on_the_host() {
     let directory = tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/long_string.c");
+    let source = source("long_string.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let native = finish(&mut Command::new(&program));
     let done = finish(longma_run().arg(&program));
@@ -232,7 +237,7 @@ fn strings_are_interrupted_and_go_on_as_on_the_host() {
 #[test]
 fn room_for_translated_code_is_used_again() {
     let directory = tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/room.c");
+    let source = source("room.c");
     let programs = [
         for_x86(&source, &directory),
         compiled("aarch64-linux-gnu-gcc", &["-static"], &source, &directory),
@@ -252,7 +257,7 @@ fn room_for_translated_code_is_used_again() {
 #[test]
 fn where_code_is_counted_by_its_place_no_room_is_used_again() {
     let directory = tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/room.c");
+    let source = source("room.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let run = |rounds| {
         let done =
