@@ -220,6 +220,8 @@ int main(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
+    // fork blocks all signals for a moment: a child that ends within it interrupts whoever waits beside, natively too.
+    sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     alarm(100);
     mkdir("/tmp/longma-taken", 0700);
