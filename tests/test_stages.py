@@ -40,7 +40,7 @@ class Stages(unittest.TestCase):
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
         script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending=\n"
-        script += "advice() { echo none; }\ncan_boot() { true; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
+        script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
 
@@ -70,7 +70,6 @@ class Stages(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 20)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
-
 
     def test_what_runs_beside_is_told_in_its_order_and_counted(self):
         said = self.script("run_beside fine python; run_stage quiet; tell_beside fine python")
@@ -111,6 +110,10 @@ class Told(unittest.TestCase):
         known = {*self.array("stages"), *self.array("extra_stages")}
         self.assertEqual(set(self.array("stages")) - set(run), set(), "stages that no push runs")
         self.assertEqual(set(run) - known, set(), "there are no such stages")
+
+    def test_what_runs_beside_is_a_stage_behind_the_build(self):
+        stages = self.array("stages")
+        self.assertEqual(set(self.array("beside")) - set(stages[stages.index("build") + 1 :]), set())
 
     def test_every_workspace_is_formatted_and_linted(self):
         others = {path.parent.relative_to(ROOT).as_posix() for place in ("*", "bench/*") for path in ROOT.glob(f"{place}/Cargo.toml")}
