@@ -96,7 +96,8 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
 fn plan(reach: &Reach) -> Plan {
     let mut plan = Plan::default();
-    if !reach.options.has(Part::Loops) {
+    // A block for the first few times has no jumps of its own.
+    if !reach.options.has(Part::Loops) || reach.options.is_cold {
         return plan;
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();

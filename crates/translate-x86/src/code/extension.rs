@@ -121,7 +121,7 @@ impl Lowering<'_> {
 
     /// Before everybody may look: puts those flags into general registers that are read here or behind.
     pub fn settle_flags(&mut self) {
-        let behind = self.live_behind.get(self.index).copied().unwrap_or(ARITHMETIC);
+        let behind = self.around.get(self.index).map_or(ARITHMETIC, |around| around.flags);
         self.flags_home(behind | self.instruction.rflags_read());
         self.known.flagged = 0;
     }

@@ -91,7 +91,7 @@ impl Lowering<'_> {
         if target <= self.instruction.ip() && self.inner.contains_key(&target) {
             let (_, wanted, live) = self.way_to(target);
             // What the instruction itself is yet to read counts, too: the comparison that the branch goes by, an address.
-            let read = self.read_behind().or(self.reach.used_by(&self.instruction).reads);
+            let read = self.read_behind().or(self.around[self.index].uses.reads);
             // More would cost whoever does not go there more than it saves who does; and that one may read what it takes away.
             if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, read) {
                 return;

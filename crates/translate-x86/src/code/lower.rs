@@ -9,7 +9,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use rustc_hash::FxHashMap;
 
 use super::known::{Facts, Known, RSP};
-use super::unit::{ARITHMETIC, Plan, Reach};
+use super::unit::{ARITHMETIC, Around, Plan, Reach};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -48,11 +48,10 @@ pub(super) struct Lowering<'a> {
     /// The same of the block that is being translated, and of those that were.
     block_outs: Vec<(u64, bool, Known)>,
     pub remembered: Remembered,
-    /// The instruction being translated, those of its block, and the flags that are read behind each.
+    /// The instruction being translated, those of its block, and what is known at each.
     pub instruction: Instruction,
     pub block: Rc<[Instruction]>,
-    pub live_behind: Vec<u32>,
-    read_behind: Vec<Live>,
+    pub around: Rc<[Around]>,
     pub index: usize,
     /// The source address that positions in its code tell.
     pub place_of_code: u64,
@@ -137,8 +136,7 @@ impl<'a> Lowering<'a> {
             remembered: Remembered::default(),
             instruction: Instruction::default(),
             block: Rc::new([]),
-            live_behind: Vec::new(),
-            read_behind: Vec::new(),
+            around: Rc::new([]),
             index: 0,
             place_of_code: 0,
             live: 0,
@@ -200,24 +198,11 @@ impl<'a> Lowering<'a> {
     /// Translates the block at `leader`; the block at `next` comes behind it.
     fn block(&mut self, leader: u64, next: Option<u64>) {
         let (block, falls) = self.reach.block(leader);
-        let mut live = self.reach.live_behind(&block, falls);
-        let mut read = self.reach.registers_behind(&block, falls);
-        let mut live_behind = vec![0; block.len()];
-        let mut read_behind = vec![Live::ALL; block.len()];
-        for (index, instruction) in block.iter().enumerate().rev() {
-            live_behind[index] = live | self.reach.live_where_taken(instruction);
-            live = self.reach.live_before(instruction, live);
-            if !self.reach.options.has(Part::Flags) {
-                live_behind[index] = ARITHMETIC;
-            }
-            read_behind[index] = self.reach.registers_read_behind(instruction, read);
-            read = self.reach.used_by(instruction).before(read_behind[index]);
-        }
-        (self.block, self.live_behind, self.read_behind) = (block, live_behind, read_behind);
+        (self.block, self.around) = (block, self.reach.around(leader));
         self.index = 0;
         while self.index < self.block.len() {
             self.instruction = self.block[self.index];
-            self.live = self.live_behind[self.index];
+            self.live = self.around[self.index].flags;
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.place_of_code = self.instruction.ip();
             self.position(true);
@@ -238,7 +223,7 @@ impl<'a> Lowering<'a> {
             self.index += 1;
         }
         if let Some(pc) = falls {
-            self.flags_home(self.live_behind.last().copied().unwrap_or(ARITHMETIC));
+            self.flags_home(self.around.last().map_or(ARITHMETIC, |last| last.flags));
             self.known.flagged = 0;
             self.leave(pc, next);
         }
@@ -266,7 +251,7 @@ impl<'a> Lowering<'a> {
     pub fn sole_reader(&self) -> Option<Instruction> {
         let reader = *self.block.get(self.index + 1)?;
         let written = self.instruction.rflags_modified();
-        let left = self.live_behind[self.index + 1] & written & !reader.rflags_modified();
+        let left = self.around[self.index + 1].flags & written & !reader.rflags_modified();
         let is_refused = self.reach.refused.contains(&reader.ip());
         (left == 0 && reader.rflags_read() & written != 0 && !is_refused).then_some(reader)
     }
@@ -354,7 +339,7 @@ impl<'a> Lowering<'a> {
         if self.bits() {
             return;
         }
-        let used = self.reach.used_by(&i);
+        let used = self.around[self.index].uses;
         let narrow = i.is_string_instruction() || self.is_atomic();
         if narrow {
             // They may come out to the engine, or begin again in their middle.
@@ -398,7 +383,7 @@ impl<'a> Lowering<'a> {
 
     /// The registers that are read behind the instruction.
     pub fn read_behind(&self) -> Live {
-        self.read_behind[self.index]
+        self.around[self.index].registers
     }
 
     fn is_atomic(&self) -> bool {

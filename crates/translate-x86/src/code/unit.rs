@@ -51,12 +51,23 @@ pub(super) struct Reach {
     returned: u32,
     /// The registers that are read before they are written, by leader.
     registers: FxHashMap<u64, Live>,
-    /// What each instruction does to registers.
-    used: FxHashMap<u64, Uses>,
     /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
     pub refused: FxHashSet<u64>,
     /// By leader, once all leaders are known.
     blocks: FxHashMap<u64, Block>,
+    /// The same of each block's instructions, once it is known what is read where.
+    around: FxHashMap<u64, Rc<[Around]>>,
+}
+
+/// What is known at an instruction of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// What it does to registers.
+    pub uses: Uses,
+    /// The flags that are read behind it or where it jumps to.
+    pub flags: u32,
+    /// The registers.
+    pub registers: Live,
 }
 
 /// The instructions from a leader to the end of its block, and where it goes on without a jump, if it does.
@@ -159,6 +170,12 @@ fn full(i: &Instruction, operand: u32) -> Register {
     if is_register { i.op_register(operand).full_register() } else { Register::None }
 }
 
+/// What instructions do to registers.
+fn uses_of(block: &[Instruction]) -> Vec<Uses> {
+    let mut factory = InstructionInfoFactory::new();
+    block.iter().map(|instruction| uses(&mut factory, instruction)).collect()
+}
+
 /// Whether an instruction ends a block.
 fn ends(instruction: &Instruction) -> bool {
     !matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
@@ -189,9 +206,9 @@ impl Reach {
             live: FxHashMap::default(),
             returned: 0,
             registers: FxHashMap::default(),
-            used: FxHashMap::default(),
             refused: FxHashSet::default(),
             blocks: FxHashMap::default(),
+            around: FxHashMap::default(),
         };
         let words = Words::new(fetch);
         let fetch: &dyn Fn(u64) -> Option<u32> = &|address| words.word(address);
@@ -345,7 +362,7 @@ impl Reach {
     }
 
     /// The flags that are read behind a block's end.
-    pub fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
+    fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
         if !self.sees_across() {
             return ARITHMETIC;
         }
@@ -366,7 +383,7 @@ impl Reach {
     }
 
     /// The flags that are read at an instruction, behind it or where it jumps to; `behind` are those behind it.
-    pub fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
+    fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
         if !self.options.has(Part::Flags) {
             return ARITHMETIC;
         }
@@ -384,13 +401,8 @@ impl Reach {
         self.registers.get(&pc).copied().unwrap_or(Live::ALL)
     }
 
-    /// What an instruction does to registers.
-    pub fn used_by(&self, instruction: &Instruction) -> Uses {
-        self.used.get(&instruction.ip()).copied().unwrap_or_default()
-    }
-
     /// What is read behind an instruction: behind it in its block, and where it jumps to.
-    pub fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
+    fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
         if instruction.flow_control() == FlowControl::ConditionalBranch {
             behind.or(self.registers_at(instruction.near_branch_target()))
         } else {
@@ -398,7 +410,7 @@ impl Reach {
         }
     }
 
-    pub fn registers_behind(&self, block: &[Instruction], next: Option<u64>) -> Live {
+    fn registers_behind(&self, block: &[Instruction], next: Option<u64>) -> Live {
         if let Some(next) = next {
             return self.registers_at(next);
         }
@@ -411,21 +423,16 @@ impl Reach {
     }
 
     fn find_registers(&mut self) {
-        let mut factory = InstructionInfoFactory::new();
-        self.used = self
-            .instructions
-            .iter()
-            .map(|(pc, instruction)| (*pc, uses(&mut factory, instruction)))
-            .collect();
         let blocks = self.leaders.iter().rev().map(|&leader| {
             let (block, next) = self.block(leader);
-            let uses: Vec<Uses> = block.iter().map(|instruction| self.used_by(instruction)).collect();
+            let uses = uses_of(&block);
             (leader, block, next, uses)
         });
         let blocks: Vec<_> = blocks.collect();
         self.registers = self.leaders.iter().map(|&leader| (leader, Live::default())).collect();
-        loop {
-            let mut changed = false;
+        let mut changed = true;
+        while changed {
+            changed = false;
             for (leader, block, next, uses) in &blocks {
                 let mut live = self.registers_behind(block, *next);
                 for (instruction, uses) in block.iter().zip(uses).rev() {
@@ -433,10 +440,38 @@ impl Reach {
                 }
                 changed |= self.registers.insert(*leader, live) != Some(live);
             }
-            if !changed {
-                return;
-            }
         }
+        let around = |(leader, block, next, uses): &(u64, Rc<[Instruction]>, _, Vec<_>)| {
+            (*leader, self.find_around(block, *next, uses))
+        };
+        self.around = blocks.iter().map(around).collect();
+    }
+
+    /// What is known at each instruction of the block at `leader`.
+    pub fn around(&self, leader: u64) -> Rc<[Around]> {
+        self.around.get(&leader).cloned().unwrap_or_else(|| {
+            let (block, next) = self.block(leader);
+            self.find_around(&block, next, &uses_of(&block))
+        })
+    }
+
+    fn find_around(&self, block: &[Instruction], next: Option<u64>, uses: &[Uses]) -> Rc<[Around]> {
+        let mut flags = self.live_behind(block, next);
+        let mut registers = self.registers_behind(block, next);
+        let mut around = Vec::with_capacity(block.len());
+        for (instruction, uses) in block.iter().zip(uses).rev() {
+            let read = self.registers_read_behind(instruction, registers);
+            let all = if self.options.has(Part::Flags) { 0 } else { ARITHMETIC };
+            around.push(Around {
+                uses: *uses,
+                flags: flags | self.live_where_taken(instruction) | all,
+                registers: read,
+            });
+            flags = self.live_before(instruction, flags);
+            registers = uses.before(read);
+        }
+        around.reverse();
+        around.into()
     }
 
     /// The flags that code behind a call reads. Where that ends in a trap, nobody comes back: the handler's view of them is not asked for.
@@ -590,6 +625,10 @@ fn plan(reach: &Reach) -> Plan {
         return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
     }
     let mut plan = Plan::default();
+    if reach.options.is_cold {
+        // No jump of its own leads anywhere in it.
+        return plan;
+    }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = Remembered::default();
     let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
