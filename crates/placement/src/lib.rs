@@ -31,9 +31,11 @@ pub use hypervisor::Hypervisor;
 pub use placement::Placement;
 pub use request::Request;
 pub use scheduler::{Policy, Scheduler};
-pub use store::{SqlStore, Store};
+#[cfg(feature = "databases")]
+pub use store::SqlStore;
+pub use store::Store;
 
 /// The README's example is a test.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "databases"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,20 +1,33 @@
 //! What survives a crash: hosts, virtual machines with their states and placements, events and alarms.
 //! Not the decision (`scheduler`); but the last word: what a store has reserved, nobody else gets.
 
+#[cfg(feature = "databases")]
 mod accounts;
 mod groups;
+#[cfg(feature = "databases")]
 mod jobs;
+#[cfg(feature = "databases")]
+mod members;
+mod pending;
+#[cfg(feature = "databases")]
 mod postgres;
+#[cfg(feature = "databases")]
 mod schema;
+#[cfg(feature = "databases")]
 mod sql;
+#[cfg(feature = "databases")]
 mod sql_store;
+#[cfg(feature = "databases")]
 mod sqlite;
 mod state;
+#[cfg(feature = "databases")]
 mod tables;
+#[cfg(feature = "databases")]
 mod whereabouts;
 
 pub use groups::forbidding_group;
-pub use jobs::Pending;
+pub use pending::Pending;
+#[cfg(feature = "databases")]
 pub use sql_store::SqlStore;
 pub use state::{Intent, VmState};
 

@@ -3,8 +3,8 @@
 //! Source: the group commit of databases; DeWitt et al., "Implementation techniques for main memory database systems" (SIGMOD 1984).
 
 use super::StoreError;
+use super::pending::Pending;
 use super::sql::{Database, Open};
-use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,47 +18,6 @@ const LONGEST: Duration = Duration::from_millis(10);
 const TRYING: Duration = Duration::from_secs(3);
 /// ... the first time after this, then after twice as long each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-
-/// An answer that comes when it is durable.
-#[derive(Debug)]
-pub struct Pending<T> {
-    answer: Receiver<Result<T, StoreError>>,
-    came: RefCell<Option<Result<T, StoreError>>>,
-}
-
-impl<T> Pending<T> {
-    /// An answer that is there already.
-    pub fn ready(answer: Result<T, StoreError>) -> Self {
-        let (sender, receiver) = mpsc::channel();
-        // The receiver is alive: it is returned below.
-        let _ = sender.send(answer);
-        Self { answer: receiver, came: RefCell::new(None) }
-    }
-
-    /// Waits for the answer.
-    ///
-    /// # Errors
-    /// What the store says, or [`StoreError::Closed`].
-    pub fn wait(self) -> Result<T, StoreError> {
-        match self.came.into_inner() {
-            Some(answer) => answer,
-            None => self.answer.recv().unwrap_or(Err(StoreError::Closed)),
-        }
-    }
-
-    /// Whether the answer has come.
-    pub fn is_answered(&self) -> bool {
-        let mut came = self.came.borrow_mut();
-        if came.is_none() {
-            *came = match self.answer.try_recv() {
-                Ok(answer) => Some(answer),
-                Err(mpsc::TryRecvError::Empty) => None,
-                Err(mpsc::TryRecvError::Disconnected) => Some(Err(StoreError::Closed)),
-            };
-        }
-        came.is_some()
-    }
-}
 
 /// A change that waits for its transaction, and who waits for its answer.
 trait Job: Send {
@@ -149,9 +108,8 @@ impl Writer {
 fn job<T: Send + 'static>(
     change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Box<dyn Job>, Pending<T>) {
-    let (sender, answer) = mpsc::channel();
-    let job = Box::new(Asked { change, answer: sender, result: None });
-    (job, Pending { answer, came: RefCell::new(None) })
+    let (answer, pending) = Pending::awaited();
+    (Box::new(Asked { change, answer, result: None }), pending)
 }
 
 impl Drop for Writer {

@@ -1,7 +1,8 @@
 //! The store over any database that `sql` reaches: one connection changes, another one reads.
 //! Not the tables' rules (`tables`, `accounts`), nor when a change is durable (`jobs`).
 
-use super::jobs::{Pending, Writer, Writing};
+use super::jobs::{Writer, Writing};
+use super::pending::Pending;
 use super::sql::{Asked, Database, Open, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};

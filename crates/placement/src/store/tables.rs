@@ -2,7 +2,7 @@
 //! Not when it is committed (`jobs`).
 
 use super::sql::{Asked, Database, Failure, Row, Value, values};
-use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, groups};
+use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, members};
 use crate::host::{Host, Node};
 use crate::placement::Placement;
 use crate::request::Request;
@@ -298,7 +298,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     if status != "up" {
         return Err(StoreError::Conflict { host: placement.host.clone(), what: format!("it is {status}") });
     }
-    groups::check(db, host, None, request, placement)?;
+    members::check(db, host, None, request, placement)?;
     let id = number(db, host, request, placement)?;
     change_all(db, &placement.host, reserving(host, id, reservation)?)?;
     Ok(Reserved { id, placement: Some(placement.clone()), replayed: false })
@@ -419,7 +419,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
         return Err(StoreError::Conflict { host: target.host.clone(), what });
     }
     let (host, _) = host_id(db, &target.host)?;
-    groups::check(db, host, Some(id), &old.request, target)?;
+    members::check(db, host, Some(id), &old.request, target)?;
     take(db, host, id, target)?;
     let sql =
         "UPDATE vms SET state = 'moving', target = ?2, version = version + 1, updated_at = ?3 WHERE id = ?1";
@@ -436,7 +436,7 @@ pub(super) fn resize(db: &dyn Database, id: VmId, request: &Request, placement: 
         return Err(StoreError::Conflict { host: placement.host.clone(), what });
     };
     let (host, _) = host_id(db, &place.host)?;
-    groups::check(db, host, Some(id), request, placement)?;
+    members::check(db, host, Some(id), request, placement)?;
     super::accounts::discharge(db, &old.request)?;
     let charged = db.ask(&[super::accounts::charging(request)])?;
     super::accounts::within_quota(request, &charged[0])?;
