@@ -58,30 +58,35 @@ fn a_program_for_x86_executes_itself_by_every_name() {
     }
 }
 
-/// What was run, as a result tells it, and how many instructions of LoongArch that were.
-fn measured(directory: &TempDir, translation: &[&str]) -> (serde_json::Value, u64) {
+/// What a program prints in simulated time, its result, and how many instructions of LoongArch that took.
+fn measured(
+    directory: &TempDir,
+    options: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> (String, serde_json::Value, u64) {
     let file = directory.path().join("result.json");
-    let program = guests().join("prebuilt/x86_64/queens");
-    let done = finish(
-        longma_run()
-            .args(["--level", "timing", "--quiet", "--stats-out"])
-            .arg(&file)
-            .args(translation)
-            .arg(&program)
-            .args(["5", "2"]),
-    );
+    let mut command = longma_run();
+    command.args(options).args(["--quiet", "--stats-out"]).arg(&file).arg(program).args(arguments);
+    let done = finish(&mut command);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let instructions = result["statistics"]["run"]["instructions"]["value"].as_u64().unwrap();
-    (result["manifest"]["translation"].clone(), instructions)
+    (text(&done.stdout), result, instructions)
 }
 
 #[test]
 fn a_result_names_the_parts_of_translation_that_were_not_as_usual() {
     let directory = tempdir().unwrap();
-    let (named, usual) = measured(&directory, &[]);
+    let program = guests().join("prebuilt/x86_64/queens");
+    let with = |options: &[&str]| {
+        let options = [&["--level", "timing"], options].concat();
+        let (_, result, instructions) = measured(&directory, &options, &program, &["5", "2"]);
+        (result["manifest"]["translation"].clone(), instructions)
+    };
+    let (named, usual) = with(&[]);
     assert!(named.is_null(), "{named}");
-    let (named, without) = measured(&directory, &["--translation", "lbt,no-fusion"]);
+    let (named, without) = with(&["--translation", "lbt,no-fusion"]);
     assert_eq!(named, "no-fusion,lbt");
     assert!(without > usual, "{without} instructions, {usual} with fusion");
 }
@@ -219,6 +224,25 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
     for extra in [&[][..], &["--interpret"]] {
         let done = finish(longma_run().args(extra).arg(&program));
         assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
+    }
+}
+
+/// Who goes on in the middle of a loop has one that is as good.
+#[test]
+fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
+    let directory = tempdir().unwrap();
+    let source = source("interrupted.c");
+    let programs = [
+        for_x86(&source, &directory),
+        compiled("aarch64-linux-gnu-gcc", &["-static"], &source, &directory),
+        for_mips(&source, &directory),
+    ];
+    for program in programs.into_iter().flatten() {
+        let run = |arguments: &[&str]| measured(&directory, &["--level", "cache"], &program, arguments);
+        let (quiet, interrupted) = (run(&[]), run(&["1"]));
+        assert_eq!(quiet.0.replace("signals 0", "signals 1"), interrupted.0, "{program:?}");
+        let (quiet, interrupted) = (quiet.2, interrupted.2);
+        assert!(interrupted * 50 < quiet * 51, "{program:?}: {interrupted} instructions, {quiet} without");
     }
 }
 

@@ -159,13 +159,19 @@ impl Reach {
         }
     }
 
-    /// Makes `start` a door, or an entrance if `door` is the same and jumps close a loop there; `door` is an entrance otherwise.
+    /// Makes `start` a door, or an entrance if no other `door` is asked for and the unit's own code comes back to it: who was interrupted in
+    /// the middle of a loop goes on there, and the loop is to be as good as without. `door` is an entrance otherwise.
     fn find_entrances(&mut self, start: u64, door: Option<u64>) {
-        let jumps_back = |(pc, i): (&u64, &Option<Instruction>)| {
-            let jump = i.filter(|i| i.is_conditional_branch() || i.op == Op::B);
-            *pc >= start && jump.is_some_and(|jump| jump.target(*pc) == Some(start))
+        let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
+            i.is_some_and(|i| {
+                let jumps = i.is_conditional_branch() || i.op == Op::B;
+                let falls = !i.ends_block() && pc.wrapping_add(4) == start;
+                falls || jumps && i.target(*pc) == Some(start)
+            })
         };
-        let is_loop = self.options.has(Part::Loops) && self.instructions.iter().any(jumps_back);
+        let sees_loops = self.options.has(Part::Loops) && self.options.has(Part::Units);
+        let is_loop = sees_loops && self.instructions.iter().any(comes_back);
+        let door = door.or(is_loop.then_some(start));
         if door != Some(start) || !is_loop {
             self.doors.insert(start);
         }
