@@ -63,9 +63,11 @@ impl Measured {
         let own: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        // A disturbance only adds: a level that seems slower than the one behind it was disturbed, and took no longer than that.
-        let mut behind_ps =
-            self.local_memory_ps().map_or(u64::MAX, |ps| ps.saturating_sub(DRAM_PS).max(ps / 4));
+        // A disturbance only adds: a level that seems slower than the one behind it was disturbed, and took no longer than that. None answers
+        // within a cycle.
+        let cycle_ps = self.written_clock().ps_of_cycles(1);
+        let last_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
+        let mut behind_ps = self.local_memory_ps().map_or(u64::MAX, last_ps);
         for measured in self.caches.iter().rev() {
             let Some(cache) = file.caches.get_mut(&measured.cache) else { continue };
             let ps = measured.latency_ps.min(behind_ps);
