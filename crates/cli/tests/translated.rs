@@ -32,6 +32,12 @@ fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled(MIPS_COMPILER, &["-static"], source, directory)
 }
 
+/// The same for each architecture that there is a compiler for.
+fn for_each_architecture(source: &Path, directory: &TempDir) -> impl Iterator<Item = PathBuf> {
+    let arm = compiled("aarch64-linux-gnu-gcc", &["-static"], source, directory);
+    [for_x86(source, directory), arm, for_mips(source, directory)].into_iter().flatten()
+}
+
 fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir) -> Option<PathBuf> {
     let program = directory.path().join(source.file_stem().unwrap()).with_extension(compiler);
     let mut command = Command::new(compiler);
@@ -232,12 +238,7 @@ fn signals_that_are_blocked_stay_pending_over_execve_as_on_the_host() {
 fn a_signal_in_the_middle_of_a_loop_costs_what_its_handler_does() {
     let directory = tempdir().unwrap();
     let source = source("interrupted.c");
-    let programs = [
-        for_x86(&source, &directory),
-        compiled("aarch64-linux-gnu-gcc", &["-static"], &source, &directory),
-        for_mips(&source, &directory),
-    ];
-    for program in programs.into_iter().flatten() {
+    for program in for_each_architecture(&source, &directory) {
         let run = |arguments: &[&str]| measured(&directory, &["--level", "cache"], &program, arguments);
         let (quiet, interrupted) = (run(&[]), run(&["1"]));
         assert_eq!(quiet.0.replace("signals 0", "signals 1"), interrupted.0, "{program:?}");
@@ -262,13 +263,8 @@ fn strings_are_interrupted_and_go_on_as_on_the_host() {
 fn room_for_translated_code_is_used_again() {
     let directory = tempdir().unwrap();
     let source = source("room.c");
-    let programs = [
-        for_x86(&source, &directory),
-        compiled("aarch64-linux-gnu-gcc", &["-static"], &source, &directory),
-        for_mips(&source, &directory),
-    ];
     let mut expected = None;
-    for program in programs.into_iter().flatten() {
+    for program in for_each_architecture(&source, &directory) {
         // What the program finds wrong, it says.
         let done = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
         assert_eq!((text(&done.stderr), done.status.code()), (String::new(), Some(0)), "{program:?}");

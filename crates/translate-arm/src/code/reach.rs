@@ -162,6 +162,7 @@ impl Reach {
     /// Makes `start` a door, or an entrance if no other `door` is asked for and the unit's own code comes back to it: who was interrupted in
     /// the middle of a loop goes on there, and the loop is to be as good as without. `door` is an entrance otherwise.
     fn find_entrances(&mut self, start: u64, door: Option<u64>) {
+        // All that leads there has been reached from there, wherever it stands.
         let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
             i.is_some_and(|i| {
                 let jumps = i.is_conditional_branch() || i.op == Op::B;
