@@ -80,21 +80,35 @@ pub fn default_home() -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub path: PathBuf,
-    _lock: OwnedFd,
+    _lock: Lock,
 }
 
-fn lock(file: &OwnedFd, taken: &'static str) -> io::Result<()> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-        rustix::io::Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::AddrInUse, taken),
-        error => error.into(),
-    })
+/// A file that nobody else holds.
+#[derive(Debug)]
+struct Lock(OwnedFd);
+
+impl Lock {
+    fn of(file: OwnedFd, taken: &'static str) -> io::Result<Self> {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(io::Error::new(io::ErrorKind::AddrInUse, taken)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// A service's folder, held against a second service.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub folder: PathBuf,
-    _lock: OwnedFd,
+    _lock: Lock,
 }
 
 impl Home {
@@ -104,8 +118,7 @@ impl Home {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(folder.join("lock"), flags, Mode::RUSR | Mode::WUSR)?;
-        lock(&file, "another service runs with this folder")?;
-        Ok(Self { folder: folder.into(), _lock: file })
+        Ok(Self { folder: folder.into(), _lock: Lock::of(file, "another service runs with this folder")? })
     }
 
     /// The database's file, made if there is none, and held against a second service that reaches it through another folder. SQLite's own
@@ -114,8 +127,8 @@ impl Home {
         let path = self.folder.join("placement.db");
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)?;
-        lock(&file, "another service runs with this database")?;
-        let names = rustix::fs::fstat(&file)?.st_nlink;
+        let lock = Lock::of(file, "another service runs with this database")?;
+        let names = rustix::fs::fstat(&lock.0)?.st_nlink;
         if names > 1 {
             // Its log lies beside it under the same name, so that what was answered under one is not seen under another.
             let why = format!(
@@ -123,7 +136,7 @@ impl Home {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        Ok(Held { path, _lock: file })
+        Ok(Held { path, _lock: lock })
     }
 }
 

@@ -232,12 +232,13 @@ impl ResultFile {
         let failed = |error| file_error(path, error);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = crate::files::regular(options, OFlags::empty(), path).map_err(failed)?;
+        let file = crate::files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| ResultError::Busy { path: path.into() })?;
-        let (results, whole) = parse(path, &mut file)?;
-        file.set_len(whole).and_then(|()| file.seek(io::SeekFrom::End(0))).map_err(failed)?;
         let mut opened = Self { file, path: path.into(), known: Vec::new() };
+        let (results, whole) = parse(path, &mut opened.file)?;
+        let written = opened.file.set_len(whole).and_then(|()| opened.file.seek(io::SeekFrom::End(0)));
+        written.map_err(failed)?;
         match results {
             None => opened.append(header)?,
             Some(results) => {

@@ -161,21 +161,22 @@ impl Kept {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let mut file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
+        let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
+        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new() };
+        let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
-        std::io::Read::by_ref(&mut file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        std::io::Read::by_ref(file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
         // A last line without its end was being written when the sweep ended.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
             return Err(format!("{}, line 1: no result of a modelled sweep", path.display()));
         }
-        let known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
+        kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", path.display()))?
             .map_or(Vec::new(), |(_, known)| known);
         file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
-        let kept = Self { file: Mutex::new(file), path: path.into(), known };
         if whole == 0 {
             kept.append(&header)?;
         }
@@ -195,6 +196,14 @@ impl Kept {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
         written.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = rustix::fs::flock(file, FlockOperation::Unlock);
     }
 }
 

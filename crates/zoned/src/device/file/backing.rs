@@ -181,6 +181,17 @@ impl Backing {
     }
 }
 
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // Said aloud: a child of another thread between fork and exec holds the file too, and would hold the lock.
+        match &self.store {
+            Store::File(file) => drop(flock(file, FlockOperation::Unlock)),
+            #[cfg(test)]
+            Store::Faulty(_) => {}
+        }
+    }
+}
+
 /// What it is, if no regular file: inode(7).
 fn kind(data: &Metadata) -> Option<&'static str> {
     let kind = data.file_type();
