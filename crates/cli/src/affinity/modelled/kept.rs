@@ -473,7 +473,7 @@ mod tests {
         // What was cut anywhere goes on from its last whole line.
         for length in (0..text.len()).step_by(7) {
             std::fs::write(&path, &text[..length]).unwrap();
-            let known = open(0).unwrap().known;
+            let known = open(0).unwrap().known.clone();
             let whole = text[..length].iter().filter(|byte| **byte == b'\n').count();
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
