@@ -1,5 +1,5 @@
 //! The front end: when the instructions of a block can be dispatched, after fetch, branch prediction and their penalties.
-//! Not the wrong path: what a mispredicted branch would have fetched is not executed and does not disturb caches.
+//! Not the wrong path, of which `wrong_path.rs` knows what is fetched.
 //! Source: Sanchez and Kozyrakis, ZSim (ISCA 2013, section 3.1) for fetch that runs ahead by cycle counts.
 
 use longma_memory::{MemoryPort, Source, translation::Side};
@@ -17,6 +17,7 @@ use crate::{
     program::{BlockCounts, Entry, Program},
     stack::Cause,
     timeline::Timeline,
+    wrong_path::WrongPath,
 };
 
 /// Cycles a direct branch costs that the target buffer does not know and decoding finds. Estimate: fetch and decode are two to
@@ -112,7 +113,7 @@ pub(crate) trait BackEnd {
     where
         Self: Sized,
     {
-        let entered = begin(self, &entry.block);
+        let entered = begin(self, &entry.block, port);
         execute(self, entry, record, port);
         entered
     }
@@ -164,9 +165,9 @@ pub(crate) fn drain(
 
 /// Begins `block`: resolves the branch before it.
 #[inline]
-pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock) -> Entered {
+pub(crate) fn begin(back: &mut impl BackEnd, block: &DecodedBlock, port: &mut impl MemoryPort) -> Entered {
     let [dispatch, retired] = back.progress();
-    back.front().begin(block.start, dispatch, retired)
+    back.front().begin(block.start, dispatch, retired, port)
 }
 
 /// Executes one record whose block began: its instruction lines, and of each line its operations.
@@ -264,6 +265,8 @@ pub(crate) struct FrontEnd {
     targets: TargetBuffer,
     returns: ReturnStack,
     indirect: IndirectTargets,
+    /// `None` if nothing is fetched there.
+    wrong_path: Option<WrongPath>,
 }
 
 impl FrontEnd {
@@ -299,13 +302,14 @@ impl FrontEnd {
             targets: TargetBuffer::new(parameters.btb_entries),
             returns: ReturnStack::new(parameters.ras_entries),
             indirect: IndirectTargets::new(),
+            wrong_path: WrongPath::of(core, parameters, options, FETCH_AHEAD_CYCLES),
         })
     }
 
     /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch, `retired` that of
     /// the last retirement.
     #[inline]
-    pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64) -> Entered {
+    pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64, port: &mut impl MemoryPort) -> Entered {
         self.cause = Cause::FrontEnd;
         let behind = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
         if behind > self.cycle {
@@ -327,6 +331,7 @@ impl FrontEnd {
         }
         let right = self.resolve(&branch, taken, start);
         if !right {
+            self.go_astray(&branch, taken, pending.resolved, port);
             self.redirect(pending.resolved, Cause::Mispredict);
             return Entered::Mispredicted(pending.block);
         }
@@ -379,6 +384,30 @@ impl FrontEnd {
             }
         }
         right
+    }
+
+    /// Fetches where a conditional branch that is resolved at `resolved` did not go. Where others were taken to go is not known.
+    #[inline]
+    fn go_astray(&mut self, branch: &Branch, taken: bool, resolved: u64, port: &mut impl MemoryPort) {
+        let Some(wrong_path) = &mut self.wrong_path else { return };
+        if branch.kind == BranchKind::Conditional {
+            // A branch that is taken ends what is fetched in a cycle.
+            let start = if taken { branch.address.wrapping_add(4) } else { branch.target };
+            let from = self.cycle + u64::from(!taken);
+            let last = wrong_path.fetch((branch.address, start), (from, resolved), port);
+            self.last_line = last.unwrap_or(self.last_line);
+        }
+    }
+
+    /// Lines that were fetched where a branch did not go; `None` if none ever are.
+    pub fn wrong_path_lines(&self) -> Option<u64> {
+        self.wrong_path.as_ref().map(|path| path.lines)
+    }
+
+    /// Forgets what was counted.
+    pub fn clear_counts(&mut self) {
+        self.counts = BranchCounts::default();
+        self.wrong_path.iter_mut().for_each(|path| path.lines = 0);
     }
 
     fn next_cycle(&mut self, cycles: u64) {

@@ -26,6 +26,7 @@ mod stores;
 mod timeline;
 mod units;
 mod value;
+mod wrong_path;
 
 pub use front_end::{BranchCounts, FetchOptions};
 pub use model::{ModelKind, TimingModel};

@@ -230,6 +230,15 @@ impl TimingModel {
         }
     }
 
+    /// Instruction lines that were fetched where a mispredicted branch did not go; `None` of a core that fetches none.
+    pub(crate) fn wrong_path_lines(&self) -> Option<u64> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => model.front.wrong_path_lines(),
+            Model::OutOfOrder(model) => model.front.wrong_path_lines(),
+        }
+    }
+
     pub(crate) fn forwarded(&self) -> Option<u64> {
         match &self.0 {
             Model::Counting(_) => None,

@@ -9,7 +9,7 @@ use longma_topology::parts;
 use crate::{
     accesses::Accesses,
     calendar::Calendar,
-    front_end::{BackEnd, BranchCounts, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{BackEnd, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
     memory_order::MemoryOrder,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -306,7 +306,7 @@ impl OutOfOrder {
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.retired.clear_counts();
-        self.front.counts = BranchCounts::default();
+        self.front.clear_counts();
         self.accesses.forwarded = 0;
         self.passed_stores = 0;
     }

@@ -96,6 +96,10 @@ fn add_branches(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Resul
     for (name, count, description) in counts {
         to.count(&format!("{prefix}.branch.{name}"), count, "branches", description)?;
     }
+    if let Some(lines) = model.wrong_path_lines() {
+        let description = "instruction lines that were fetched where a mispredicted branch did not go";
+        to.count(&format!("{prefix}.branch.wrong_path_lines"), lines, "lines", description)?;
+    }
     let mispredicted =
         branches.conditional_mispredicted + branches.indirect_mispredicted + branches.returns_mispredicted;
     let kilo = model.instructions() as f64 / 1000.0;

@@ -15,7 +15,7 @@ use longma_topology::parts;
 use longma_trace::Record;
 
 use crate::{
-    front_end::{self, BackEnd, BranchCounts, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
+    front_end::{self, BackEnd, Entered, FetchOptions, FrontEnd, Place, TRAP_CYCLES},
     model_error::ModelError,
     operations::{Kind, MicroOperation},
     parameters::Parameters,
@@ -242,7 +242,7 @@ impl InOrder {
     pub fn clear_counts(&mut self) {
         self.program.clear_counts();
         self.issued.clear_counts();
-        self.front.counts = BranchCounts::default();
+        self.front.clear_counts();
         self.accesses.under_way.forwarded = 0;
     }
 
@@ -296,7 +296,7 @@ impl BackEnd for InOrder {
 
     #[inline]
     fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered {
-        let entered = front_end::begin(self, &entry.block);
+        let entered = front_end::begin(self, &entry.block, port);
         let block = &entry.block;
         let is_whole = usize::from(record.executed) == block.operations.len()
             && record.addresses.len() == block.accesses.len();

@@ -2,7 +2,7 @@
 //! Not latencies of levels: those are the memory's own tests.
 //! Source: the sums are in the tests.
 
-use longma_loongarch::Op;
+use longma_loongarch::{Instruction, Op};
 use longma_memory::{Detail, MemorySystem, placement::SpaceId};
 use longma_timing::{
     FetchOptions,
@@ -105,5 +105,40 @@ fn loads_of_pages_that_no_tlb_has_are_apart_by_an_exception_at_least() {
             exceptions >= 200 * (60 + 100),
             "{kind:?}: {exceptions} with exceptions, {walks} with a walker"
         );
+    }
+}
+
+#[test]
+fn lines_of_the_wrong_path_are_there_for_who_goes_that_way_later() {
+    const LINES: i64 = 8;
+    // Taken back, as this predictor has it: but none is, and where they would lead is executed at the end.
+    let mut program = Program::default();
+    let way = program.block_at(0x1_0000, &vec![op(Op::AddiD, 4, 0, 0); 16 * LINES as usize]);
+    let branches: Vec<_> = (0..LINES)
+        .map(|line| {
+            let pc = 0x1_1000 + 8 * line;
+            let imm = (0x1_0000 + 64 * line - (pc + 4)) as i32;
+            program
+                .block_at(pc as u64, &[op(Op::AddiD, 4, 0, 0), Instruction { imm, ..op(Op::Bne, 0, 4, 0) }])
+        })
+        .collect();
+    let jump = Instruction { imm: -(0x1000 + 8 * LINES as i32), ..Instruction::new(Op::B) };
+    let last = program.block(&[jump]);
+    branches.iter().chain([&last, &way]).for_each(|block| program.run(*block, &[]));
+
+    for kind in [OutOfOrder, InOrder] {
+        let takes = |wrong_path: &str| {
+            let predictor = format!("predictor = \"static\"\n{wrong_path}");
+            let (mut system, mut model) =
+                (system(&[PREFETCHER]), model(kind, &[("predictor = \"tage\"", &predictor)]));
+            let mut port = system.port(0);
+            port.set_space(SpaceId(0));
+            (program.cycles(&mut model, &mut port), model.branches().unwrap().conditional_mispredicted)
+        };
+        let (without, with) = (takes(""), takes("wrong_path = \"fetched\""));
+        println!("{kind:?}: {} cycles without the wrong path's lines, {} with them", without.0, with.0);
+        assert_eq!((without.1, with.1), (LINES as u64, LINES as u64));
+        // Each line comes from memory, some of them from an open row.
+        assert!(with.0 + (LINES as u64 - 1) * 100 < without.0, "{kind:?}: {with:?}, {without:?} without");
     }
 }

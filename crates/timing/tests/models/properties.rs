@@ -281,6 +281,7 @@ proptest! {
         pause in 0u64..400,
         small_queues in any::<bool>(),
         small_window in any::<bool>(),
+        strays in any::<bool>(),
         pages in prop_oneof![1usize..12, Just(1000)],
         cut in any::<prop::sample::Index>(),
     ) {
@@ -292,7 +293,10 @@ proptest! {
         }
         let small = [("load_queue_entries = 64", "load_queue_entries = 3"), ("store_queue_entries = 48", "store_queue_entries = 2")];
         let window = ("rob_entries = 128", if small_window { "rob_entries = 36" } else { "rob_entries = 128" });
-        let changes = if small_queues { vec![small[0], small[1], window] } else { vec![window] };
+        let mut changes = if small_queues { vec![small[0], small[1], window] } else { vec![window] };
+        if strays {
+            changes.push(("history_bits = 64", "history_bits = 64\nwrong_path = \"fetched\""));
+        }
         let mut found = Vec::new();
         for repeats in [true, false] {
             let mut model = model(ModelKind::InOrder, &changes);

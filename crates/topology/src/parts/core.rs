@@ -78,6 +78,16 @@ choice! {
 }
 
 choice! {
+    /// What a front end does between a branch that it takes for another and the moment that shows it.
+    pub enum WrongPath = "a way to go on the wrong path" {
+        /// It waits: nothing comes into the caches.
+        NotFetched = "not-fetched",
+        /// It fetches instruction lines straight on from where the branch does not go, within the branch's page.
+        Fetched = "fetched",
+    }
+}
+
+choice! {
     /// When a load may pass older stores whose addresses are not known yet.
     pub enum LoadOrder = "a way to order loads behind stores" {
         /// When none of them will turn out to be to its address: no core knows that.
@@ -190,6 +200,8 @@ part! {
         table_entries: Option<u32>,
         /// Branches of global history.
         history_bits: Option<u32>,
+        /// What is fetched behind a mispredicted branch until it is resolved.
+        wrong_path: WrongPath = WrongPath::NotFetched,
         /// Where the numbers come from.
         source: Cited,
     }
