@@ -32,6 +32,8 @@ pub struct Costs {
     pub cycles_m: Option<f64>,
     /// 10^3 loads a Gbit that missed the first data cache.
     pub first_misses_k: Option<f64>,
+    /// 10^3 loads a Gbit that missed the second level.
+    pub second_misses_k: Option<f64>,
     /// 10^3 references to the last cache a Gbit.
     pub cache_references_k: Option<f64>,
     /// 10^3 misses of the last cache a Gbit.
@@ -42,7 +44,7 @@ pub struct Costs {
 pub type Cost = (&'static str, &'static str, fn(&Costs) -> Option<f64>);
 
 /// Every cost.
-pub const COSTS: [Cost; 10] = [
+pub const COSTS: [Cost; 11] = [
     ("core time", "ms/Gbit", |costs| costs.core_ms),
     ("softirq time", "ms/Gbit", |costs| costs.softirq_ms),
     ("context switches", "/Gbit", |costs| costs.switches),
@@ -51,6 +53,7 @@ pub const COSTS: [Cost; 10] = [
     ("user instructions", "M/Gbit", |costs| costs.user_instructions_m),
     ("cycles", "M/Gbit", |costs| costs.cycles_m),
     ("L1D load misses", "k/Gbit", |costs| costs.first_misses_k),
+    ("L2 load misses", "k/Gbit", |costs| costs.second_misses_k),
     ("last-cache references", "k/Gbit", |costs| costs.cache_references_k),
     ("last-cache misses", "k/Gbit", |costs| costs.cache_misses_k),
 ];
@@ -188,6 +191,7 @@ fn costs(sample: &Sample) -> Costs {
         user_instructions_m: counted(|counts| counts.user_instructions, 1e6),
         cycles_m: counted(|counts| counts.cycles, 1e6),
         first_misses_k: counted(|counts| counts.first_misses, 1e3),
+        second_misses_k: counted(|counts| counts.second_misses, 1e3),
         cache_references_k: counted(|counts| counts.cache_references, 1e3),
         cache_misses_k: counted(|counts| counts.cache_misses, 1e3),
     }
@@ -204,6 +208,7 @@ fn medians(all: &[Costs]) -> Costs {
         user_instructions_m: of(|costs| costs.user_instructions_m),
         cycles_m: of(|costs| costs.cycles_m),
         first_misses_k: of(|costs| costs.first_misses_k),
+        second_misses_k: of(|costs| costs.second_misses_k),
         cache_references_k: of(|costs| costs.cache_references_k),
         cache_misses_k: of(|costs| costs.cache_misses_k),
     }

@@ -66,6 +66,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
             let counted = HardwareCounts {
                 instructions: Some(2e9),
                 first_misses: Some(5e7),
+                second_misses: Some(3e7),
                 cache_references: Some(1e7),
                 ..HardwareCounts::default()
             };
@@ -147,12 +148,13 @@ fn costs_are_sums_over_the_pairs_cpus_by_what_arrived() {
     assert!((two.softirq_ms.unwrap() - 400.0 / 10.1).abs() < 1e-9);
     assert!((two.instructions_m.unwrap() - 4000.0 / 10.1).abs() < 1e-9);
     assert!((two.first_misses_k.unwrap() - 100_000.0 / 10.1).abs() < 1e-9);
+    assert!((two.second_misses_k.unwrap() - 60_000.0 / 10.1).abs() < 1e-9);
     assert!((two.cache_references_k.unwrap() - 20_000.0 / 10.1).abs() < 1e-9);
     assert!((at(0, 0).costs.instructions_m.unwrap() - 2000.0 / 10.1).abs() < 1e-9);
     assert_eq!(two.cycles_m, None);
     let names: Vec<&str> = analysis.counted_costs().iter().map(|cost| cost.0).collect();
     assert_eq!(names[..5], ["core time", "softirq time", "context switches", "interrupts", "instructions"]);
-    assert_eq!(names[5..], ["L1D load misses", "last-cache references"]);
+    assert_eq!(names[5..], ["L1D load misses", "L2 load misses", "last-cache references"]);
 }
 
 #[test]

@@ -1,16 +1,18 @@
-//! What a CPU's own counters say of all that ran on it: instructions, cycles, misses of the first data cache,
+//! What a CPU's own counters say of all that ran on it: instructions, cycles, misses of the first data cache and of the second level,
 //! references to the last cache and its misses.
-//! Not uncore counters, nor raw events of single processors.
+//! Not uncore counters, and not which event of which processor is a miss of the second level: that is `second_level`.
 //! Source: perf_event_open(2); Hanford et al. 2014 divide these counts by the throughput.
 
+use super::second_level;
 use perf_event::events;
 use perf_event::{Builder, Counter};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::time::Duration;
 
-/// Events at once on a CPU. The sixth was seen to read 0 while it claimed to run all the time (AMD Zen 4 under KVM): the one that is missed least.
-pub const MOST_EVENTS: usize = 6;
+/// Events on a CPU. The sixth at once was seen to read 0 while it claimed to run all the time (AMD Zen 4 under KVM): the last ones are missed
+/// least, and where there are fewer counters than events the kernel has them take turns.
+pub const MOST_EVENTS: usize = 7;
 
 /// Counters of one CPU, running.
 pub struct Hardware {
@@ -34,6 +36,9 @@ pub struct HardwareCounts {
     /// Loads that missed the first data cache: what is asked of the second level.
     #[serde(default)]
     pub first_misses: Option<f64>,
+    /// Loads that missed the second level.
+    #[serde(default)]
+    pub second_misses: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +49,7 @@ enum Event {
     CacheReferences,
     CacheMisses,
     FirstMisses,
+    SecondMisses,
 }
 
 const EVENTS: [Event; MOST_EVENTS] = [
@@ -53,6 +59,7 @@ const EVENTS: [Event; MOST_EVENTS] = [
     Event::CacheReferences,
     Event::CacheMisses,
     Event::FirstMisses,
+    Event::SecondMisses,
 ];
 
 /// Loads that missed L1D, as the kernel defines them for the processor.
@@ -105,6 +112,9 @@ impl Event {
             Self::CacheReferences => Builder::new(events::Hardware::CACHE_REFERENCES),
             Self::CacheMisses => Builder::new(events::Hardware::CACHE_MISSES),
             Self::FirstMisses => Builder::new(FIRST_MISSES),
+            Self::SecondMisses => {
+                Builder::new(events::Raw::new(second_level::misses().ok_or(io::ErrorKind::Unsupported)?))
+            }
         };
         builder.any_pid().one_cpu(cpu as usize).exclude_kernel(self == Self::UserInstructions);
         builder.build()
@@ -118,6 +128,7 @@ impl Event {
             Self::CacheReferences => &mut counts.cache_references,
             Self::CacheMisses => &mut counts.cache_misses,
             Self::FirstMisses => &mut counts.first_misses,
+            Self::SecondMisses => &mut counts.second_misses,
         }
     }
 }

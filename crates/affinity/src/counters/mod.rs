@@ -3,6 +3,7 @@
 
 mod hardware;
 mod kernel;
+mod second_level;
 
 pub use hardware::{Hardware, HardwareCounts, MOST_EVENTS};
 pub use kernel::{CpuShares, KernelCounts, Reading};

@@ -97,6 +97,7 @@ fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
         cache_references,
         cache_misses,
         first_misses,
+        second_misses,
     } = *counts;
     let counts = [
         ("instructions", instructions),
@@ -105,6 +106,7 @@ fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
         ("cache_references", cache_references),
         ("cache_misses", cache_misses),
         ("first_misses", first_misses),
+        ("second_misses", second_misses),
     ];
     let bound = |(name, count): (&str, Option<f64>)| {
         Some((format!("hardware.{cpu}.{name}"), count?, 0.0, MOST_COUNT))

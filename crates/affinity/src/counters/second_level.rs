@@ -1,0 +1,68 @@
+//! Loads that missed the second-level cache: no event of the kernel's is that, and each kind of processor has its own.
+//! Not the counting: that is `hardware`.
+//! Source: Intel's event files (perfmon, HSW to SPR: L2_RQSTS.DEMAND_DATA_RD_MISS); AMD, Processor Programming Reference for families 17h, 19h and
+//! 1Ah (PMCx064, L2CacheReqStat, LsRdBlkC); Arm Architecture Reference Manual, D17 (L2D_CACHE_REFILL).
+
+use std::path::Path;
+
+/// What the fields of a processor in /proc/cpuinfo must be, and the event that it then has: event number in bits 7:0, unit mask in 15:8.
+const EVENTS: [(&[Is], u64); 3] = [
+    // Since Haswell, which brought AVX2; before that the mask was another one.
+    (&[("vendor_id", |it| it == "GenuineIntel"), ("flags", |it| has(it, "avx2"))], 0x2124),
+    (
+        &[("vendor_id", |it| it == "AuthenticAMD"), ("cpu family", |it| ["23", "25", "26"].contains(&it))],
+        0x0864,
+    ),
+    (&[("CPU implementer", |it| it == "0x41")], 0x17),
+];
+
+/// A field, and what is asked of it.
+type Is = (&'static str, fn(&str) -> bool);
+
+fn has(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|it| it == word)
+}
+
+/// The raw event of this host's CPUs; none where it is not known, or where they are of several kinds.
+pub fn misses() -> Option<u64> {
+    let several = Path::new("/sys/bus/event_source/devices/cpu_core").exists();
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok().filter(|_| !several)?;
+    event(&cpuinfo)
+}
+
+/// The event of the processors in a text as /proc/cpuinfo is.
+fn event(cpuinfo: &str) -> Option<u64> {
+    let of = |processor: &str| {
+        let is = |(name, is): &Is| {
+            let mut fields = processor.lines().filter_map(|line| line.split_once(':'));
+            fields.any(|(field, value)| field.trim() == *name && is(value.trim()))
+        };
+        EVENTS.iter().find(|(fields, _)| fields.iter().all(is)).map(|(_, event)| *event)
+    };
+    let mut processors = cpuinfo.split("\n\n").filter(|text| text.contains("processor")).map(of);
+    let first = processors.next()??;
+    processors.all(|event| event == Some(first)).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_processor_has_its_own_event() {
+        let x86 = |vendor: &str, family: u32, flags: &str| {
+            format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: fpu {flags}\n")
+        };
+        assert_eq!(event(&x86("GenuineIntel", 6, "avx avx2")), Some(0x2124));
+        assert_eq!(event(&x86("GenuineIntel", 6, "avx")), None, "Sandy Bridge");
+        assert_eq!(event(&x86("AuthenticAMD", 26, "avx2")), Some(0x0864));
+        assert_eq!(event(&x86("AuthenticAMD", 21, "avx2")), None, "Excavator");
+        assert_eq!(event(&x86("HygonGenuine", 24, "avx2")), None);
+        let arm = "processor\t: 0\nFeatures\t: fp\nCPU implementer\t: 0x41\n\nprocessor\t: 1\nCPU implementer\t: 0x41\n";
+        assert_eq!(event(arm), Some(0x17));
+        assert_eq!(event(&arm.replacen("0x41", "0x61", 1)), None, "of two makers");
+        for odd in ["", "\n\n", ":", "processor", "vendor_id : GenuineIntel"] {
+            assert_eq!(event(odd), None);
+        }
+    }
+}
