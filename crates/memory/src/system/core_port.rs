@@ -191,8 +191,8 @@ impl MemoryPort for CorePort<'_> {
             return 0;
         }
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        let known = core.last_page[side as usize].number;
-        if address >> core.page_bits == known && last >> core.page_bits == known {
+        let (page, known) = (address >> core.page_bits, core.last_page[side as usize].number);
+        if page == last >> core.page_bits && (page == known || core.tlbs.has_at_hand(side, core.space, page)) {
             return 0;
         }
         self.refill_pages(side, address, bytes)

@@ -191,11 +191,18 @@ impl Tlbs {
         Some((PhysicalPage(known.page), known.arrival))
     }
 
+    /// True if some level is known to have the page's entry, without a search.
+    #[inline(always)]
+    pub fn has_at_hand(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
+        let key = key(space, virtual_page);
+        self.sides[side as usize].filter[slot_of(key)].key == key
+    }
+
     /// True if some level has the page's entry. Nothing is counted, and nothing used.
     pub fn has(&self, side: Side, space: SpaceId, virtual_page: u64) -> bool {
         let key = key(space, virtual_page);
         let levels = &self.sides[side as usize];
-        levels.filter[slot_of(key)].key == key
+        self.has_at_hand(side, space, virtual_page)
             || levels.levels.is_empty()
             || levels.levels.iter().any(|level| self.buffers[*level].has(key))
     }
