@@ -192,7 +192,8 @@ impl MemoryPort for CorePort<'_> {
         }
         let last = address.saturating_add(u64::from(bytes.max(1)) - 1);
         let (page, known) = (address >> core.page_bits, core.last_page[side as usize].number);
-        if page == last >> core.page_bits && (page == known || core.tlbs.has_at_hand(side, core.space, page)) {
+        if page == last >> core.page_bits && (page == known || core.tlbs.has_at_hand(side, core.space, page))
+        {
             return 0;
         }
         self.refill_pages(side, address, bytes)
