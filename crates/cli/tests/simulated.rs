@@ -107,7 +107,12 @@ fn the_copy_engine_copies_what_memcpy_copies_and_no_tag_is_early() {
         })
         .into();
     assert_eq!(results[0], results[1], "two runs give the same bytes");
-    let counted = result(&folder.path().join("a.json"))["statistics"]["devices"].clone();
+    let counted = result(&folder.path().join("a.json"))["statistics"].clone();
+    let core = &counted["core0"];
+    let classes: u64 =
+        core["class"].as_object().unwrap().values().map(|class| class["value"].as_u64().unwrap()).sum();
+    assert_eq!(core["instructions"]["value"], classes, "each instruction has a class: {}", core["class"]);
+    let counted = &counted["devices"];
     assert!(counted["idma0"]["bytes_written"]["value"].as_u64().unwrap() > 0, "{counted}");
     assert!(counted["register_accesses"]["value"].as_u64().unwrap() > 100);
     assert!(counted["idma1"].is_null(), "what nobody used is left out: {counted}");

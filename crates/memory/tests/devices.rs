@@ -314,3 +314,31 @@ fn devices_meet_cores_whose_cycles_are_ahead_of_their_time() {
     // Refreshes fall otherwise.
     assert!(busy_ahead.abs_diff(busy) < busy / 5, "{busy_ahead} and {busy} cycles");
 }
+
+/// How long a device waits for a line, ns, on a machine that differs from `godson3` in one latency: from memory, and from the shared cache.
+fn a_device_waits(from: &str, to: &str) -> [f64; 2] {
+    let (_, text) = Machine::text("godson3").unwrap();
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    let machine = Machine::parse("test.toml", &text.replace(from, to)).unwrap();
+    let mut system = MemorySystem::new(&machine, 0, Detail::Timing, 1).unwrap();
+    let mac = system.interconnect().port("chip0.mac0").unwrap();
+    let (cold, warm) = (physical(&mut system, 0x4000), physical(&mut system, 0x8000));
+    load(&mut system, 0, 0x8000);
+    // Long after it, when nothing is under way.
+    let at = Time::from_ps(50_000_000);
+    [cold, warm].map(|address| (system.device_read(mac, address, 32, at).ps() - at.ps()) as f64 / 1000.0)
+}
+
+#[test]
+fn a_device_waits_for_memory_and_the_shared_cache_as_long_as_the_machine_file_says() {
+    let usual = a_device_waits("latency = \"170 ns\"", "latency = \"170 ns\"");
+    // A core has its own caches beside it: 170 ns in all, and 43.75 to the second level.
+    assert!((100.0..170.0).contains(&usual[0]), "{usual:?}");
+    assert!((10.0..44.0).contains(&usual[1]), "{usual:?}");
+    let slow_memory = a_device_waits("latency = \"170 ns\"", "latency = \"1170 ns\"");
+    assert!((slow_memory[0] - usual[0] - 1000.0).abs() < 60.0, "{usual:?}, {slow_memory:?}");
+    assert_eq!(slow_memory[1], usual[1]);
+    let slow_cache = a_device_waits("latency = \"35 cycles\"", "latency = \"65 cycles\"");
+    // 30 cycles of 800 MHz.
+    assert!((slow_cache[1] - usual[1] - 37.5).abs() < 1.0, "{usual:?}, {slow_cache:?}");
+}

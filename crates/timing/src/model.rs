@@ -121,14 +121,17 @@ impl TimingModel {
         match &mut self.0 {
             Model::Counting(model) => {
                 model.instructions += 1;
+                model.program.apart += 1;
                 model.cycle = model.cycle.max(cycle.0);
             }
             Model::InOrder(model) => {
                 model.issued.instructions += 1;
+                model.program.apart += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
             Model::OutOfOrder(model) => {
                 model.retired.instructions += 1;
+                model.program.apart += 1;
                 model.advance_to(cycle.0, Cause::Device);
             }
         }

@@ -105,6 +105,8 @@ pub(crate) struct Program {
     entries: Vec<Option<Box<Entry>>>,
     /// Runs that ended in the middle of their block, by block and number of executed instructions.
     parts: BTreeMap<(BlockNumber, u16), u64>,
+    /// Instructions that are in no block: accesses to devices' registers.
+    pub apart: u64,
 }
 
 impl Program {
@@ -163,6 +165,7 @@ impl Program {
     pub fn clear_counts(&mut self) {
         self.entries.iter_mut().flatten().for_each(|entry| entry.counts = BlockCounts::default());
         self.parts.clear();
+        self.apart = 0;
     }
 
     /// Instructions executed, by class, in the order of the classes.

@@ -35,6 +35,11 @@ fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), Sta
         let class = kebab(&format!("{class:?}"));
         to.count(&name(&format!("class.{class}")), count, "instructions", "executed, of this class")?;
     }
+    let apart = model.program().apart;
+    if apart > 0 {
+        let description = "executed, accesses to devices' registers, which are in no other class";
+        to.count(&name("class.device-register"), apart, "instructions", description)?;
+    }
     for source in &Source::ALL[1..] {
         let misses = model.blocks().map(|(_, counts)| u64::from(counts.misses[*source as usize])).sum();
         let name = name(&format!("data.{}", Cause::of(*source).name()));

@@ -184,7 +184,8 @@ impl MemorySystem {
             self.messages.memory_reads += 1;
             let to = self.domains[domain].place();
             let line_bytes = 1 << self.line_bits;
-            self.path.device_read_memory(to, line, line_bytes, at);
+            let node = self.domains[domain].node;
+            self.path.device_read_memory(to, node, line, line_bytes, at);
         }
         if let Some(home) = &mut self.home {
             home.set(line, Holders::new(1 << domain, true));
@@ -238,20 +239,22 @@ impl MemorySystem {
             }
         }
         self.clean_cores(domain, line, at);
+        let (node, look_ps) =
+            (self.domains[domain].node, self.path.legs[self.domains[domain].cores[0]].after_ps);
         let Some(shared) = &mut self.domains[domain].shared else {
             self.messages.memory_reads += 1;
-            return self.path.device_read_memory(to, line, bytes, at);
+            return self.path.device_read_memory(to, node, line, bytes, at);
         };
         shared.counters.access(Kind::Device);
         let Some(slot) = shared.tags.find(line) else {
             shared.counters.miss(Kind::Device);
             self.messages.memory_reads += 1;
-            return self.path.device_read_memory(to, line, bytes, at);
+            return self.path.device_read_memory(to, node, line, bytes, at);
         };
         shared.tags.touch(slot);
         let instance = shared.instance;
         let at = self.path.device_to_shared(to, shared, line, REQUEST_BYTES, at);
-        self.path.send(Place::Cache(instance), to, bytes, at)
+        self.path.send(Place::Cache(instance), to, bytes, at) + look_ps
     }
 
     /// What a core of `domain` has dirty goes to the shared cache or to memory; it keeps a clean copy.

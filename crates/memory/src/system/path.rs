@@ -164,12 +164,8 @@ impl Path {
         let (controller, address) = self.spaces.controller_of(physical);
         let bytes = self.line_bytes();
         let start = self.cross(from, Place::Controller(controller), REQUEST_BYTES, at);
-        let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
-        let fixed = self.memory_ps[node][controller];
-        // The way back may begin before the last word is read; what is fixed comes at its end.
-        let begin = read.saturating_add_signed(fixed.min(0)).max(start);
-        let back = self.cross(Place::Controller(controller), from, bytes, begin);
-        (back + fixed.max(0) as u64, self.controllers.node_of(controller))
+        let back = self.read_controller((controller, address), (node, from), bytes, start);
+        (back, self.controllers.node_of(controller))
     }
 
     /// A probe of `core` and its answer, seen from `place`; the look takes `look_ps` and does not begin before `held_ps`, when the core
@@ -252,15 +248,30 @@ impl Path {
         self.cross(from, to, bytes, at)
     }
 
-    /// A device at `to` reads `bytes` of a line from memory.
-    pub fn device_read_memory(&mut self, to: Place, line: Line, bytes: u32, at: u64) -> u64 {
+    /// A device at `to` reads `bytes` of a line from memory, by way of `node`: what is fixed of a core's read there is the memory's, and so
+    /// a device's, too.
+    pub fn device_read_memory(&mut self, to: Place, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
         }
         let (controller, address) = self.spaces.controller_of(line.0 << self.line_bits);
-        let at = self.cross(to, Place::Controller(controller), REQUEST_BYTES, at);
-        let at = self.controllers.access(controller, address, bytes, false, Time::from_ps(at)).ps();
-        self.cross(Place::Controller(controller), to, bytes, at)
+        let start = self.cross(to, Place::Controller(controller), REQUEST_BYTES, at);
+        self.read_controller((controller, address), (node, to), bytes, start)
+    }
+
+    /// A read of a controller that a request reached at `start`: when its bytes are at `to`.
+    fn read_controller(
+        &mut self,
+        (controller, address): (usize, u64),
+        (node, to): (usize, Place),
+        bytes: u32,
+        start: u64,
+    ) -> u64 {
+        let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
+        let fixed = self.memory_ps[node][controller];
+        // The way back may begin before the last word is read; what is fixed comes at its end.
+        let begin = read.saturating_add_signed(fixed.min(0)).max(start);
+        self.cross(Place::Controller(controller), to, bytes, begin) + fixed.max(0) as u64
     }
 }
 
