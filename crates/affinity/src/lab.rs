@@ -40,6 +40,9 @@ pub enum LabError {
     /// A namespace cannot be made.
     #[error("cannot make a network namespace ({0}): this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")]
     Namespace(io::Error),
+    /// A program is missing that keeps one.
+    #[error("cannot keep a network namespace: there is no `{HOLDER}` in PATH")]
+    NoHolder,
     /// A command that sets it up failed.
     #[error(transparent)]
     Child(#[from] ChildError),
@@ -51,15 +54,18 @@ pub enum LabError {
     Ended(String),
 }
 
+/// What waits in a namespace until its input ends.
+const HOLDER: &str = "cat";
+
 /// A network namespace, with a /sys of its own, that lives as long as a process which does nothing.
 struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    fn new() -> io::Result<Self> {
+    fn new() -> Result<Self, LabError> {
         let parent = rustix::process::getpid();
-        let mut command = Command::new("cat");
+        let mut command = Command::new(HOLDER);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let prepare = move || {
             child::die_with(parent)?;
@@ -80,7 +86,10 @@ impl Namespace {
             }
         };
         // SAFETY: between fork and exec only system calls are made, and nothing is allocated but an error, on failure.
-        let holder = unsafe { command.pre_exec(prepare) }.spawn()?;
+        let holder = unsafe { command.pre_exec(prepare) }.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => LabError::NoHolder,
+            _ => LabError::Namespace(error),
+        })?;
         Ok(Self { holder })
     }
 
@@ -118,8 +127,7 @@ impl Lab {
     /// # Errors
     /// Without the rights, or without `ip` or `iperf3`.
     pub fn build(cpus: CpuSet, mtu: u32, limit: Duration) -> Result<Self, LabError> {
-        let (receiver, sender) =
-            (Namespace::new().map_err(LabError::Namespace)?, Namespace::new().map_err(LabError::Namespace)?);
+        let (receiver, sender) = (Namespace::new()?, Namespace::new()?);
         let (here, there) = (receiver.id().to_string(), sender.id().to_string());
         let mtu = mtu.to_string();
         let pair = ["ip", "link", "add", RECEIVER, "mtu", &mtu, "netns", &here, "type", "veth"];

@@ -282,6 +282,14 @@ fn what_a_load_or_a_file_says_gives_a_terminal_no_orders() {
     let why = AFFINITY.output(&["why", "--state", &log]);
     assert!(text(&why.stdout).contains("[31mv (7)"));
     is_plain(&why);
+    // What was damaged is told, and what is no log at all is an error.
+    let decision = std::fs::read_to_string(&log).unwrap();
+    std::fs::write(&log, format!("{decision}{{\"at\":\n")).unwrap();
+    let why = AFFINITY.output(&["why", "--state", &log]);
+    assert!(text(&why.stdout).contains("(7)"));
+    assert!(text(&why.stderr).contains("1 line is no decision and is left out"), "{}", text(&why.stderr));
+    std::fs::write(&log, "\u{0}\u{0}letter\n").unwrap();
+    assert!(AFFINITY.failure(&["why", "--state", &log]).contains("is no log of decisions"));
 }
 
 #[test]

@@ -79,6 +79,27 @@ fn what_no_frame_fits_through_is_refused() {
 }
 
 #[test]
+fn what_there_must_be_one_of_is_not_taken_from_nothing() {
+    let one = |key: &'static str| [format!("`{key}` is 0"), "0".to_string(), "at least 1".to_string()];
+    for (machine, key, from) in [
+        (LA, "mshrs", "mshrs = 16"),
+        (LA, "pages_per_entry", "pages_per_entry = 2"),
+        (LA, "int_registers", "int_registers = 128"),
+        ("godson3", "read_channels", "read_channels = 3"),
+        ("godson3", "write_channels", "write_channels = 1"),
+    ] {
+        let none = format!("{key} = 0");
+        told(machine, from, &none, one(key).each_ref().map(String::as_str));
+    }
+}
+
+#[test]
+fn more_than_a_device_has_registers_for_is_refused() {
+    told("sandybridge-2x6", "queues = 8", "queues = 17", ["`queues` is 17", "17", "at most 16"]);
+    told(LA, "windows = 4", "windows = 17", ["`windows` is 17", "17", "at most 16"]);
+}
+
+#[test]
 fn a_missing_key_is_asked_for() {
     told(
         LA,

@@ -6,7 +6,7 @@ mod idle;
 mod run;
 mod stages;
 
-pub use idle::idle;
+pub use idle::{idle, nowhere};
 pub use stages::STAGES;
 
 use std::path::Path;
@@ -154,6 +154,8 @@ pub struct Nic {
     pub mtu: u64,
     /// The socket that it is attached to; none if the machine file does not say.
     pub socket: Option<u32>,
+    /// Its queue pairs.
+    pub queues: u32,
 }
 
 impl Nic {
@@ -244,7 +246,13 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
         let ethernet = ethernet(&placed.device)?;
         let gbps = ethernet.rate?.bits_per_second() as f64 * 1e-9;
         let socket = socket(&placed.on);
-        Some(Nic { name: placed.name.clone(), gbps, mtu: ethernet.mtu_bytes(), socket })
+        Some(Nic {
+            name: placed.name.clone(),
+            gbps,
+            mtu: ethernet.mtu_bytes(),
+            socket,
+            queues: ethernet.queues,
+        })
     });
     found.ok_or_else(|| {
         format!("{} has no Ethernet device with a rate: add one to the machine file", machine.name)
@@ -282,7 +290,7 @@ pub fn measure(
     stop: &AtomicBool,
     keep: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
 ) -> Result<Vec<Measured>, String> {
-    idle::nowhere(&sweep.settings, places).map_or(Ok(()), Err)?;
+    nowhere(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
     let program = Nameless::new(RECEIVER).map_err(|error| format!("cannot keep the receiver: {error}"))?;
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
@@ -364,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_line_carries_its_rate_less_what_is_around_the_data() {
-        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None };
+        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert!((nic.goodput(9000) - 40.0 * 8960.0 / 9038.0).abs() < 1e-12);
         assert!((nic.goodput(1500) - 40.0 * 1460.0 / 1538.0).abs() < 1e-12);
     }

@@ -86,6 +86,11 @@ impl Log {
             let words = "somebody has removed it while it was in use, so nothing more is changed";
             return Err(failure(&self.path, io::Error::other(words)));
         }
+        if facts.len() != self.length {
+            let words =
+                "somebody has made it shorter or longer while it was in use, so nothing more is changed";
+            return Err(failure(&self.path, io::Error::other(words)));
+        }
         let mut text = Vec::new();
         let mut last = self.lines;
         for line in lines {

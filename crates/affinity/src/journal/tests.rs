@@ -38,6 +38,19 @@ fn what_was_changed_several_times_is_put_back_to_what_it_was_first() {
 }
 
 #[test]
+fn a_journal_that_somebody_shortens_ends_the_changes_and_all_is_put_back() {
+    let (host, (_folder, path)) = (host(), folder());
+    let before = host.all();
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    journal.set(&rps(), "3").unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let error = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
+    assert!(error.contains("made it shorter or longer"), "{error}");
+    drop(journal);
+    assert_eq!(host.all(), before);
+}
+
+#[test]
 fn a_journal_that_is_dropped_puts_all_back() {
     let (host, (_folder, path)) = (host(), folder());
     let before = host.all();

@@ -117,12 +117,12 @@ fn before(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The decisions of the log at `path`, oldest first. A line that is none, as after a full disk, is left out.
+/// The decisions of the log at `path`, oldest first, and how many lines are none, as after a full disk.
 ///
 /// # Errors
 /// If there is a log that cannot be read; there being none is no error.
-pub fn read(path: &Path) -> io::Result<Vec<Decision>> {
-    let mut decisions = Vec::new();
+pub fn read(path: &Path) -> io::Result<(Vec<Decision>, usize)> {
+    let (mut decisions, mut lost) = (Vec::new(), 0);
     for path in [before(path), path.into()] {
         let mut text = Vec::new();
         match crate::files::readable(&path) {
@@ -130,10 +130,14 @@ pub fn read(path: &Path) -> io::Result<Vec<Decision>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        let lines = text.split(|byte| *byte == b'\n');
-        decisions.extend(lines.filter_map(|line| serde_json::from_slice::<Decision>(line).ok()));
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            match serde_json::from_slice::<Decision>(line) {
+                Ok(decision) => decisions.push(decision),
+                Err(_) => lost += 1,
+            }
+        }
     }
-    Ok(decisions)
+    Ok((decisions, lost))
 }
 
 #[cfg(test)]
@@ -144,7 +148,7 @@ mod tests {
     fn the_log_stays_small_and_keeps_the_newest() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state/decisions.jsonl");
-        assert!(read(&path).unwrap().is_empty());
+        assert_eq!(read(&path).unwrap(), (vec![], 0));
         let mut log = Log::open(&path).unwrap();
         let decision = |number: usize| Decision::new(Act::Moved, number.to_string(), "x".repeat(2000));
         let count = 3 * MOST_BYTES as usize / 2000;
@@ -159,7 +163,8 @@ mod tests {
             .write_all(b"{\"at\": half\n\xff\n")
             .unwrap();
         Log::open(&path).unwrap().add(&decision(count)).unwrap();
-        let read = read(&path).unwrap();
+        let (read, lost) = read(&path).unwrap();
+        assert_eq!(lost, 2);
         assert_eq!(read.last().unwrap().subject, count.to_string());
         let numbers: Vec<usize> = read.iter().map(|decision| decision.subject.parse().unwrap()).collect();
         assert!(

@@ -2,7 +2,7 @@
 //! Not who writes it: that is `tune`.
 
 use super::check::wrapped;
-use super::said::{print, print_json};
+use super::said::{self, print, print_json};
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::log::{self, Decision};
 use serde_json::json;
@@ -13,8 +13,8 @@ pub struct Arguments {
     #[arg(value_name = "WORD")]
     word: Option<String>,
     /// How many, the newest ones.
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
-    last: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    last: u32,
     #[command(flatten)]
     state: StateOption,
     /// How to print.
@@ -24,12 +24,18 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.state.path();
-    let mut decisions =
+    let (mut decisions, lost) =
         log::read(&path).map_err(|error| format!("the log of decisions {}: {error}", path.display()))?;
+    if lost > 0 && decisions.is_empty() {
+        return Err(format!("{} is no log of decisions: none of its lines is one", path.display()).into());
+    } else if lost > 0 {
+        let lines = if lost == 1 { "line is no decision and is" } else { "lines are no decisions and are" };
+        said::note(&format!("{lost} {lines} left out of what {} holds: it was damaged", path.display()));
+    }
     if let Some(word) = &arguments.word {
         decisions.retain(|decision| decision.subject.contains(word) || decision.why.contains(word));
     }
-    let newest = &decisions[decisions.len().saturating_sub(arguments.last)..];
+    let newest = &decisions[decisions.len().saturating_sub(arguments.last as usize)..];
     if arguments.format == Format::Json {
         return print_json(&json!(newest));
     }

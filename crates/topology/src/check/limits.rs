@@ -12,6 +12,10 @@ const MOST_ENTRIES: u32 = 1 << 20;
 const MOST_PARALLEL: u32 = 4096;
 /// Lines and entries of all caches and cores of a host together: what is modelled of one takes 8 bytes and more.
 const MOST_COUNTED_OUT: u64 = 1 << 27;
+/// Queue pairs that the modelled MAC has registers for.
+const MOST_QUEUES: u32 = 16;
+/// Windows of a cache lock that software has registers for.
+const MOST_WINDOWS: u32 = 16;
 /// Cores that share a cache, and groups of such cores, that can be modelled: a bit each of a word.
 const MOST_SHARERS: usize = 63;
 
@@ -27,6 +31,9 @@ fn at_most(marks: &Marks, limit: u32, counts: &[(&str, Option<u32>)], problems: 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     file.cores.values().for_each(|core| check_core(core, problems));
     file.caches.values().for_each(|cache| check_cache(cache, problems));
+    for ethernet in file.devices.values().filter_map(|device| device.ethernet.as_ref()) {
+        at_most(&ethernet.marks, MOST_QUEUES, &[("queues", Some(ethernet.queues))], problems);
+    }
     for memory in file.memories.values() {
         let m = &memory.marks;
         let parallel = [
@@ -119,7 +126,7 @@ fn check_cache(cache: &Cache, problems: &mut Problems) {
         at_most(&prefetcher.marks, MOST_ENTRIES, &entries, problems);
     }
     if let Some(lock) = &cache.lock {
-        at_most(&lock.marks, MOST_PARALLEL, &[("windows", Some(lock.windows))], problems);
+        at_most(&lock.marks, MOST_WINDOWS, &[("windows", Some(lock.windows))], problems);
     }
 }
 

@@ -17,12 +17,18 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
             ("retire_width", core.retire_width),
             ("rob_entries", core.rob_entries),
             ("page_walkers", Some(core.page_walkers)),
+            ("int_registers", core.int_registers),
+            ("fp_registers", core.fp_registers),
         ];
         widths.into_iter().for_each(|(key, value)| positive(m, key, value.unwrap_or(1), problems));
         core.units.iter().for_each(|u| positive(&u.marks, "count", u.count, problems));
         core.tlbs.iter().for_each(|t| check_tlb(t, problems));
         check_pages(core, problems);
         check_refill(core, problems);
+        if let Some(idma) = &core.idma {
+            positive(&idma.marks, "read_channels", idma.read_channels, problems);
+            positive(&idma.marks, "write_channels", idma.write_channels, problems);
+        }
         if let (Some(idma), None) = (&core.idma, &core.store) {
             let help = "add a `store` table, or leave out `idma`".into();
             problems.warn(idma.marks.at(), "the core has IDMA but no in-core store".into(), "here", help);
@@ -39,6 +45,8 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     for memory in file.memories.values() {
         positive(&memory.marks, "channels", memory.channels, problems);
         positive(&memory.marks, "ranks", memory.ranks, problems);
+        positive(&memory.marks, "banks", memory.banks.unwrap_or(1), problems);
+        positive(&memory.marks, "bank_groups", memory.bank_groups, problems);
         if let Some(row) = memory.row_buffer {
             power_of_two(&memory.marks, "row_buffer", row.bytes(), "row buffer", problems);
         }
@@ -80,6 +88,8 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
     let m = &cache.marks;
     positive(m, "level", cache.level, problems);
     positive(m, "banks", cache.banks, problems);
+    positive(m, "mshrs", cache.mshrs.unwrap_or(1), problems);
+    cache.prefetcher.iter().for_each(|it| positive(&it.marks, "degree", it.degree, problems));
     positive(m, "ways", cache.ways.unwrap_or(1), problems);
     if power_of_two(m, "line", cache.line.bytes(), "line", problems) && m.sound(&["size", "ways", "banks"]) {
         check_geometry(name, cache, problems);
@@ -171,6 +181,7 @@ fn check_geometry(name: &str, cache: &Cache, problems: &mut Problems) {
 fn check_tlb(tlb: &Tlb, problems: &mut Problems) {
     let m = &tlb.marks;
     positive(m, "entries", tlb.entries, problems);
+    positive(m, "pages_per_entry", tlb.pages_per_entry, problems);
     positive(m, "ways", tlb.ways.unwrap_or(1), problems);
     let possible = |ways: u32| tlb.entries.is_multiple_of(ways) && (tlb.entries / ways).is_power_of_two();
     let ways = tlb.ways.filter(|w| *w > 0 && m.sound(&["entries", "ways"]));

@@ -5,7 +5,7 @@
 use longma_affinity::places::Pair;
 use longma_topology::CpuPlace;
 
-use super::Offload;
+use super::{Nic, Offload};
 
 /// What a setting is without being given.
 const USUAL: [(&str, u64); 12] = [
@@ -23,8 +23,12 @@ const USUAL: [(&str, u64); 12] = [
     ("near", 1),
 ];
 
-/// The first setting that names a core which the machine does not have, in a sentence.
-pub fn nowhere(settings: &[Offload], places: &[CpuPlace]) -> Option<String> {
+/// The first setting that names a core or a queue which the machine does not have, in a sentence.
+pub fn nowhere(settings: &[Offload], places: &[CpuPlace], nic: &Nic) -> Option<String> {
+    let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
+    if let Some(more) = settings.iter().find(queues) {
+        return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
+    }
     let is_core = |setting: &&Offload| matches!(setting.name, "rps" | "napi");
     let is_there = |setting: &&Offload| places.iter().any(|place| u64::from(place.cpu) == setting.value);
     let lost = settings.iter().filter(is_core).find(|setting| !is_there(setting))?;
@@ -152,12 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
+    fn a_core_or_a_queue_that_the_machine_does_not_have_is_named_with_those_that_it_has() {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
-        let said = |text: &str| nowhere(&[text.parse().unwrap()], &places);
-        for there in ["rps=11", "napi=0", "ring=64", "rfs=1"] {
+        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
+        let said = |text: &str| nowhere(&[text.parse().unwrap()], &places, &nic);
+        for there in ["rps=11", "napi=0", "ring=64", "rfs=1", "send_queues=8"] {
             assert_eq!(said(there), None);
         }
+        assert_eq!(said("send_queues=9").as_deref(), Some("send_queues=9: eth0 has 8 queues"));
         assert_eq!(
             said("rps=99").as_deref(),
             Some("rps=99: the machine has no such core: its cores are 0 to 11")

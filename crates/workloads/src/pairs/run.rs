@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_rate_above_the_lines_is_a_fault_of_the_model() {
-        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None };
+        let nic = Nic { name: "eth0".into(), gbps: 40.0, mtu: 9000, socket: None, queues: 8 };
         assert_eq!(carried(39.65, &nic, 9000), Ok(()));
         // As the sweep printed it for the pair 1,1 once.
         let refused = carried(42.347, &nic, 9000).unwrap_err();
