@@ -36,7 +36,7 @@ fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), Sta
         to.count(&name(&format!("class.{class}")), count, "instructions", "executed, of this class")?;
     }
     let apart = model.program().apart;
-    if apart > 0 {
+    if to.wants(apart) {
         let description = "executed, accesses to devices' registers, which are in no other class";
         to.count(&name("class.device-register"), apart, "instructions", description)?;
     }
