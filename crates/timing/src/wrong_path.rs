@@ -11,7 +11,7 @@ use longma_topology::parts;
 
 use crate::{front_end::FetchOptions, parameters::Parameters};
 
-/// The page of a core whose machine file does not say.
+/// The page of a core whose machine file does not say, and the smallest.
 const PAGE_BYTES: u64 = 4096;
 
 /// How far a front end goes astray.
@@ -43,7 +43,7 @@ impl WrongPath {
         is_fetched.then(|| Self {
             most: dispatched + ahead_cycles * parameters.fetch_width,
             width: parameters.fetch_width,
-            page_bytes: core.page_size.map_or(PAGE_BYTES, |size| size.bytes()).next_power_of_two(),
+            page_bytes: core.page_size.map_or(PAGE_BYTES, |size| size.bytes()).max(PAGE_BYTES),
             options,
             lines: 0,
         })
@@ -57,7 +57,7 @@ impl WrongPath {
         (from, resolved): (u64, u64),
         port: &mut impl MemoryPort,
     ) -> Option<u64> {
-        let is_here = |address: u64| (address ^ branch) < self.page_bytes;
+        let is_here = |address: u64| address / self.page_bytes == branch / self.page_bytes;
         let (mut cycle, mut address, mut last, mut fetched) = (from, start, None, 0);
         while cycle < resolved && fetched < self.most && is_here(address) {
             let line = address & !(self.options.line_bytes - 1);

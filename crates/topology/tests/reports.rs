@@ -94,6 +94,15 @@ fn what_there_must_be_one_of_is_not_taken_from_nothing() {
 }
 
 #[test]
+fn pages_are_powers_of_two() {
+    let of = |page: &str| format!("page_size = \"{page}\"");
+    for (page, bytes) in [("0 B", "0"), ("17 KiB", "17408")] {
+        let message = format!("a page of {bytes} bytes is not a power of two");
+        told(LA, &of("16 KiB"), &of(page), [&message, &format!("\"{page}\""), "the next power of two is"]);
+    }
+}
+
+#[test]
 fn more_than_a_device_has_registers_for_is_refused() {
     told("sandybridge-2x6", "queues = 8", "queues = 17", ["`queues` is 17", "17", "at most 16"]);
     told(LA, "windows = 4", "windows = 17", ["`windows` is 17", "17", "at most 16"]);

@@ -233,6 +233,9 @@ fn check_refill(core: &Core, problems: &mut Problems) {
 /// Where a TLB says what a miss costs, one that holds the core's pages is to say it: else nothing does, and misses are nearly free.
 fn check_pages(core: &Core, problems: &mut Problems) {
     let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };
+    if !power_of_two(&core.marks, "page_size", page.bytes(), "page", problems) {
+        return;
+    }
     let holds = |tlb: &Tlb| tlb.page_sizes.is_empty() || tlb.page_sizes.contains(&page);
     let says = |tlb: &&Tlb| tlb.miss.is_some();
     let first = core.tlbs.iter().find(says);
