@@ -302,7 +302,12 @@ impl FrontEnd {
             targets: TargetBuffer::new(parameters.btb_entries),
             returns: ReturnStack::new(parameters.ras_entries),
             indirect: IndirectTargets::new(),
-            wrong_path: WrongPath::of(core, parameters, options, FETCH_AHEAD_CYCLES),
+            wrong_path: WrongPath::of(
+                core,
+                parameters,
+                (options.hit_cycles, options.line_bytes),
+                FETCH_AHEAD_CYCLES,
+            ),
         })
     }
 

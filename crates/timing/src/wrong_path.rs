@@ -9,7 +9,7 @@ use longma_memory::MemoryPort;
 use longma_sim::Cycle;
 use longma_topology::parts;
 
-use crate::{front_end::FetchOptions, parameters::Parameters};
+use crate::parameters::Parameters;
 
 /// The page of a core whose machine file does not say, and the smallest.
 const PAGE_BYTES: u64 = 4096;
@@ -23,17 +23,20 @@ pub(crate) struct WrongPath {
     width: u64,
     /// No page but the branch's own is fetched from.
     page_bytes: u64,
-    options: FetchOptions,
+    /// What a line that is there includes already, cycles.
+    hit_cycles: u64,
+    line_bytes: u64,
     /// Lines that were fetched.
     pub lines: u64,
 }
 
 impl WrongPath {
-    /// Of `core`, `ahead_cycles` of whose fetch find room before dispatch; `None` if it fetches nothing there.
+    /// Of `core`, `ahead_cycles` of whose fetch find room before dispatch, and whose instruction lines have `line_bytes` and are there after
+    /// `hit_cycles`; `None` if it fetches nothing there.
     pub fn of(
         core: &parts::Core,
         parameters: &Parameters,
-        options: FetchOptions,
+        (hit_cycles, line_bytes): (u64, u64),
         ahead_cycles: u64,
     ) -> Option<Self> {
         let is_fetched =
@@ -44,7 +47,8 @@ impl WrongPath {
             most: dispatched + ahead_cycles * parameters.fetch_width,
             width: parameters.fetch_width,
             page_bytes: core.page_size.map_or(PAGE_BYTES, |size| size.bytes()).max(PAGE_BYTES),
-            options,
+            hit_cycles,
+            line_bytes,
             lines: 0,
         })
     }
@@ -60,10 +64,10 @@ impl WrongPath {
         let is_here = |address: u64| address / self.page_bytes == branch / self.page_bytes;
         let (mut cycle, mut address, mut last, mut fetched) = (from, start, None, 0);
         while cycle < resolved && fetched < self.most && is_here(address) {
-            let line = address & !(self.options.line_bytes - 1);
+            let line = address & !(self.line_bytes - 1);
             let answer = port.fetch(address, Cycle(cycle));
-            let late = answer.ready.0.saturating_sub(cycle + self.options.hit_cycles);
-            let behind = line.wrapping_add(self.options.line_bytes);
+            let late = answer.ready.0.saturating_sub(cycle + self.hit_cycles);
+            let behind = line.wrapping_add(self.line_bytes);
             let instructions = (behind.wrapping_sub(address) / 4).max(1);
             (fetched, last, address) = (fetched + instructions, Some(line), behind);
             cycle += late + instructions.div_ceil(self.width);
@@ -106,8 +110,8 @@ mod tests {
     }
 
     fn astray(missing: &[u64], (branch, start): (u64, u64), resolved: u64) -> Vec<(u64, u64)> {
-        let options = FetchOptions { hit_cycles: 4, line_bytes: 64 };
-        let mut path = WrongPath { most: 64, width: 4, page_bytes: 4096, options, lines: 0 };
+        let mut path =
+            WrongPath { most: 64, width: 4, page_bytes: 4096, hit_cycles: 4, line_bytes: 64, lines: 0 };
         let mut lines = Lines { missing: missing.into(), ..Lines::default() };
         let last = path.fetch((branch, start), (100, resolved), &mut lines);
         assert_eq!(last, lines.asked.last().map(|(address, _)| address & !63));
@@ -138,7 +142,7 @@ mod tests {
         let parameters = Parameters::resolve(&core).unwrap();
         let mut of = |wrong_path| {
             core.branch.as_mut().unwrap().wrong_path = wrong_path;
-            WrongPath::of(&core, &parameters, FetchOptions::default(), 8)
+            WrongPath::of(&core, &parameters, (4, 64), 8)
         };
         assert!(of(parts::WrongPath::NotFetched).is_none());
         assert_eq!(of(parts::WrongPath::Fetched).unwrap().most, 128 + 8 * 8);
