@@ -146,6 +146,17 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
+    fn a_lock_ends_with_its_owner_whoever_else_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home::hold(folder.path()).unwrap();
+        assert!(Home::hold(folder.path()).is_err());
+        // As a child of another thread between fork and exec has it.
+        let _elsewhere = home._lock.0.try_clone().unwrap();
+        drop(home);
+        Home::hold(folder.path()).unwrap();
+    }
+
+    #[test]
     fn what_is_written_down_already_needs_no_room() {
         let folder = tempfile::tempdir().unwrap();
         let number = || fs::metadata(Access::file(folder.path())).unwrap().ino();

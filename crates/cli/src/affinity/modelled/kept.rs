@@ -455,6 +455,8 @@ mod tests {
         first.add(&run(1)).unwrap();
         first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
         assert!(open(0).err().unwrap().contains("is being written"));
+        // As a child of another thread between fork and exec has it.
+        let _elsewhere = first.file.lock().unwrap().try_clone().unwrap();
         drop(first);
         let text = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&text[..], b"{\"pair\":{\"fl"].concat()).unwrap();
