@@ -3,6 +3,8 @@
 //! Source: Intel's event files (perfmon, HSW to SPR: L2_RQSTS.DEMAND_DATA_RD_MISS); AMD, Processor Programming Reference for families 17h, 19h and
 //! 1Ah (PMCx064, L2CacheReqStat, LsRdBlkC); Arm Architecture Reference Manual, D17 (L2D_CACHE_REFILL).
 
+use longma_topology::Sysfs;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What the fields of a processor in /proc/cpuinfo must be, and the event that it then has: event number in bits 7:0, unit mask in 15:8.
@@ -26,22 +28,19 @@ fn has(words: &str, word: &str) -> bool {
 /// The raw event of this host's CPUs; none where it is not known, or where they are of several kinds.
 pub fn misses() -> Option<u64> {
     let several = Path::new("/sys/bus/event_source/devices/cpu_core").exists();
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").ok().filter(|_| !several)?;
-    event(&cpuinfo)
+    event(&Sysfs::live()).filter(|_| !several)
 }
 
-/// The event of the processors in a text as /proc/cpuinfo is.
-fn event(cpuinfo: &str) -> Option<u64> {
-    let of = |processor: &str| {
-        let is = |(name, is): &Is| {
-            let mut fields = processor.lines().filter_map(|line| line.split_once(':'));
-            fields.any(|(field, value)| field.trim() == *name && is(value.trim()))
-        };
-        EVENTS.iter().find(|(fields, _)| fields.iter().all(is)).map(|(_, event)| *event)
+/// The event that all processors of a host have.
+fn event(host: &Sysfs) -> Option<u64> {
+    let of = |fields: &BTreeMap<String, String>| {
+        let is = |(name, is): &Is| fields.get(*name).is_some_and(|value| is(value));
+        EVENTS.iter().find(|(asked, _)| asked.iter().all(is)).map(|(_, event)| *event)
     };
-    let mut processors = cpuinfo.split("\n\n").filter(|text| text.contains("processor")).map(of);
-    let first = processors.next()??;
-    processors.all(|event| event == Some(first)).then_some(first)
+    let processors = host.cpuinfo();
+    let mut events = processors.values().map(of);
+    let first = events.next()??;
+    events.all(|event| event == Some(first)).then_some(first)
 }
 
 #[cfg(test)]
@@ -50,6 +49,12 @@ mod tests {
 
     #[test]
     fn each_kind_of_processor_has_its_own_event() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        let event = |cpuinfo: &str| {
+            std::fs::write(folder.path().join("proc/cpuinfo"), cpuinfo).unwrap();
+            event(&Sysfs::recorded(folder.path()))
+        };
         let x86 = |vendor: &str, family: u32, flags: &str| {
             format!("processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: fpu {flags}\n")
         };

@@ -178,8 +178,8 @@ impl Sysfs {
         online.iter().map(cpu).collect()
     }
 
-    /// /proc/cpuinfo's fields by CPU.
-    fn cpuinfo(&self) -> BTreeMap<u32, BTreeMap<String, String>> {
+    /// /proc/cpuinfo's fields by CPU; none where it cannot be read.
+    pub fn cpuinfo(&self) -> BTreeMap<u32, BTreeMap<String, String>> {
         let mut all: BTreeMap<u32, BTreeMap<String, String>> = BTreeMap::new();
         let mut current = None;
         for line in self.read("proc/cpuinfo").unwrap_or_default().lines() {
