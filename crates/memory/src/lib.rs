@@ -7,6 +7,7 @@ mod build_error;
 mod cache;
 mod coherence;
 pub mod dram;
+mod host;
 pub mod interconnect;
 pub mod placement;
 mod port;

@@ -5,6 +5,7 @@
 mod idle;
 mod run;
 mod stages;
+mod turns;
 
 pub use idle::{idle, nowhere};
 pub use stages::STAGES;
@@ -295,7 +296,8 @@ pub fn measure(
     let next = AtomicUsize::new(0);
     let results = Mutex::new((Vec::new(), Vec::new()));
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len().max(1));
-    let work = || {
+    let work = |number: usize| {
+        turns::keep_on_one_processor(number);
         while let Some((pair, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let unknown =
                 || Undone::Failed(format!("the pair {pair} names a core that the machine does not have"));
@@ -314,7 +316,7 @@ pub fn measure(
             }
         }
     };
-    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
     let (mut done, failures) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     // The same words whichever came first.
     if let Some((_, why)) = failures.into_iter().min() {

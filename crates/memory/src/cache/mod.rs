@@ -4,7 +4,6 @@
 
 mod counters;
 mod filter;
-mod host;
 mod in_flight;
 mod index;
 mod lock;

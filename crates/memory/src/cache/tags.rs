@@ -1,7 +1,8 @@
 //! The tag array of a cache, packed so that the host reads few lines of its own for a set.
 //! Not the protocol: a line's flags mean what `coherence` makes of them.
 
-use super::{Index, Line, Policy, host};
+use super::{Index, Line, Policy};
+use crate::host;
 
 /// What is known of a line beside its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Source: open addressing with linear probing and deletion without tombstones (Knuth, volume 3, section 6.4, algorithm R).
 
 use crate::cache::Line;
+use crate::host;
 
 /// Who holds a line: one bit a holder, and whether the only one may have written it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub(crate) struct LineTable {
 
 const FIRST_ENTRIES: usize = 1 << 10;
 
+/// Lines of which so many follow one another have entries that do, in one line of the host: they are asked for one after another.
+const NEIGHBOURS: usize = 4;
+
 impl Default for LineTable {
     fn default() -> Self {
         Self { entries: vec![Entry::default(); FIRST_ENTRIES], used: 0 }
@@ -60,7 +64,15 @@ impl Default for LineTable {
 impl LineTable {
     #[inline]
     fn home(&self, key: u64) -> usize {
-        (Line(key).hash() >> 20) as usize & (self.entries.len() - 1)
+        let neighbours = NEIGHBOURS as u64;
+        let group = (Line(key / neighbours).hash() >> 20) as usize;
+        (group * NEIGHBOURS + (key % neighbours) as usize) & (self.entries.len() - 1)
+    }
+
+    /// Tells the host that the entry of `line` will be read soon.
+    #[inline]
+    pub fn expect(&self, line: Line) {
+        host::prefetch(&self.entries[self.home(line.0.wrapping_add(1))]);
     }
 
     /// Where `key` is, or the empty entry where it would be put.

@@ -364,6 +364,10 @@ impl MemorySystem {
         let Some(l2) = &mut self.cores[core].second else { return };
         let Some(prefetcher) = &mut l2.prefetcher else { return };
         let wanted = prefetcher.observe(access.line, access.instruction);
+        if let Some(last) = wanted.lines().last() {
+            let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
+            self.expect_beyond_cores(self.cores[core].domain, *last, direction);
+        }
         for line in wanted.lines() {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let timing = self.path.timing;

@@ -12,9 +12,6 @@ use crate::coherence::Holders;
 use crate::interconnect::Place;
 use longma_sim::Time;
 
-/// A device writes line after line: the tags of the one so many further on are asked for from the host's memory while this one is written.
-const HOST_AHEAD_LINES: u64 = 4;
-
 /// Where a device's write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {
@@ -84,9 +81,7 @@ impl MemorySystem {
     fn device_write_piece(&mut self, from: Place, piece: Piece, allocate: Allocate, at: u64) -> u64 {
         let domain = self.domain_of(from);
         let line = piece.line;
-        if let Some(shared) = &self.domains[domain].shared {
-            shared.tags.expect(Line(line.0.wrapping_add(HOST_AHEAD_LINES)));
-        }
+        self.expect_beyond_cores(domain, line, 1);
         let mut dirty = self.take_from_all_but(domain, line, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|s| s.tags.find(line));
         let sharers = self.domains[domain].sharers(line, slot);

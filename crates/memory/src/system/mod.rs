@@ -3,6 +3,7 @@
 //! Source: each part's own file.
 
 mod access;
+mod ahead;
 mod build;
 mod contention;
 mod core_port;

@@ -115,8 +115,8 @@ fn idle_once(scheduler: &Scheduler) {
         return;
     }
     scheduler.rouse_all(&mut state, &found);
-    let (mut state, next) = scheduler.decide(state, None, waited);
+    let (state, next) = scheduler.decide(state, None, waited);
     if let Some(thread) = next {
-        scheduler.give(&mut state, thread, false);
+        Scheduler::give(state, thread);
     }
 }

@@ -2,7 +2,7 @@
 //! Not an approximation.
 //! Source: Hennessy and Patterson, appendix B.
 
-use super::super::host;
+use crate::host;
 use super::{Candidates, Replaces};
 
 pub(super) struct Lru;

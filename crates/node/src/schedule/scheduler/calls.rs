@@ -60,9 +60,7 @@ impl linux::Scheduler for Scheduler {
         (member.phase, member.sleep) = (Phase::Asleep, sleep);
         (member.arrived_before, member.reaches_outside) = (arrived_before, None);
         member.in_call = true;
-        let (state, mine) = self.hand_over(state, Some(me));
-        drop(state);
-        if !mine {
+        if !self.hand_over(state, Some(me)) {
             self.wait_asleep(me, &seat);
             self.see_signals(me);
         }
@@ -90,7 +88,7 @@ impl linux::Scheduler for Scheduler {
         (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
         state.outside += 1;
         let seat = state.members[me as usize].seat.clone();
-        drop(self.hand_over(state, None));
+        self.hand_over(state, None);
         call();
         let mut state = self.lock();
         state.outside -= 1;

@@ -258,7 +258,7 @@ impl Scheduler {
 
     /// The first turn begins: every thread is there.
     pub(crate) fn begin(&self) {
-        drop(self.hand_over(self.lock(), None));
+        self.hand_over(self.lock(), None);
     }
 
     /// As plain data, and what time it is.
@@ -359,9 +359,7 @@ impl Scheduler {
     pub(crate) fn pass(&self, thread: ThreadNumber) {
         let state = self.lock();
         let seat = state.members[thread.0 as usize].seat.clone();
-        let (state, mine) = self.hand_over(state, Some(thread.0));
-        drop(state);
-        if !mine {
+        if !self.hand_over(state, Some(thread.0)) {
             self.wait_ready(&seat);
             self.see_signals(thread.0);
         }
@@ -372,31 +370,36 @@ impl Scheduler {
         let mut state = self.lock();
         state.roster.dequeue(thread.0);
         state.members[thread.0 as usize].phase = Phase::Gone;
-        drop(self.hand_over(state, None));
+        self.hand_over(state, None);
     }
 
     /// Gives the turn to whoever is next; true if that is the caller, `me`.
-    pub(super) fn hand_over<'a>(&'a self, state: Guard<'a>, me: Option<u32>) -> (Guard<'a>, bool) {
+    pub(super) fn hand_over<'a>(&'a self, state: Guard<'a>, me: Option<u32>) -> bool {
         let (mut state, next) = self.decide(state, me, false);
         match next {
+            Some(thread) if me == Some(thread) => {
+                state.holder = Holder::Thread(thread);
+                true
+            }
             Some(thread) => {
-                let mine = me == Some(thread);
-                self.give(&mut state, thread, mine);
-                (state, mine)
+                Self::give(state, thread);
+                false
             }
             None => {
                 state.holder = Holder::Idler;
                 idle::ring(&self.bell);
-                (state, false)
+                false
             }
         }
     }
 
-    pub(super) fn give(&self, state: &mut State, thread: u32, mine: bool) {
+    /// Gives the turn to `thread`, which waits for it.
+    pub(super) fn give(mut state: Guard<'_>, thread: u32) {
         state.holder = Holder::Thread(thread);
-        if !mine {
-            state.members[thread as usize].seat.post(waiting::GO);
-        }
+        let seat = state.members[thread as usize].seat.clone();
+        // It needs the state at once, and should not find it locked.
+        drop(state);
+        seat.post(waiting::GO);
     }
 
     /// Whose turn it is, after everything that happens before; `None` if only the outside world can bring somebody to run.

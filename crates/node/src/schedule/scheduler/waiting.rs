@@ -184,6 +184,6 @@ impl Scheduler {
     /// A thread came back from outside of the model, and can run: if nobody runs, somebody is to. True if it is `me`. While the idle
     /// thread waits for others' looks it has not decided yet, and will find this one: two decisions would give two turns.
     pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
-        state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me)).1
+        state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me))
     }
 }

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 
 /// Asks the host to bring what `place` refers to nearer; changes nothing else.
 #[inline]
-pub(super) fn prefetch<T>(place: &T) {
+pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch only needs an address, and cannot fault on any; this one is a reference's. SSE is part of x86-64.
     unsafe {
@@ -22,7 +22,7 @@ pub(super) fn prefetch<T>(place: &T) {
 
 /// Which of `numbers` are `wanted`, a bit each.
 #[inline]
-pub(super) fn equal(numbers: &[u16; 8], wanted: u16) -> u64 {
+pub(crate) fn equal(numbers: &[u16; 8], wanted: u16) -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the load reads the sixteen bytes of the array, aligned or not. SSE2 is part of x86-64.
     unsafe {
@@ -36,7 +36,7 @@ pub(super) fn equal(numbers: &[u16; 8], wanted: u16) -> u64 {
 
 /// Which of `bytes` are `wanted`, a bit each.
 #[inline]
-pub(super) fn equal_bytes(bytes: &[u8; 16], wanted: u8) -> u64 {
+pub(crate) fn equal_bytes(bytes: &[u8; 16], wanted: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the load reads the sixteen bytes of the array, aligned or not. SSE2 is part of x86-64.
     unsafe {
