@@ -47,7 +47,7 @@ impl MissRegisters {
         if at >= self.all_free_at {
             return at;
         }
-        let (_, free) = self.register_for(at);
+        let free = self.free_at.iter().fold(u64::MAX, |first, &free| first.min(free));
         if free <= at {
             return at;
         }
@@ -83,14 +83,17 @@ impl MissRegisters {
     /// of its time is lost, or else the first that will be.
     #[inline]
     fn register_for(&self, at: u64) -> (usize, u64) {
-        let mut best = (0, self.free_at[0]);
-        for (register, &free) in self.free_at.iter().enumerate().skip(1) {
-            let better = if free <= at { best.1 > at || free > best.1 } else { free < best.1 };
-            if better {
-                best = (register, free);
-            }
+        // Smaller is better: without a branch for each register, which the host could not foretell.
+        let rank = |free: u64| match at.checked_sub(free) {
+            Some(lost) => lost,
+            None => 1 << 63 | (free - at),
+        };
+        let mut best = (u64::MAX, 0);
+        for (register, &free) in self.free_at.iter().enumerate() {
+            let rank = rank(free);
+            best = if rank < best.0 { (rank, register) } else { best };
         }
-        best
+        (best.1, self.free_at[best.1])
     }
 
     /// The span in which a miss at `at` that takes so long can start first, and when.

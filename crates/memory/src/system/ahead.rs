@@ -2,8 +2,8 @@
 //! Not anything that is modelled.
 
 use super::MemorySystem;
-use crate::cache::Line;
 use super::probe::bits;
+use crate::cache::Line;
 
 /// The tags of the line so many further on are asked for from the host's memory while one is dealt with.
 const TAGS_AHEAD_LINES: i64 = 4;

@@ -2,8 +2,8 @@
 //! Not an approximation.
 //! Source: Hennessy and Patterson, appendix B.
 
-use crate::host;
 use super::{Candidates, Replaces};
+use crate::host;
 
 pub(super) struct Lru;
 
