@@ -101,6 +101,14 @@ pub enum JournalError {
         /// What differs.
         what: String,
     },
+    /// The folder that it would be in is not there: a name that was mistyped, perhaps, under which nobody would look for it.
+    #[error("the journal {}: there is no folder {}: make it, or name another file with --journal", path.display(), folder.display())]
+    NoFolder {
+        /// The journal.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The journal cannot be read or written.
     #[error("the journal {}: {error}", path.display())]
     File {
@@ -229,14 +237,11 @@ pub struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// Begins an empty journal at `path`, which is made with mode 0600.
+    /// Begins an empty journal at `path`, which is made with mode 0600; its folder must be there.
     ///
     /// # Errors
     /// If another process holds it, an earlier one left changes in it, it cannot be written, or /sys is of another network namespace.
     pub fn begin(path: &Path, host: &'a dyn Host) -> Result<Self, JournalError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| file::failure(path, error))?;
-        }
         let opened = Log::open(path, true)?;
         let (mut log, kept) = opened.ok_or_else(|| file::failure(path, io::ErrorKind::NotFound.into()))?;
         if let Some(header) =

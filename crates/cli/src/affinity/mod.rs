@@ -18,13 +18,14 @@ mod why;
 use clap::{Subcommand, ValueEnum};
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::Host;
-use longma_affinity::journal::JournalError;
+use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::places::Pair;
 use longma_affinity::setting::Interface;
+use longma_affinity::tune::log::Log;
 use longma_topology::harmless_lines;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -79,6 +80,15 @@ struct JournalOption {
 }
 
 impl JournalOption {
+    /// Begins the journal. Its own folder is made; one that somebody has named must be there.
+    fn begin<'a>(&self, host: &'a dyn Host) -> Result<Journal<'a>, JournalError> {
+        let path = self.path();
+        if self.journal.is_none() {
+            own_folder(&path).map_err(|error| JournalError::File { path: path.clone(), error })?;
+        }
+        Journal::begin(&path, host)
+    }
+
     fn path(&self) -> PathBuf {
         let own = || {
             if rustix::process::geteuid().is_root() {
@@ -91,6 +101,11 @@ impl JournalOption {
     }
 }
 
+/// Makes the folder that a file of this program's own is in.
+fn own_folder(file: &Path) -> std::io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)
+}
+
 /// Where decisions are kept.
 #[derive(clap::Args)]
 struct StateOption {
@@ -100,6 +115,22 @@ struct StateOption {
 }
 
 impl StateOption {
+    /// Opens the log. Its own folder is made; one that somebody has named must be there.
+    fn open(&self) -> Result<Log, String> {
+        let path = self.path();
+        let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        if let Some(folder) = missing.filter(|_| self.state.is_some()) {
+            return Err(format!(
+                "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
+                path.display(),
+                folder.display()
+            ));
+        }
+        own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {
+            format!("the log of decisions {}: {error}; choose another with --state", path.display())
+        })
+    }
+
     fn path(&self) -> PathBuf {
         let own = || {
             if rustix::process::geteuid().is_root() {

@@ -9,7 +9,7 @@ use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
-use longma_affinity::journal::{Journal, JournalError};
+use longma_affinity::journal::JournalError;
 use longma_affinity::lab::{self, Lab};
 use longma_affinity::load::{Iperf, Load};
 use longma_affinity::places::{Pair, all_pairs, classify, pairs_of};
@@ -182,7 +182,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
     // What a killed sweep left changed is said before what it makes differ from the file's other runs.
-    drop(Journal::begin(&arguments.journal.path(), &ground.host)?);
+    drop(arguments.journal.begin(&ground.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
     let mut results = ResultFile::open(output, &ground.header)?;
     let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
@@ -218,7 +218,7 @@ pub fn measure(
     stop: &AtomicBool,
 ) -> Result<sweep::Outcome, Box<dyn Error>> {
     let Ground { lab, host, header, .. } = ground;
-    let mut journal = Journal::begin(&journal.path(), host)?;
+    let mut journal = journal.begin(host)?;
     let namespace = lab.as_ref().map(Lab::receiver);
     let mut after_failure = || match lab.as_mut().map(Lab::restart_server)? {
         Ok(ended) => ended,

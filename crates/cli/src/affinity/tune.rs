@@ -72,12 +72,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut journal = match arguments.dry_run {
         true => None,
-        false => Some(Journal::begin(&arguments.journal.path(), &host)?),
+        false => Some(arguments.journal.begin(&host)?),
     };
-    let path = arguments.state.path();
-    let log = Log::open(&path).map_err(|error| {
-        format!("the log of decisions {}: {error}; choose another with --state", path.display())
-    })?;
+    let log = arguments.state.open()?;
     let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, most: 0 };
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
     let restored = journal.map(Journal::restore).transpose()?;
