@@ -58,7 +58,8 @@ pub struct Variation {
 /// A text that names no variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    longma_topology::harmless(text),
     names()
 )]
 pub struct VariationError {

@@ -43,3 +43,43 @@ fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_ma
     );
     assert!(!missing.exists());
 }
+
+/// In names of files, interfaces, machines, loads and hosts, wherever they are complained about.
+#[test]
+fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
+    let odd = "x\u{2028}y\u{2029}z\u{200b}\u{feff}\u{202e}\u{1b}[2J\u{85}\nw";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(odd).to_str().unwrap().to_string();
+    let below = format!("{file}/below");
+    let is_plain = |words: &[&str]| {
+        let said = AFFINITY.failure(words);
+        let order = said.chars().find(|c| {
+            (c.is_control() && *c != '\n') || "\u{2028}\u{2029}\u{200b}\u{feff}\u{202e}\u{85}".contains(*c)
+        });
+        assert_eq!(order, None, "{words:?}: {said:?}");
+        // What was typed stands in one line.
+        assert!(
+            said.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
+            "{words:?}: {said}"
+        );
+    };
+    is_plain(&["report", &file]);
+    is_plain(&["advise", "--results", &file]);
+    is_plain(&["sweep", "--model", odd]);
+    is_plain(&["sweep", "--model", "sandybridge-2x6", "--pair", "0,0", "--output", &below]);
+    is_plain(&["sweep", "--model", "sandybridge-2x6", "--with", odd]);
+    is_plain(&["sweep", "--vary", odd]);
+    is_plain(&["sweep", "--cpus", odd]);
+    is_plain(&["show", "--interface", odd]);
+    is_plain(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", &below]);
+    is_plain(&["why", odd, odd]);
+    std::fs::write(&file, "no log\n").unwrap();
+    is_plain(&["why", "--state", &file]);
+    is_plain(&["report", &file]);
+    if rustix::process::geteuid().is_root() {
+        let results = folder.path().join("r.jsonl").to_str().unwrap().to_string();
+        let journal = folder.path().join("journal").to_str().unwrap().to_string();
+        let sweep = ["sweep", "--interface", "lo", "--pair", "0,0", "--seconds", "1", "--output", &results];
+        is_plain(&[&sweep[..], &["--journal", &journal, "--", odd]].concat());
+    }
+}

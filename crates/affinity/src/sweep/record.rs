@@ -8,7 +8,7 @@ use crate::load::{Load, Rate};
 use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::CpuPlace;
+use longma_topology::{CpuPlace, shown};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ pub struct ResultFile {
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The system refuses.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", shown(path))]
     File {
         /// The file.
         path: PathBuf,
@@ -104,7 +104,7 @@ pub enum ResultError {
         error: io::Error,
     },
     /// It is something else, or damaged.
-    #[error("{}, line {line}: no result of an affinity sweep: {why}", path.display())]
+    #[error("{}, line {line}: no result of an affinity sweep: {why}", shown(path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -114,7 +114,10 @@ pub enum ResultError {
         why: String,
     },
     /// It holds another sweep.
-    #[error("{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same", path.display())]
+    #[error(
+        "{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same",
+        shown(path)
+    )]
     Other {
         /// The file.
         path: PathBuf,
@@ -122,7 +125,7 @@ pub enum ResultError {
         what: String,
     },
     /// Another process writes to it.
-    #[error("{} is being written by another sweep", path.display())]
+    #[error("{} is being written by another sweep", shown(path))]
     Busy {
         /// The file.
         path: PathBuf,

@@ -29,7 +29,10 @@ fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         match is_order(c) && c != '\n' {
-            true => write!(text, "\\u{:04x}", u32::from(c)).expect("a string takes all"),
+            // Those beyond four digits are two escapes in JSON.
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| {
+                write!(text, "\\u{half:04x}").expect("a string takes all");
+            }),
             false => text.push(c),
         }
     }
@@ -63,7 +66,7 @@ mod tests {
 
     #[test]
     fn json_keeps_what_a_string_holds_and_has_no_order_in_it() {
-        let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}ä\n");
+        let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}\u{2028}\u{e0041}ä\n");
         let text = escaped(&format!("{value:#}"));
         assert!(!text.chars().any(is_order), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);

@@ -6,7 +6,7 @@ use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::places::{classify, of_machine};
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,7 @@ impl Header {
     fn can_be(&self) -> Result<(), String> {
         // Nobody keeps results of a machine that came by a pipe, which would be waited for.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
-            return Err(format!("its machine: {} is no regular file", self.machine));
+            return Err(format!("its machine: {} is no regular file", harmless(&self.machine)));
         }
         let megabytes = self.bytes / 1_000_000;
         if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
@@ -127,13 +127,13 @@ impl Header {
 
     /// The command that goes on with the file.
     pub fn command(&self, file: &Path) -> String {
-        let (machine, megabytes) = (&self.machine, self.bytes / 1_000_000);
+        let (machine, megabytes) = (harmless(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
             "longma affinity sweep --model {machine} --frame-cycles {} --megabytes {megabytes} --mtu {}",
             self.frame_cycles, self.mtu
         );
         self.settings.iter().for_each(|(name, value)| command += &format!(" --with {name}={value}"));
-        command + &format!(" --output {}", file.display())
+        command + &format!(" --output {}", shown(file))
     }
 
     /// What differs from another, in a word.
@@ -158,12 +158,12 @@ impl Kept {
     /// If it holds another sweep, is damaged, or is being written.
     pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuPlace]) -> Result<Self, String> {
         let header = Header::of(sweep, nic)?;
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let failed = |error: std::io::Error| format!("{}: {error}", shown(path));
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
+            .map_err(|_| format!("{} is being written by another sweep", shown(path)))?;
         let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new() };
         let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
@@ -171,10 +171,10 @@ impl Kept {
         // A last line without its end was being written when the sweep ended.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: no result of a modelled sweep", path.display()));
+            return Err(format!("{}, line 1: no result of a modelled sweep", shown(path)));
         }
         kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
-            .map_err(|why| format!("{}{why}; choose another file with --output", path.display()))?
+            .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
             .map_or(Vec::new(), |(_, known)| known);
         file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
         if whole == 0 {
@@ -195,7 +195,7 @@ impl Kept {
         let text = sealed(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-        written.map_err(|error| format!("{}: {error}", self.path.display()))
+        written.map_err(|error| format!("{}: {error}", shown(&self.path)))
     }
 }
 
@@ -220,15 +220,15 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
         return Ok(None);
     }
-    let at = |why: String| format!("{}{why}", path.display());
+    let at = |why: String| format!("{}{why}", shown(path));
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let first =
         text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
     there.can_be().map_err(of_header)?;
-    let machine =
-        Machine::open(&there.machine).map_err(|error| of_header(format!("its machine: {error}")))?;
+    let machine = Machine::open(&there.machine)
+        .map_err(|error| of_header(format!("its machine: {}", harmless(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
     let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
