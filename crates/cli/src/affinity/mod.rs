@@ -13,6 +13,7 @@ mod show;
 mod sweep;
 mod tune;
 mod variants;
+mod ways;
 mod why;
 
 use clap::{Subcommand, ValueEnum};
@@ -22,7 +23,7 @@ use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::places::Pair;
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::Log;
-use longma_topology::harmless_lines;
+use longma_topology::{harmless_lines, shown};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -71,11 +72,15 @@ enum Format {
     Json,
 }
 
+/// Names the journal where no option does.
+const JOURNAL_VARIABLE: &str = "LONGMA_AFFINITY_JOURNAL";
+
 /// Where changes are journalled.
 #[derive(clap::Args)]
 struct JournalOption {
-    /// The journal of changes [default: /run/longma/affinity.journal, without root in the user's runtime folder].
-    #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_JOURNAL")]
+    /// The journal of changes [env: LONGMA_AFFINITY_JOURNAL] [default: /run/longma/affinity.journal, without root in the user's runtime
+    /// folder].
+    #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
@@ -83,10 +88,21 @@ impl JournalOption {
     /// Begins the journal. Its own folder is made; one that somebody has named must be there.
     fn begin<'a>(&self, host: &'a dyn Host) -> Result<Journal<'a>, JournalError> {
         let path = self.path();
-        if self.journal.is_none() {
+        if self.named().is_none() {
             own_folder(&path).map_err(|error| JournalError::File { path: path.clone(), error })?;
         }
         Journal::begin(&path, host)
+    }
+
+    /// Whether it is among the command's own words. What the environment says is for every command, whether it has use for it or not.
+    fn is_given(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// The file that somebody has named.
+    fn named(&self) -> Option<PathBuf> {
+        let environment = || std::env::var_os(JOURNAL_VARIABLE).filter(|name| !name.is_empty());
+        self.journal.clone().or_else(|| environment().map(PathBuf::from))
     }
 
     fn path(&self) -> PathBuf {
@@ -97,7 +113,7 @@ impl JournalOption {
             let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
             folder.join(format!("longma-affinity-{}.journal", rustix::process::geteuid().as_raw()))
         };
-        self.journal.clone().unwrap_or_else(own)
+        self.named().unwrap_or_else(own)
     }
 }
 
@@ -122,12 +138,12 @@ impl StateOption {
         if let Some(folder) = missing.filter(|_| self.state.is_some()) {
             return Err(format!(
                 "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
-                path.display(),
-                folder.display()
+                shown(&path),
+                shown(folder)
             ));
         }
         own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {
-            format!("the log of decisions {}: {error}; choose another with --state", path.display())
+            format!("the log of decisions {}: {error}; choose another with --state", shown(&path))
         })
     }
 
