@@ -1,6 +1,7 @@
 //! What is said of a command line that cannot be carried out, and the help that is asked for: clap's words, in which what was typed gives a
 //! terminal no orders.
 
+use clap::builder::StyledStr;
 use clap::error::ContextValue;
 use longma_topology::{harmless, harmless_lines};
 use std::io::Write as _;
@@ -24,9 +25,10 @@ fn without_orders(words: &str, error: &clap::Error) -> String {
             ContextValue::Strings(several) => several,
             _ => continue,
         };
-        // Line ends in what was typed are none of the message's own.
+        // Line ends in what was typed are none of the message's own. It is looked for as the message has it, without orders for colours.
         for text in typed.iter().filter(|text| text.contains('\n')) {
-            words = words.replace(text, &harmless(text));
+            let text = StyledStr::from(text.as_str()).to_string();
+            words = words.replace(&text, &harmless(&text));
         }
     }
     harmless_lines(&words)

@@ -3,7 +3,7 @@
 
 mod typed;
 
-use typed::{Group, text};
+use typed::Group;
 
 const AFFINITY: Group = Group("affinity");
 
