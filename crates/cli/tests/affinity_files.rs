@@ -3,6 +3,7 @@
 
 mod typed;
 
+use serde_json::json;
 use typed::Group;
 
 const AFFINITY: Group = Group("affinity");
@@ -81,5 +82,53 @@ fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
         let journal = folder.path().join("journal").to_str().unwrap().to_string();
         let sweep = ["sweep", "--interface", "lo", "--pair", "0,0", "--seconds", "1", "--output", &results];
         is_plain(&[&sweep[..], &["--journal", &journal, "--", odd]].concat());
+    }
+}
+
+/// A file of results of one CPU with these lines behind its first.
+fn results(folder: &tempfile::TempDir, lines: &[serde_json::Value]) -> (String, String) {
+    let file = folder.path().join("r.jsonl").to_str().unwrap().to_string();
+    let place = json!({ "cpu": 0, "core": [0], "last_cache": [0], "socket": 0, "node": 0 });
+    let nic = json!({ "name": "e0", "driver": null, "node": null, "speed_mbps": null, "mtu": 1500, "state": "up",
+        "rx_queues": [0], "tx_queues": [0], "irqs": [] });
+    let header = json!({ "affinity_sweep": 1, "kernel": "6.1", "processor": "x", "places": [place], "nic": nic,
+        "steering": { "rps": { "interface": "e0", "queues": [0] } }, "load": { "command": ["x"] }, "seconds": 1, "sender": null });
+    let all: Vec<String> = std::iter::once(&header).chain(lines).map(|line| line.to_string()).collect();
+    let text = all.join("\n") + "\n";
+    std::fs::write(&file, &text).unwrap();
+    (file, text)
+}
+
+fn run() -> serde_json::Value {
+    json!({ "pair": { "flow": 0, "application": 0 }, "class": "same-cpu", "repeat": 0, "at": 0,
+        "rate": { "gbps": 5.0, "retransmits": null, "lost": null, "remote_cpu": null }, "failure": null,
+        "kernel": { "seconds": 0.75, "cpus": {}, "interrupts": {}, "receptions": {}, "context_switches": 0, "running_before": 0 },
+        "hardware": {}, "migrations": null })
+}
+
+#[test]
+fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = run();
+        changed["repeat"] = 1.into();
+        change(&mut changed);
+        let (file, _) = results(&folder, &[run(), changed]);
+        let output = AFFINITY.output(&["report", &file]);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert!(refused(&|_| ()).0);
+    type Case<'a> = (&'a dyn Fn(&mut serde_json::Value), &'a str);
+    let cases: [Case; 6] = [
+        (&|run| run["kernel"]["seconds"] = 3600.0.into(), "kernel.seconds is 3600: it must be from 1e-6 to 11"),
+        (&|run| run["rate"]["gbps"] = 5e-324.into(), "rate.gbps is 5e-324: it must be from 1e-9 to 1000000"),
+        (&|run| run["rate"]["gbps"] = 0.into(), "rate.gbps is 0: it must be from 1e-9"),
+        (&|run| run["variant"] = json!({ "mtu": u64::MAX }), "variant.mtu is 1.8446744073709552e19: it must be from 1 to"),
+        (&|run| run["kernel"]["context_switches"] = u64::MAX.into(), "kernel.context_switches is 1.8"),
+        (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 is there already"),
+    ];
+    for (change, why) in cases {
+        let (is_taken, said) = refused(change);
+        assert!(!is_taken && said.contains("r.jsonl, line 3: ") && said.contains(why), "{why}: {said}");
     }
 }

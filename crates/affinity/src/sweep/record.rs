@@ -12,7 +12,7 @@ use longma_topology::{CpuPlace, shown};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -167,7 +167,7 @@ impl Sample {
             }
             Some(_) => {}
         }
-        bounds::check(self)
+        bounds::check(self, header)
     }
 }
 
@@ -325,10 +325,22 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
         return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
     }
     bounds::check_header(&header).map_err(|why| damaged(0, why))?;
-    let sample = |(line, text): (usize, &str)| {
+    let mut done = BTreeSet::new();
+    let mut sample = |(line, text): (usize, &str)| {
         let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
-        sample.check(&header).map(|()| sample).map_err(|why| damaged(line, why))
+        sample.check(&header).map_err(|why| damaged(line, why))?;
+        // One that failed is made again; one that has a result, or that is refused, is not.
+        let run = (sample.pair, sample.repeat, sample.variant.clone());
+        let is_there = done.contains(&run);
+        if is_there {
+            let why = format!("repeat {} of the pair {} is there already", sample.repeat, sample.pair);
+            return Err(damaged(line, why));
+        }
+        if sample.rate.is_some() || sample.refused {
+            done.insert(run);
+        }
+        Ok(sample)
     };
-    let samples = lines.map(sample).collect::<Result<_, _>>()?;
+    let samples = lines.map(&mut sample).collect::<Result<_, _>>()?;
     Ok((Some(Results { header, samples }), whole as u64))
 }
