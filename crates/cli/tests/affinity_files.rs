@@ -120,10 +120,16 @@ fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
     assert!(refused(&|_| ()).0);
     type Case<'a> = (&'a dyn Fn(&mut serde_json::Value), &'a str);
     let cases: [Case; 6] = [
-        (&|run| run["kernel"]["seconds"] = 3600.0.into(), "kernel.seconds is 3600: it must be from 1e-6 to 11"),
+        (
+            &|run| run["kernel"]["seconds"] = 3600.0.into(),
+            "kernel.seconds is 3600: it must be from 1e-6 to 11",
+        ),
         (&|run| run["rate"]["gbps"] = 5e-324.into(), "rate.gbps is 5e-324: it must be from 1e-9 to 1000000"),
         (&|run| run["rate"]["gbps"] = 0.into(), "rate.gbps is 0: it must be from 1e-9"),
-        (&|run| run["variant"] = json!({ "mtu": u64::MAX }), "variant.mtu is 1.8446744073709552e19: it must be from 1 to"),
+        (
+            &|run| run["variant"] = json!({ "mtu": u64::MAX }),
+            "variant.mtu is 1.8446744073709552e19: it must be from 1 to",
+        ),
         (&|run| run["kernel"]["context_switches"] = u64::MAX.into(), "kernel.context_switches is 1.8"),
         (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 is there already"),
     ];
@@ -131,4 +137,53 @@ fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
         let (is_taken, said) = refused(change);
         assert!(!is_taken && said.contains("r.jsonl, line 3: ") && said.contains(why), "{why}: {said}");
     }
+}
+
+#[test]
+fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = |repeat: u32| {
+        let mut run = run();
+        run["repeat"] = repeat.into();
+        run
+    };
+    let (file, text) = results(&folder, &[run(), other(1)]);
+    for (cut, runs, is_told) in [(0, 2, false), (1, 2, false), (2, 1, true), (40, 1, true)] {
+        std::fs::write(&file, &text[..text.len() - cut]).unwrap();
+        for words in
+            [&["report", &file, "--format", "json"][..], &["advise", "--results", &file, "--format", "json"]]
+        {
+            let output = AFFINITY.output(words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let rates = match words[0] {
+                "report" => &told["analysis"]["pairs"][0]["gbps"],
+                _ => &told["measured"]["choice"]["gbps"],
+            };
+            assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {told}");
+            assert_eq!(
+                said.contains("its last line was not written to its end and is dropped"),
+                is_told,
+                "{cut}: {said}"
+            );
+        }
+    }
+    // Of a modelled sweep; a run of one pair is simulated.
+    let file = folder.path().join("m.jsonl").to_str().unwrap().to_string();
+    let words = ["--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,2", "--output", &file];
+    AFFINITY.success(&[&["sweep"], &words[..]].concat());
+    let text = std::fs::read_to_string(&file).unwrap();
+    for (cut, is_told) in [(1, false), (2, true)] {
+        std::fs::write(&file, &text[..text.len() - cut]).unwrap();
+        let output = AFFINITY.output(&["report", &file]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !is_told, "{said}");
+        assert_eq!(
+            said.contains("its last line was not written to its end and is dropped"),
+            is_told,
+            "{said}"
+        );
+    }
+    AFFINITY.success(&[&["sweep"], &words[..]].concat());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }

@@ -82,6 +82,8 @@ pub struct Results {
     pub header: Header,
     /// The runs, in the order they were made.
     pub samples: Vec<Sample>,
+    /// Whether the file's last line was not written to its end, and is left out.
+    pub is_cut: bool,
 }
 
 /// The open file of a sweep, which nobody else writes to.
@@ -90,6 +92,8 @@ pub struct ResultFile {
     path: PathBuf,
     /// What it holds.
     pub known: Vec<Sample>,
+    /// Whether its last line was not written to its end, and is dropped.
+    pub is_cut: bool,
 }
 
 /// Why results cannot be read or kept.
@@ -175,11 +179,14 @@ impl Results {
     /// Reads the file of a sweep.
     ///
     /// # Errors
-    /// If it cannot be read or is none. A last line without its end is left out: the sweep was stopped there.
+    /// If it cannot be read or is none. A last line that was not written to its end is left out: the sweep was stopped there.
     pub fn read(path: &Path) -> Result<Self, ResultError> {
         let mut file = crate::files::readable(path).map_err(|error| file_error(path, error))?;
-        let (results, _) = parse(path, &mut file)?;
-        results.ok_or_else(|| ResultError::Damaged { path: path.into(), line: 1, why: "it is empty".into() })
+        parse(path, &mut file)?.results.ok_or_else(|| ResultError::Damaged {
+            path: path.into(),
+            line: 1,
+            why: "it is empty".into(),
+        })
     }
 
     /// What was varied, each combination once.
@@ -222,7 +229,7 @@ impl Results {
     /// The runs of one combination.
     pub fn of(&self, variant: &Variant) -> Self {
         let samples = self.samples.iter().filter(|sample| sample.variant == *variant).cloned().collect();
-        Self { header: self.header.clone(), samples }
+        Self { header: self.header.clone(), samples, is_cut: self.is_cut }
     }
 }
 
@@ -238,10 +245,12 @@ impl ResultFile {
         let file = crate::files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| ResultError::Busy { path: path.into() })?;
-        let mut opened = Self { file, path: path.into(), known: Vec::new() };
-        let (results, whole) = parse(path, &mut opened.file)?;
-        let written = opened.file.set_len(whole).and_then(|()| opened.file.seek(io::SeekFrom::End(0)));
-        written.map_err(failed)?;
+        let mut opened = Self { file, path: path.into(), known: Vec::new(), is_cut: false };
+        let Parsed { results, length, lacks_end, is_cut } = parse(path, &mut opened.file)?;
+        opened.is_cut = is_cut;
+        let written = opened.file.set_len(length).and_then(|()| opened.file.seek(io::SeekFrom::End(0)));
+        let ended = written.and_then(|_| if lacks_end { opened.file.write_all(b"\n") } else { Ok(()) });
+        ended.map_err(failed)?;
         match results {
             None => opened.append(header)?,
             Some(results) => {
@@ -306,17 +315,32 @@ fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     Ok(found)
 }
 
-/// The results, if there is a header, and the length of the whole lines.
-fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultError> {
+/// What a file holds.
+struct Parsed {
+    /// None if there is no header.
+    results: Option<Results>,
+    /// Bytes of the whole lines.
+    length: u64,
+    /// Whether the last of them has no line end, as an editor may leave it.
+    lacks_end: bool,
+    /// Whether a part of a line stands behind them.
+    is_cut: bool,
+}
+
+/// Reads all whole lines. JSON that was cut anywhere is none, so one without its end is whole if it is JSON.
+fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| file_error(path, error))?;
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let ended = text.rfind('\n').map_or(0, |end| end + 1);
+    let is_whole = serde_json::from_str::<serde::de::IgnoredAny>(&text[ended..]).is_ok();
+    let whole = if is_whole { text.len() } else { ended };
+    let (lacks_end, is_cut) = (whole > ended, whole < text.trim_end().len());
     let damaged = |line: usize, why: String| ResultError::Damaged { path: path.into(), line: line + 1, why };
     let mut lines = text[..whole].lines().enumerate();
     let Some((_, first)) = lines.next() else {
         // What is no beginning of ours is not overwritten.
         return match text.is_empty() || text.starts_with("{\"affinity_sweep\"") {
-            true => Ok((None, 0)),
+            true => Ok(Parsed { results: None, length: 0, lacks_end: false, is_cut }),
             false => Err(damaged(0, "it has no line of its own".into())),
         };
     };
@@ -342,5 +366,6 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
         Ok(sample)
     };
     let samples = lines.map(&mut sample).collect::<Result<_, _>>()?;
-    Ok((Some(Results { header, samples }), whole as u64))
+    let results = Some(Results { header, samples, is_cut });
+    Ok(Parsed { results, length: whole as u64, lacks_end, is_cut })
 }

@@ -156,7 +156,15 @@ fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
     bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read(bench.file()).unwrap();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
+    // Without its line end alone it is whole: nothing is dropped, and nothing is to be done.
+    std::fs::write(bench.file(), &text[..text.len() - 1]).unwrap();
+    let read = Results::read(&bench.file()).unwrap();
+    assert_eq!((read.samples.len(), read.is_cut), (lines - 1, false));
+    assert_eq!(bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap().ran, 0);
+    assert_eq!(std::fs::read(bench.file()).unwrap(), text);
     std::fs::write(bench.file(), &text[..text.len() - 9]).unwrap();
+    let read = Results::read(&bench.file()).unwrap();
+    assert_eq!((read.samples.len(), read.is_cut), (lines - 2, true));
     let outcome = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     assert_eq!((outcome.ran, outcome.known), (1, lines - 2));
     let other = bench.run("echo 2", 1, &mut |_, _, _| ()).unwrap_err();

@@ -2,7 +2,7 @@
 //! Not the choice: that is `longma-affinity`'s `advice`.
 
 use super::check::wrapped;
-use super::said::{print, print_json};
+use super::said::{self, print, print_json};
 use super::sweep::{Ground, What, measure, processor};
 use super::ways::{self, Way};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
@@ -109,6 +109,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
+        said::cut(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
                 "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
@@ -156,7 +157,7 @@ fn run_race(
     file: &Path,
     stop: &AtomicBool,
 ) -> Result<Option<Results>, Box<dyn Error>> {
-    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new() };
+    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new(), is_cut: false };
     while let Some(round) = race.next(&Analysis::of(&so_far)) {
         let variants = variants(&[]);
         let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };

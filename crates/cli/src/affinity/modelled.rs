@@ -52,6 +52,9 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let began = Instant::now();
     let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
+    if let Some((kept, path)) = kept.as_ref().zip(output) {
+        said::cut(path, kept.is_cut);
+    }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
     let mut measured: BTreeMap<(Pair, u64), Measured> =
@@ -103,7 +106,8 @@ pub fn report(
     has_page: bool,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
-    let Some(kept::Read { header, known, places, nic }) = kept::read(file)? else { return Ok(None) };
+    let Some(kept::Read { header, known, is_cut, places, nic }) = kept::read(file)? else { return Ok(None) };
+    said::cut(file, is_cut);
     if has_page {
         return Err(format!(
             "{} is of a modelled sweep, of which there is no page: leave --html out",

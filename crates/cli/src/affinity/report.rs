@@ -32,6 +32,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(code);
     }
     let results = Results::read(&arguments.file)?;
+    said::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         let page = harmless_lines(&page::page(&results, &arguments.file)?);
         longma_lab::write_whole(path, page.as_bytes())

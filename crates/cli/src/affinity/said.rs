@@ -4,10 +4,11 @@
 
 use super::Outcome;
 use crate::machine;
-use longma_topology::{harmless, harmless_lines, is_order};
+use longma_topology::{harmless, harmless_lines, is_order, shown};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 /// Prints text.
 pub fn print(text: &str) -> Outcome {
@@ -42,6 +43,16 @@ fn escaped(json: &str) -> String {
 /// Says something besides the results.
 pub fn note(text: &str) {
     aside(&format!("longma: {}\n", harmless(text)));
+}
+
+/// Says that a file's last line is left out, if it is cut.
+pub fn cut(file: &Path, is_cut: bool) {
+    if is_cut {
+        note(&format!(
+            "{}: its last line was not written to its end and is dropped: the sweep's own command makes that run again",
+            shown(file)
+        ));
+    }
 }
 
 /// Says lines besides the results.

@@ -189,6 +189,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     drop(arguments.journal.begin(&ground.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
     let mut results = ResultFile::open(output, &ground.header)?;
+    said::cut(output, results.is_cut);
     let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
         .map_err(|error| kept(&error.to_string(), &results, output))?;
     drop((results, ground));

@@ -52,6 +52,8 @@ pub struct Read {
     pub header: Header,
     /// The runs.
     pub known: Vec<Measured>,
+    /// Whether the last line was not written to its end, and is left out.
+    pub is_cut: bool,
     /// The machine's CPUs.
     pub places: Vec<CpuPlace>,
     /// And its NIC.
@@ -64,6 +66,8 @@ pub struct Kept {
     path: PathBuf,
     /// The runs that it held.
     pub known: Vec<Measured>,
+    /// Whether its last line was not written to its end, and is dropped.
+    pub is_cut: bool,
 }
 
 impl Header {
@@ -164,19 +168,21 @@ impl Kept {
         let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{} is being written by another sweep", shown(path)))?;
-        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new() };
+        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
         let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         std::io::Read::by_ref(file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
-        // A last line without its end was being written when the sweep ended.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
+        kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
             return Err(format!("{}, line 1: no result of a modelled sweep", shown(path)));
         }
         kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
             .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
             .map_or(Vec::new(), |(_, known)| known);
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
+        let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
+        ended.map_err(failed)?;
         if whole == 0 {
             kept.append(&header)?;
         }
@@ -221,7 +227,7 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
         return Ok(None);
     }
     let at = |why: String| format!("{}{why}", shown(path));
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let Lines { whole, is_cut, .. } = Lines::of(&text);
     let first =
         text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
@@ -232,7 +238,27 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
     let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
-    Ok(known.map(|(header, known)| Read { header, known, places, nic }))
+    Ok(known.map(|(header, known)| Read { header, known, is_cut, places, nic }))
+}
+
+/// How much of a file is whole lines.
+struct Lines {
+    /// Bytes of them.
+    whole: usize,
+    /// Whether the last of them has no line end, as an editor may leave it.
+    lacks_end: bool,
+    /// Whether something stands behind them that is none.
+    is_cut: bool,
+}
+
+impl Lines {
+    /// A last line without its end is whole if its check is right; otherwise it was being written when the sweep ended.
+    fn of(text: &str) -> Self {
+        let ended = text.rfind('\n').map_or(0, |end| end + 1);
+        let is_whole = opened(&text[ended..]).is_some_and(|(_, is_right)| is_right);
+        let whole = if is_whole { text.len() } else { ended };
+        Self { whole, lacks_end: whole > ended, is_cut: whole < text.trim_end().len() }
+    }
 }
 
 /// A line: plain data as JSON, and a check of it.
@@ -473,10 +499,12 @@ mod tests {
         assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
         // What was cut anywhere goes on from its last whole line.
-        for length in (0..text.len()).step_by(7) {
+        let ends = (0..text.len()).filter(|at| text[*at] == b'\n');
+        for length in (0..text.len()).step_by(7).chain(ends) {
             std::fs::write(&path, &text[..length]).unwrap();
             let known = open(0).unwrap().known.clone();
-            let whole = text[..length].iter().filter(|byte| **byte == b'\n').count();
+            // A line is there as soon as all but its end is.
+            let whole = text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();
