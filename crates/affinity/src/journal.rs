@@ -13,6 +13,7 @@ use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
 use file::Log;
+use longma_topology::shown;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -60,7 +61,10 @@ struct Change {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Another process changes settings now.
-    #[error("another longma (process {writer}) is changing settings of this host; its journal is {}", path.display())]
+    #[error(
+        "another longma (process {writer}) is changing settings of this host; its journal is {}",
+        shown(path)
+    )]
     Held {
         /// Its journal.
         path: PathBuf,
@@ -76,7 +80,10 @@ pub enum JournalError {
         keeper: String,
     },
     /// An earlier run did not put back what it had changed.
-    #[error("an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})", path.display())]
+    #[error(
+        "an earlier run was killed or could not put back all that it had changed, and left {settings} settings: `longma affinity restore` puts them back (journal {})",
+        shown(path)
+    )]
     LeftOver {
         /// Its journal.
         path: PathBuf,
@@ -84,7 +91,10 @@ pub enum JournalError {
         settings: usize,
     },
     /// The journal was made in another boot or network namespace.
-    #[error("the journal {} is of another boot or network namespace ({was}, here {here}); a boot has put back all settings: remove it if it is of none that still runs", path.display())]
+    #[error(
+        "the journal {} is of another boot or network namespace ({was}, here {here}); a boot has put back all settings: remove it if it is of none that still runs",
+        shown(path)
+    )]
     Elsewhere {
         /// The journal.
         path: PathBuf,
@@ -101,8 +111,20 @@ pub enum JournalError {
         /// What differs.
         what: String,
     },
+    /// The folder that it would be in is not there: a name that was mistyped, perhaps, under which nobody would look for it.
+    #[error(
+        "the journal {}: there is no folder {}: make it, or name another file with --journal",
+        shown(path),
+        shown(folder)
+    )]
+    NoFolder {
+        /// The journal.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The journal cannot be read or written.
-    #[error("the journal {}: {error}", path.display())]
+    #[error("the journal {}: {error}", shown(path))]
     File {
         /// The journal.
         path: PathBuf,
@@ -110,7 +132,10 @@ pub enum JournalError {
         error: io::Error,
     },
     /// The file is none, or is damaged.
-    #[error("{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then", path.display())]
+    #[error(
+        "{} is no journal, or is damaged: line {line}: {why}; nothing was changed, and the file is kept. Its lines say what every setting was: put back by hand what still differs, or boot anew, and remove it then",
+        shown(path)
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -120,7 +145,11 @@ pub enum JournalError {
         why: &'static str,
     },
     /// Another version has written it.
-    #[error("the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed", path.display(), file::FORM)]
+    #[error(
+        "the journal {} is of form {form}, and this longma has form {}: `longma affinity restore` of the version that wrote it puts back what it holds; nothing was changed",
+        shown(path),
+        file::FORM
+    )]
     Form {
         /// The journal.
         path: PathBuf,
@@ -229,14 +258,11 @@ pub struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// Begins an empty journal at `path`, which is made with mode 0600.
+    /// Begins an empty journal at `path`, which is made with mode 0600; its folder must be there.
     ///
     /// # Errors
     /// If another process holds it, an earlier one left changes in it, it cannot be written, or /sys is of another network namespace.
     pub fn begin(path: &Path, host: &'a dyn Host) -> Result<Self, JournalError> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| file::failure(path, error))?;
-        }
         let opened = Log::open(path, true)?;
         let (mut log, kept) = opened.ok_or_else(|| file::failure(path, io::ErrorKind::NotFound.into()))?;
         if let Some(header) =

@@ -2,6 +2,7 @@
 //! Not how it is bound and ended: that is `child`.
 //! Source: iperf3's JSON as version 3.12 writes it (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
+use longma_topology::harmless;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -34,13 +35,15 @@ pub struct Iperf {
 
 /// A thousand times the fastest link of today, Gb/s.
 pub const MOST_GBPS: f64 = 1e6;
+/// A bit a second, Gb/s: what says less has moved nothing.
+pub const LEAST_GBPS: f64 = 1e-9;
 /// CPUs that one far end has at most.
 pub const MOST_CPUS: f64 = crate::cpus::MAX_CPU as f64;
 
 /// What a load measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// 10^9 bits a second that arrived, 0 to [`MOST_GBPS`].
+    /// 10^9 bits a second that arrived, [`LEAST_GBPS`] to [`MOST_GBPS`].
     pub gbps: f64,
     /// Segments sent again, where TCP's sender says so.
     pub retransmits: Option<u64>,
@@ -54,13 +57,13 @@ pub struct Rate {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// iperf3 reported an error.
-    #[error("iperf3: {0}")]
+    #[error("iperf3: {}", harmless(.0))]
     Iperf(String),
     /// There is no rate in what was printed.
-    #[error("no rate in what the load printed: {0}")]
+    #[error("no rate in what the load printed: {}", harmless(.0))]
     NoRate(String),
-    /// It says a rate of zero.
-    #[error("the load says that nothing arrived: its rate is 0")]
+    /// It says a rate of zero, or one below a bit a second.
+    #[error("the load says that nothing arrived: its rate is 0, or below a bit a second")]
     Nothing,
     /// It ended before anything could be counted.
     #[error(
@@ -113,7 +116,7 @@ impl Load {
             Self::Iperf(iperf) => iperf_rate(printed, iperf.udp),
             Self::Command(_) => command_rate(printed),
         }?;
-        if rate.gbps > 0.0 { Ok(rate) } else { Err(LoadError::Nothing) }
+        if rate.gbps >= LEAST_GBPS { Ok(rate) } else { Err(LoadError::Nothing) }
     }
 }
 
@@ -257,6 +260,7 @@ mod tests {
         assert!(rate("12 apples").is_err() && rate("").is_err() && rate("nan").is_err());
         // The last one counts, also if nothing arrived.
         assert_eq!(rate("5 Gbit/s\n0 Gbit/s"), Err(LoadError::Nothing));
+        assert_eq!(rate("5e-324"), Err(LoadError::Nothing));
         // What could not be read back from the file of results is not written there.
         assert!(rate("1e300").is_err() && rate("2e6 Gbit/s").is_err());
     }

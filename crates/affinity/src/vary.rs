@@ -13,7 +13,11 @@ use crate::{ethtool::DriverFact, setting::Interface};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+/// Bytes of a packet that no interface goes beyond: the kernel has them as a signed number (net/core/dev.c, dev_validate_mtu).
+pub const MOST_MTU: u64 = i32::MAX as u64;
 
 /// Something that is varied, by the name that it has on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,7 +62,8 @@ pub struct Variation {
 /// A text that names no variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    "`{}` is no NAME=VALUE,VALUE... with whole numbers, for xps with masks of CPUs (hexadecimal) such as ff; names: {}",
+    longma_topology::harmless(text),
     names()
 )]
 pub struct VariationError {
@@ -105,6 +110,21 @@ impl Knob {
     /// Whether it is on or off, and takes 0 and 1 only.
     fn is_switch(self) -> bool {
         matches!(self, Self::Gro | Self::Lro | Self::Tso | Self::Gso | Self::Threaded)
+    }
+
+    /// The values that it can have on any interface, in its own unit: no kernel takes others.
+    pub fn range(self) -> RangeInclusive<u64> {
+        let signed = i32::MAX as u64;
+        match self {
+            _ if self.is_switch() => 0..=1,
+            Self::RxRing => 1..=u64::from(u32::MAX),
+            Self::RxUsecs => 0..=u64::from(u32::MAX),
+            Self::Mtu => 1..=MOST_MTU,
+            Self::BusyPoll => 0..=signed,
+            // net/core/sysctl_net_core.c, rps_sock_flow_sysctl.
+            Self::Rfs => 0..=1 << 29,
+            _ => 0..=u64::MAX,
+        }
     }
 
     /// Whether it is the whole host's and not the interface's.
@@ -179,8 +199,13 @@ impl FromStr for Variation {
             .map(|value| knob.value(value.trim()))
             .collect::<Option<_>>()
             .ok_or_else(wrong)?;
-        if knob.is_switch() && values.iter().any(|value| *value > 1) {
-            return Err(VariationError { text: format!("{text}, which takes 0 and 1,") });
+        let range = knob.range();
+        if values.iter().any(|value| !range.contains(value)) {
+            let words = match knob.is_switch() {
+                true => "0 and 1".into(),
+                false => format!("{} to {}", range.start(), range.end()),
+            };
+            return Err(VariationError { text: format!("{text}, which takes {words},") });
         }
         let mut seen = std::collections::BTreeSet::new();
         values.retain(|value| seen.insert(*value));

@@ -76,7 +76,7 @@ fn steering_is_written_into_the_tree_and_taken_back() {
     let host = Tree::recorded(folder.path());
     let nic = interface::read(&host, &"eth2".parse().unwrap()).unwrap();
     let read = |path: &str| host.read(path).unwrap();
-    let mut journal = Journal::begin(&folder.path().join("run/journal"), &host).unwrap();
+    let mut journal = Journal::begin(&folder.path().join("journal"), &host).unwrap();
     Steering::of(&nic).unwrap().apply(&mut journal, 5).unwrap();
     assert_eq!(
         (read("proc/irq/60/smp_affinity_list"), read("proc/irq/61/smp_affinity_list")),

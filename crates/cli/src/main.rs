@@ -11,6 +11,7 @@ mod placement;
 mod run;
 mod shell;
 mod translate;
+mod typed_wrong;
 mod via;
 mod zoned;
 
@@ -66,10 +67,13 @@ fn carry_out() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && is_run => {
             // 2, the usual status, may be the program's own.
-            let _ = error.print();
+            typed_wrong::say(&error);
             return ExitCode::from(run::OWN_FAILURE);
         }
-        Err(error) => error.exit(),
+        Err(error) => {
+            typed_wrong::say(&error);
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+        }
     };
     let outcome = match cli.command {
         Command::Run(arguments) => return run::run(*arguments),

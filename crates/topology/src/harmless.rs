@@ -1,7 +1,11 @@
-//! Text of others (programs' names, files, other machines) without what a terminal would take for orders.
+//! Text of others (programs' names, files, other machines) without what a terminal would take for orders, and without what nobody sees.
 //! Not text of this program: its own escape sequences are written beside, never through here.
+//! Source: Unicode Standard, ch. 23 (special areas and format characters); DerivedCoreProperties.txt (Default_Ignorable_Code_Point).
 
-/// A text in one line: control characters, and those that turn the direction of what follows, become U+FFFD.
+use std::path::Path;
+
+/// A text in one line: control characters, those that end a line, those that turn the direction of what follows, and those that are not to be
+/// seen become U+FFFD.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if is_order(c) { '\u{fffd}' } else { c }).collect()
 }
@@ -12,11 +16,29 @@ pub fn harmless_lines(text: &str) -> String {
     text.chars().map(|c| if stays(c) { c } else { '\u{fffd}' }).collect()
 }
 
-/// Whether a terminal may do something else with it than show it.
+/// The name of a file for people, in one line.
+pub fn shown(path: &Path) -> String {
+    harmless(&path.to_string_lossy())
+}
+
+/// Whether a terminal may do something else with it than show it, or shows nothing at all.
 pub fn is_order(c: char) -> bool {
-    let turns =
-        matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns
+    c.is_control() || turns(c) || is_unseen(c)
+}
+
+/// What ends a line though it is no control character, and what turns the direction of what follows.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}')
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// What has no width and no shape of its own: two names that differ in these alone look the same.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]
@@ -31,5 +53,16 @@ mod tests {
             "a\u{fffd}[31mb\u{fffd}2Jc\u{fffd}\u{fffd}d ä"
         );
         assert_eq!(harmless_lines("a\tb\nc\r\u{7f}"), "a\tb\nc\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn what_ends_a_line_or_is_not_to_be_seen_becomes_a_sign_too() {
+        for c in ['\u{2028}', '\u{2029}', '\u{85}', '\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0041}']
+        {
+            assert_eq!(harmless_lines(&format!("a{c}b")), "a\u{fffd}b", "{c:?}");
+        }
+        let words = "naïve Ω 漢字 العربية — “x” ±3 µs → ok";
+        assert_eq!(harmless(words), words);
+        assert_eq!(shown(Path::new("a\nb\u{2028}")), "a\u{fffd}b\u{fffd}");
     }
 }

@@ -24,7 +24,7 @@ pub use builtin::{BUILTIN, Builtin};
 pub use cpu_list::format_cpu_list;
 pub use discover::{CpuPlace, DiscoverError, Sysfs, discover};
 pub use draw::{Detail, draw_svg, draw_text};
-pub use harmless::{harmless, harmless_lines, is_order};
+pub use harmless::{harmless, harmless_lines, is_order, shown};
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
 pub use machine::{Checked, Machine, OpenError, check};
 pub use measure::{CacheLatency, MeasureError, Measured, Progress, Thoroughness, Transfer, Walk, measure};

@@ -87,7 +87,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
             });
         }
     }
-    Results { header, samples }
+    Results { header, samples, is_cut: false }
 }
 
 fn of(analysis: &Analysis, class: Class) -> &ClassResult {

@@ -187,7 +187,14 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(make).mode(0o600);
     let mut file = match crate::files::regular(options, OFlags::NOFOLLOW, path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !make => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+            return match folder.filter(|_| make) {
+                Some(folder) => Err(JournalError::NoFolder { path: path.into(), folder: folder.into() }),
+                None if make => Err(failure(path, error)),
+                None => Ok(None),
+            };
+        }
         opened => opened.map_err(|error| failure(path, error))?,
     };
     let facts = file.metadata().map_err(|error| failure(path, error))?;

@@ -114,6 +114,16 @@ fn a_line_that_was_being_written_counts_for_nothing_at_any_length() {
 }
 
 #[test]
+fn a_folder_that_is_not_there_is_not_made() {
+    let (host, (_folder, path)) = (host(), folder());
+    let path = path.with_file_name("mistyped").join("journal");
+    let error = Journal::begin(&path, &host).err().unwrap().to_string();
+    assert!(error.contains("there is no folder ") && error.contains("mistyped: make it"), "{error}");
+    assert!(!path.parent().unwrap().exists());
+    assert_eq!(Journal::recover(&path, &host, false).unwrap(), None);
+}
+
+#[test]
 fn a_file_that_begins_as_no_journal_is_left_as_it_is() {
     let (host, (_folder, path)) = (host(), folder());
     for foreign in ["\0\0\0\0\0\0", "notes of somebody's", "\n", "{\"affinity_sweep\":1"] {

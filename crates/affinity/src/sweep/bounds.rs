@@ -1,39 +1,91 @@
 //! What the numbers of a run may be: a file of results may have been edited, cut or mixed up.
 //! Not which runs belong to a sweep: that is `record`.
 
+use super::GRACE;
 use super::record::{Header, Sample};
 use crate::counters::{CpuShares, HardwareCounts};
 use crate::cpus::MAX_CPU;
-use crate::load::{MOST_CPUS, MOST_GBPS};
+use crate::load::{LEAST_GBPS, Load, MOST_CPUS, MOST_GBPS};
+use crate::steering::Steering;
+use crate::vary::MOST_MTU;
 
-/// A week: longer than a run may be, s.
-const MOST_SECONDS: f64 = 604_800.0;
-/// More than all CPUs can count in that time.
-const MOST_COUNT: f64 = 1e18;
+/// More than anything is counted in a second: the instructions of a fast core are a twentieth of it.
+const MOST_A_SECOND: f64 = 1e12;
+/// Less than an interval can be in which the kernel was asked twice, s.
+const LEAST_SECONDS: f64 = 1e-6;
+/// Programs that a host can have: Linux numbers no more (PID_MAX_LIMIT).
+const MOST_PROGRAMS: f64 = 4_194_304.0;
+/// NUMA nodes that Linux has at most (MAX_NUMNODES).
+const MOST_NODES: f64 = 1024.0;
+/// Queues that an interface has at most.
+const MOST_QUEUES: f64 = 65_536.0;
+/// The last second of the year 9999, in seconds since 1970.
+const LAST_SECOND: f64 = 253_402_300_799.0;
 /// What sums of parts may lie above 1.
 const ROUNDING: f64 = 1e-6;
 /// The longest run that a sweep makes, s.
 const LONGEST_RUN: u32 = 3600;
+/// The most that each pair is measured in a sweep.
+const MOST_REPEATS: u32 = 1000;
+/// Flows at once.
+const MOST_FLOWS: u32 = 128;
 
 /// A number, where it stands, and the least and the most that it may be.
 type Bound = (String, f64, f64, f64);
 
-/// The first number of a run that cannot be, in words.
-pub fn check(sample: &Sample) -> Result<(), String> {
+/// The first number of a run of the sweep of `header` that cannot be, in words.
+pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
     match (&sample.rate, &sample.failure) {
         (Some(_), Some(_)) => return Err("it has both a `rate` and a `failure`".into()),
         (None, None) => return Err("it has neither a `rate` nor a `failure`".into()),
         (Some(_), None) if sample.refused => return Err("it is `refused` and has a `rate`".into()),
+        // Of nothing that is varied, and of one setting alone, nothing is left out: the sweep ends.
+        _ if sample.refused && sample.variant.len() < 2 => {
+            return Err("it is `refused`, and fewer than two settings are in its `variant`".into());
+        }
         _ => {}
     }
-    numbers(sample).into_iter().try_for_each(within)
+    let pair = [sample.pair.flow, sample.pair.application];
+    if let Some(cpu) = sample.hardware.keys().find(|cpu| !pair.contains(cpu)) {
+        return Err(format!("hardware.{cpu}: it must be of a CPU of the pair {}", sample.pair));
+    }
+    numbers(sample, header).into_iter().try_for_each(within)
 }
 
 /// The same of what all runs have in common.
 pub fn check_header(header: &Header) -> Result<(), String> {
-    let flow = header.places.iter().map(|place| place.cpu).max().unwrap_or(0);
-    within(("seconds".into(), header.seconds.into(), 0.0, LONGEST_RUN.into()))?;
-    within(("places: the CPU's number".into(), flow.into(), 0.0, f64::from(MAX_CPU - 1)))
+    let nic = &header.nic;
+    let of_nic = match &header.steering {
+        Steering::Interrupts { interface, .. } | Steering::Rps { interface, .. } => *interface == nic.name,
+    };
+    if !of_nic {
+        return Err(format!("steering: it must be of the interface {}", nic.name));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    if let Some(place) = header.places.iter().find(|place| !seen.insert(place.cpu)) {
+        return Err(format!("places: CPU {} is there twice", place.cpu));
+    }
+    let mut all: Vec<Bound> = vec![("seconds".into(), header.seconds.into(), 0.0, LONGEST_RUN.into())];
+    for place in &header.places {
+        let shared = place.core.iter().chain(place.last_cache.iter().flatten());
+        let cpus = std::iter::once(&place.cpu).chain(shared);
+        all.extend(cpus.map(|cpu| cpu_number("places: the CPU's number", *cpu)));
+        all.push(("places: the CPU's node".into(), place.node.into(), 0.0, MOST_NODES - 1.0));
+    }
+    all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MOST_MTU as f64)));
+    all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MOST_GBPS * 1e3)));
+    all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MOST_NODES - 1.0)));
+    for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
+        all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MOST_QUEUES - 1.0)));
+    }
+    if let Load::Iperf(iperf) = &header.load {
+        all.push(("load.iperf.flows".into(), iperf.flows.into(), 1.0, MOST_FLOWS.into()));
+    }
+    all.into_iter().try_for_each(within)
+}
+
+fn cpu_number(field: &str, cpu: u32) -> Bound {
+    (field.into(), cpu.into(), 0.0, f64::from(MAX_CPU - 1))
 }
 
 fn within((field, value, least, most): Bound) -> Result<(), String> {
@@ -46,20 +98,31 @@ fn within((field, value, least, most): Bound) -> Result<(), String> {
 
 /// A number without a hundred zeroes.
 fn shown(value: f64) -> String {
-    if value.abs() < 1e15 { value.to_string() } else { format!("{value:e}") }
+    let is_plain = value == 0.0 || (1e-4..1e15).contains(&value.abs());
+    if is_plain { value.to_string() } else { format!("{value:e}") }
 }
 
-fn numbers(sample: &Sample) -> Vec<Bound> {
-    let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, MOST_COUNT);
+fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
+    // A run lasts no longer than it may; of one that failed perhaps nothing was counted.
+    let longest = f64::from(header.seconds) + GRACE.as_secs_f64();
+    let least = if sample.rate.is_some() && header.seconds > 0 { LEAST_SECONDS } else { 0.0 };
+    let most = MOST_A_SECOND * longest;
+    let count = |field: &str, value: u64| (field.to_string(), value as f64, 0.0, most);
     let kernel = &sample.kernel;
     let mut all: Vec<Bound> = vec![
-        ("kernel.seconds".into(), kernel.seconds, 0.0, MOST_SECONDS),
+        ("repeat".into(), sample.repeat.into(), 0.0, f64::from(MOST_REPEATS - 1)),
+        ("at".into(), sample.at as f64, 0.0, LAST_SECOND),
+        ("kernel.seconds".into(), kernel.seconds, least, longest),
         count("kernel.context_switches", kernel.context_switches),
-        count("kernel.running_before", kernel.running_before),
+        ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MOST_PROGRAMS),
     ];
+    all.extend(sample.variant.iter().map(|(knob, value)| {
+        let range = knob.range();
+        (format!("variant.{knob}"), *value as f64, *range.start() as f64, *range.end() as f64)
+    }));
     if let Some(rate) = &sample.rate {
         let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MOST_CPUS)];
-        all.push(("rate.gbps".into(), rate.gbps, 0.0, MOST_GBPS));
+        all.push(("rate.gbps".into(), rate.gbps, LEAST_GBPS, MOST_GBPS));
         all.extend(
             optional.into_iter().filter_map(|(field, value, most)| Some((field.into(), value?, 0.0, most))),
         );
@@ -67,10 +130,12 @@ fn numbers(sample: &Sample) -> Vec<Bound> {
     }
     all.extend(sample.migrations.map(|value| count("migrations", value)));
     for (name, counts) in [("interrupts", &kernel.interrupts), ("receptions", &kernel.receptions)] {
+        all.extend(counts.keys().map(|cpu| cpu_number(&format!("kernel.{name}: the CPU's number"), *cpu)));
         all.extend(counts.iter().map(|(cpu, value)| count(&format!("kernel.{name}.{cpu}"), *value)));
     }
+    all.extend(kernel.cpus.keys().map(|cpu| cpu_number("kernel.cpus: the CPU's number", *cpu)));
     kernel.cpus.iter().for_each(|(cpu, shares)| all.extend(of_shares(*cpu, shares)));
-    sample.hardware.iter().for_each(|(cpu, counts)| all.extend(of_hardware(*cpu, counts)));
+    sample.hardware.iter().for_each(|(cpu, counts)| all.extend(of_hardware(*cpu, counts, most)));
     all
 }
 
@@ -89,7 +154,7 @@ fn of_shares(cpu: u32, shares: &CpuShares) -> Vec<Bound> {
     each.chain([(format!("the sum of kernel.cpus.{cpu}"), sum, 0.0, 1.0 + ROUNDING)]).collect()
 }
 
-fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
+fn of_hardware(cpu: u32, counts: &HardwareCounts, most: f64) -> Vec<Bound> {
     let HardwareCounts {
         instructions,
         user_instructions,
@@ -108,8 +173,7 @@ fn of_hardware(cpu: u32, counts: &HardwareCounts) -> Vec<Bound> {
         ("first_misses", first_misses),
         ("second_misses", second_misses),
     ];
-    let bound = |(name, count): (&str, Option<f64>)| {
-        Some((format!("hardware.{cpu}.{name}"), count?, 0.0, MOST_COUNT))
-    };
+    let bound =
+        |(name, count): (&str, Option<f64>)| Some((format!("hardware.{cpu}.{name}"), count?, 0.0, most));
     counts.into_iter().filter_map(bound).collect()
 }

@@ -8,11 +8,11 @@ use crate::load::{Load, Rate};
 use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::CpuPlace;
+use longma_topology::{CpuPlace, shown};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -82,6 +82,8 @@ pub struct Results {
     pub header: Header,
     /// The runs, in the order they were made.
     pub samples: Vec<Sample>,
+    /// Whether the file's last line was not written to its end, and is left out.
+    pub is_cut: bool,
 }
 
 /// The open file of a sweep, which nobody else writes to.
@@ -90,13 +92,15 @@ pub struct ResultFile {
     path: PathBuf,
     /// What it holds.
     pub known: Vec<Sample>,
+    /// Whether its last line was not written to its end, and is dropped.
+    pub is_cut: bool,
 }
 
 /// Why results cannot be read or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
     /// The system refuses.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", shown(path))]
     File {
         /// The file.
         path: PathBuf,
@@ -104,7 +108,7 @@ pub enum ResultError {
         error: io::Error,
     },
     /// It is something else, or damaged.
-    #[error("{}, line {line}: no result of an affinity sweep: {why}", path.display())]
+    #[error("{}, line {line}: no result of an affinity sweep: {why}", shown(path))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -114,7 +118,10 @@ pub enum ResultError {
         why: String,
     },
     /// It holds another sweep.
-    #[error("{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same", path.display())]
+    #[error(
+        "{} holds another sweep: {what} differs; choose another file with --output, or make the sweep the same",
+        shown(path)
+    )]
     Other {
         /// The file.
         path: PathBuf,
@@ -122,7 +129,7 @@ pub enum ResultError {
         what: String,
     },
     /// Another process writes to it.
-    #[error("{} is being written by another sweep", path.display())]
+    #[error("{} is being written by another sweep", shown(path))]
     Busy {
         /// The file.
         path: PathBuf,
@@ -164,7 +171,7 @@ impl Sample {
             }
             Some(_) => {}
         }
-        bounds::check(self)
+        bounds::check(self, header)
     }
 }
 
@@ -172,11 +179,14 @@ impl Results {
     /// Reads the file of a sweep.
     ///
     /// # Errors
-    /// If it cannot be read or is none. A last line without its end is left out: the sweep was stopped there.
+    /// If it cannot be read or is none. A last line that was not written to its end is left out: the sweep was stopped there.
     pub fn read(path: &Path) -> Result<Self, ResultError> {
         let mut file = crate::files::readable(path).map_err(|error| file_error(path, error))?;
-        let (results, _) = parse(path, &mut file)?;
-        results.ok_or_else(|| ResultError::Damaged { path: path.into(), line: 1, why: "it is empty".into() })
+        parse(path, &mut file)?.results.ok_or_else(|| ResultError::Damaged {
+            path: path.into(),
+            line: 1,
+            why: "it is empty".into(),
+        })
     }
 
     /// What was varied, each combination once.
@@ -219,7 +229,7 @@ impl Results {
     /// The runs of one combination.
     pub fn of(&self, variant: &Variant) -> Self {
         let samples = self.samples.iter().filter(|sample| sample.variant == *variant).cloned().collect();
-        Self { header: self.header.clone(), samples }
+        Self { header: self.header.clone(), samples, is_cut: self.is_cut }
     }
 }
 
@@ -235,10 +245,12 @@ impl ResultFile {
         let file = crate::files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| ResultError::Busy { path: path.into() })?;
-        let mut opened = Self { file, path: path.into(), known: Vec::new() };
-        let (results, whole) = parse(path, &mut opened.file)?;
-        let written = opened.file.set_len(whole).and_then(|()| opened.file.seek(io::SeekFrom::End(0)));
-        written.map_err(failed)?;
+        let mut opened = Self { file, path: path.into(), known: Vec::new(), is_cut: false };
+        let Parsed { results, length, lacks_end, is_cut } = parse(path, &mut opened.file)?;
+        opened.is_cut = is_cut;
+        let written = opened.file.set_len(length).and_then(|()| opened.file.seek(io::SeekFrom::End(0)));
+        let ended = written.and_then(|_| if lacks_end { opened.file.write_all(b"\n") } else { Ok(()) });
+        ended.map_err(failed)?;
         match results {
             None => opened.append(header)?,
             Some(results) => {
@@ -303,17 +315,32 @@ fn plain<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     Ok(found)
 }
 
-/// The results, if there is a header, and the length of the whole lines.
-fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultError> {
+/// What a file holds.
+struct Parsed {
+    /// None if there is no header.
+    results: Option<Results>,
+    /// Bytes of the whole lines.
+    length: u64,
+    /// Whether the last of them has no line end, as an editor may leave it.
+    lacks_end: bool,
+    /// Whether a part of a line stands behind them.
+    is_cut: bool,
+}
+
+/// Reads all whole lines. JSON that was cut anywhere is none, so one without its end is whole if it is JSON.
+fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| file_error(path, error))?;
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let ended = text.rfind('\n').map_or(0, |end| end + 1);
+    let is_whole = serde_json::from_str::<serde::de::IgnoredAny>(&text[ended..]).is_ok();
+    let whole = if is_whole { text.len() } else { ended };
+    let (lacks_end, is_cut) = (whole > ended, whole < text.trim_end().len());
     let damaged = |line: usize, why: String| ResultError::Damaged { path: path.into(), line: line + 1, why };
     let mut lines = text[..whole].lines().enumerate();
     let Some((_, first)) = lines.next() else {
         // What is no beginning of ours is not overwritten.
         return match text.is_empty() || text.starts_with("{\"affinity_sweep\"") {
-            true => Ok((None, 0)),
+            true => Ok(Parsed { results: None, length: 0, lacks_end: false, is_cut }),
             false => Err(damaged(0, "it has no line of its own".into())),
         };
     };
@@ -322,10 +349,23 @@ fn parse(path: &Path, file: &mut File) -> Result<(Option<Results>, u64), ResultE
         return Err(damaged(0, format!("it is of form {}, and this is for {FORMAT}", header.affinity_sweep)));
     }
     bounds::check_header(&header).map_err(|why| damaged(0, why))?;
-    let sample = |(line, text): (usize, &str)| {
+    let mut done = BTreeSet::new();
+    let mut sample = |(line, text): (usize, &str)| {
         let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
-        sample.check(&header).map(|()| sample).map_err(|why| damaged(line, why))
+        sample.check(&header).map_err(|why| damaged(line, why))?;
+        // One that failed is made again; one that has a result, or that is refused, is not.
+        let run = (sample.pair, sample.repeat, sample.variant.clone());
+        let is_there = done.contains(&run);
+        if is_there {
+            let why = format!("repeat {} of the pair {} is there already", sample.repeat, sample.pair);
+            return Err(damaged(line, why));
+        }
+        if sample.rate.is_some() || sample.refused {
+            done.insert(run);
+        }
+        Ok(sample)
     };
-    let samples = lines.map(sample).collect::<Result<_, _>>()?;
-    Ok((Some(Results { header, samples }), whole as u64))
+    let samples = lines.map(&mut sample).collect::<Result<_, _>>()?;
+    let results = Some(Results { header, samples, is_cut });
+    Ok(Parsed { results, length: whole as u64, lacks_end, is_cut })
 }

@@ -156,7 +156,15 @@ fn a_sweep_that_was_cut_off_goes_on_where_it_was() {
     bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     let text = std::fs::read(bench.file()).unwrap();
     let lines = text.iter().filter(|byte| **byte == b'\n').count();
+    // Without its line end alone it is whole: nothing is dropped, and nothing is to be done.
+    std::fs::write(bench.file(), &text[..text.len() - 1]).unwrap();
+    let read = Results::read(&bench.file()).unwrap();
+    assert_eq!((read.samples.len(), read.is_cut), (lines - 1, false));
+    assert_eq!(bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap().ran, 0);
+    assert_eq!(std::fs::read(bench.file()).unwrap(), text);
     std::fs::write(bench.file(), &text[..text.len() - 9]).unwrap();
+    let read = Results::read(&bench.file()).unwrap();
+    assert_eq!((read.samples.len(), read.is_cut), (lines - 2, true));
     let outcome = bench.run("echo 1", 1, &mut |_, _, _| ()).unwrap();
     assert_eq!((outcome.ran, outcome.known), (1, lines - 2));
     let other = bench.run("echo 2", 1, &mut |_, _, _| ()).unwrap_err();
@@ -262,8 +270,10 @@ fn a_run_that_cannot_be_of_its_sweep_is_named() {
     for (from, to, why) in [
         (format!("\"flow\":{cpu}"), "\"flow\":999".to_string(), "names a CPU"),
         ("\"same-cpu\"".into(), "\"other-socket\"".into(), "by the first line"),
-        ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "rate.gbps is -5: it must be from 0 to 1000000"),
-        ("\"gbps\":5.0".into(), "\"gbps\":1e307".into(), "it must be from 0 to 1000000"),
+        ("\"gbps\":5.0".into(), "\"gbps\":-5.0".into(), "rate.gbps is -5: it must be from 1e-9 to 1000000"),
+        ("\"gbps\":5.0".into(), "\"gbps\":1e307".into(), "it must be from 1e-9 to 1000000"),
+        ("\"gbps\":5.0".into(), "\"gbps\":5e-324".into(), "rate.gbps is 5e-324: it must be from 1e-9"),
+        ("\"gbps\":5.0".into(), "\"gbps\":0".into(), "rate.gbps is 0: it must be from 1e-9"),
         ("\"gbps\":5.0".into(), "\"gbps\":1e999".into(), "rate.gbps, column"),
         ("\"gbps\":5.0".into(), "\"gbps\":null".into(), "rate.gbps, column"),
         ("\"gbps\":5.0".into(), "\"gbps\":NaN".into(), "rate.gbps, column"),
@@ -288,7 +298,7 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
     let read = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut sample = sample.clone();
         sample["kernel"]["cpus"] = serde_json::json!({ "0": { "user": 0.1, "system": 0.1, "irq": 0.0, "softirq": 0.2, "steal": 0.0, "idle": 0.6 } });
-        sample["hardware"] = serde_json::json!({ "0": { "instructions": 1e9, "user_instructions": null, "cycles": 1e9, "cache_references": null, "cache_misses": null } });
+        sample["hardware"] = serde_json::json!({ sample["pair"]["flow"].to_string(): { "instructions": 1e9, "user_instructions": null, "cycles": 1e9, "cache_references": null, "cache_misses": null } });
         change(&mut sample);
         std::fs::write(bench.file(), format!("{first}\n{sample}\n")).unwrap();
         Results::read(&bench.file()).map(drop).map_err(|error| error.to_string())
@@ -306,11 +316,14 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
         (&cpu("idle", 0.9), "the sum of kernel.cpus.0 is 1.3: it must be from 0 to 1.000001"),
         (
             &|sample| sample["kernel"]["seconds"] = (-1).into(),
-            "kernel.seconds is -1: it must be from 0 to 604800",
+            "kernel.seconds is -1: it must be from 0 to 10",
         ),
         (
-            &|sample| sample["hardware"]["0"]["cycles"] = (-1e9).into(),
-            "hardware.0.cycles is -1000000000: it must be from 0 to",
+            &|sample| {
+                let flow = sample["pair"]["flow"].to_string();
+                sample["hardware"][flow]["cycles"] = (-1e9).into();
+            },
+            ".cycles is -1000000000: it must be from 0 to 10000000000000",
         ),
         (&|sample| sample["rate"]["lost"] = 1.5.into(), "rate.lost is 1.5: it must be from 0 to 1"),
         (
@@ -319,17 +332,73 @@ fn a_number_that_cannot_be_is_refused_with_its_line_its_field_and_its_range() {
         ),
         (&|sample| sample["rate"] = serde_json::Value::Null, "neither a `rate` nor a `failure`"),
         (&|sample| sample["refused"] = true.into(), "`refused` and has a `rate`"),
+        (
+            &|sample| sample["kernel"]["seconds"] = 86_400.into(),
+            "kernel.seconds is 86400: it must be from 0 to 10",
+        ),
+        (&|sample| sample["repeat"] = 1000.into(), "repeat is 1000: it must be from 0 to 999"),
+        (&|sample| sample["at"] = u64::MAX.into(), "at is 1.8446744073709552e19: it must be from 0 to"),
+        (
+            &|sample| sample["variant"] = serde_json::json!({ "mtu": u64::MAX }),
+            "variant.mtu is 1.8446744073709552e19",
+        ),
+        (
+            &|sample| sample["variant"] = serde_json::json!({ "gro": 2 }),
+            "variant.gro is 2: it must be from 0 to 1",
+        ),
+        (&|sample| sample["kernel"]["running_before"] = 4_194_305.into(), "kernel.running_before is 4194305"),
+        (
+            &|sample| sample["kernel"]["interrupts"] = serde_json::json!({ "9000": 1 }),
+            "kernel.interrupts: the CPU's number is 9000: it must be from 0 to 8191",
+        ),
+        (&|sample| sample["kernel"]["context_switches"] = u64::MAX.into(), "kernel.context_switches is 1.8"),
+        (&|sample| sample["hardware"] = serde_json::json!({ "8000": {} }), "hardware.8000"),
     ] {
         let error = read(change).unwrap_err();
         assert!(error.contains(why) && error.contains("results.jsonl, line 2:"), "{error}");
     }
-    let longer = first.replace("\"seconds\":0", "\"seconds\":86400");
-    std::fs::write(bench.file(), longer + "\n").unwrap();
+    let header: serde_json::Value = serde_json::from_str(first).unwrap();
+    type Change<'a> = &'a dyn Fn(&mut serde_json::Value);
+    let cases: [(Change, &str); 6] = [
+        (&|header| header["seconds"] = 86_400.into(), "seconds is 86400: it must be from 0 to 3600"),
+        (
+            &|header| header["nic"]["mtu"] = u64::MAX.into(),
+            "nic.mtu is 1.8446744073709552e19: it must be from 1 to 2147483647",
+        ),
+        (&|header| header["nic"]["speed_mbps"] = 0.into(), "nic.speed_mbps is 0: it must be from 1 to"),
+        (&|header| header["nic"]["node"] = 5000.into(), "nic.node is 5000: it must be from 0 to 1023"),
+        (
+            &|header| header["places"][0]["core"] = serde_json::json!([9000]),
+            "places: the CPU's number is 9000",
+        ),
+        (
+            &|header| header["steering"]["rps"]["interface"] = "eth9".into(),
+            "steering: it must be of the interface eth0",
+        ),
+    ];
+    for (change, why) in cases {
+        let mut header = header.clone();
+        change(&mut header);
+        std::fs::write(bench.file(), format!("{header}\n")).unwrap();
+        let error = Results::read(&bench.file()).unwrap_err().to_string();
+        assert!(error.contains("results.jsonl, line 1: ") && error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_run_that_is_there_twice_is_refused_unless_the_first_one_failed() {
+    let bench = Bench::new();
+    bench.run("echo 5 Gbit/s", 1, &mut |_, _, _| ()).unwrap();
+    let text = std::fs::read_to_string(bench.file()).unwrap();
+    let (all, last) = text.trim_end().rsplit_once('\n').unwrap();
+    std::fs::write(bench.file(), format!("{text}{last}\n")).unwrap();
     let error = Results::read(&bench.file()).unwrap_err().to_string();
-    assert!(
-        error.contains("line 1") && error.contains("seconds is 86400: it must be from 0 to 3600"),
-        "{error}"
-    );
+    assert!(error.contains("repeat 0 of the pair") && error.contains("is there already"), "{error}");
+    let mut failed: serde_json::Value = serde_json::from_str(last).unwrap();
+    (failed["rate"], failed["failure"]) = (serde_json::Value::Null, "no".into());
+    std::fs::write(bench.file(), format!("{all}\n{failed}\n{failed}\n{last}\n")).unwrap();
+    let known = text.lines().count() - 1;
+    assert_eq!(Results::read(&bench.file()).unwrap().samples.len(), known + 2);
 }
 
 #[test]

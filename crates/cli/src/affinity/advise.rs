@@ -2,8 +2,9 @@
 //! Not the choice: that is `longma-affinity`'s `advice`.
 
 use super::check::wrapped;
-use super::said::{print, print_json};
+use super::said::{self, print, print_json};
 use super::sweep::{Ground, What, measure, processor};
+use super::ways::{self, Way};
 use super::{Format, INTERRUPTED, JournalOption, Outcome, chosen, interruption, width};
 use longma_affinity::advice::{Candidate, Commands, Measured, Race, candidates, commands, measured};
 use longma_affinity::analysis::{Analysis, fastest};
@@ -15,6 +16,7 @@ use longma_affinity::preflight::allowed;
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{Header, Plan, ResultFile, Results};
 use longma_affinity::vary::{Variant, variants, words as in_words};
+use longma_topology::shown;
 use serde_json::json;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -27,22 +29,47 @@ pub struct Arguments {
     #[command(flatten)]
     what: What,
     /// Take the measurement from a file of results, and make none.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lab", "connect", "interface", "command"])]
     results: Option<PathBuf>,
-    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them.
-    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=64))]
-    candidates: u32,
-    /// How often the best four of them are measured in all.
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    repeats: u32,
-    /// Seconds of a run.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: u32,
+    /// Pairs that are measured twice, after two of each kind have been measured once: the best of these, and more that lie like them. With
+    /// --format json also how many pairs topology ranks there [default: 12].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    candidates: Option<u32>,
+    /// How often the best four of them are measured in all [default: 5].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: Option<u32>,
+    /// Seconds of a run [default: 1].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
     #[command(flatten)]
     journal: JournalOption,
     /// How to print.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+impl Arguments {
+    fn candidates(&self) -> usize {
+        self.candidates.unwrap_or(12) as usize
+    }
+
+    /// Refuses options of another way to come to advice than the one that is asked for.
+    fn fit(&self) -> Result<(), String> {
+        let way = match &self.results {
+            Some(_) => Way::Results,
+            None => self.what.way().unwrap_or(Way::Topology),
+        };
+        let measured = &[Way::Lab, Way::Connect, Way::Command];
+        // Beside these it says how long a list is.
+        let is_list = self.format == Format::Json;
+        let more = [
+            ("--candidates", self.candidates.is_some() && !is_list, &measured[..]),
+            ("--repeats", self.repeats.is_some(), measured),
+            ("--seconds", self.seconds.is_some(), measured),
+            ("--journal", self.journal.is_given(), measured),
+        ];
+        ways::fit(way, &[&self.what.options()[..], &more].concat())
+    }
 }
 
 /// What is advised.
@@ -60,6 +87,7 @@ struct Advice {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    arguments.fit()?;
     let Some(advice) = advice(arguments)? else { return Ok(ExitCode::from(INTERRUPTED)) };
     let first = advice.ranking.first().map(|candidate| candidate.pair);
     let pair = advice
@@ -72,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.format == Format::Json {
         return print_json(&json!({
             "pair": pair, "variant": advice.variant, "measured": advice.measured, "commands": commands, "elsewhere": advice.elsewhere,
-            "topology": advice.ranking.iter().take(arguments.candidates as usize).collect::<Vec<_>>(),
+            "topology": advice.ranking.iter().take(arguments.candidates()).collect::<Vec<_>>(),
         }));
     }
     print(&text(&advice, &commands))
@@ -81,31 +109,32 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn advice(arguments: &Arguments) -> Result<Option<Advice>, Box<dyn Error>> {
     if let Some(path) = &arguments.results {
         let results = Results::read(path)?;
+        said::cut(path, results.is_cut);
         return match results.nothing() {
             Some(nothing) => Err(format!(
                 "{}: {nothing}; once their cause is gone, the sweep's own command makes the runs that are missing. By topology alone, without \
                  a measurement: `longma affinity advise --interface {}`",
-                path.display(),
+                shown(path),
                 if is_of_lab(&results.header) { "NAME" } else { results.header.nic.name.name() }
             )
             .into()),
             None => Ok(Some(of_results(&results))),
         };
     }
-    if !arguments.what.lab && arguments.what.connect.is_none() && !arguments.what.has_command() {
+    if arguments.what.way().is_none() {
         return of_topology(arguments).map(Some);
     }
     let stop = interruption()?;
-    let most = arguments.candidates as usize;
+    let (most, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
     // Kinds of pairs are few: five classes, each near the NIC and far from it.
-    let runs = 64 + u64::from(arguments.candidates) * u64::from(arguments.repeats).max(2);
-    let mut ground = Ground::set_up(&arguments.what, arguments.seconds, runs)?;
+    let runs = 64 + most as u64 * u64::from(repeats).max(2);
+    let mut ground = Ground::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
     let ranking =
         candidates(&ground.header.places, &ground.header.nic, &pairs_of(&ground.flows, &ground.applications));
     let folder = temporary()?;
     let file = folder.join("advise.jsonl");
     let mut results = ResultFile::open(&file, &ground.header)?;
-    let mut race = Race::new(&ranking, most, arguments.repeats);
+    let mut race = Race::new(&ranking, most, repeats);
     let raced = run_race(&mut race, arguments, &mut ground, &mut results, &file, &stop);
     // A folder in the system's place for such; nothing depends on its removal.
     let _ = std::fs::remove_dir_all(&folder);
@@ -128,7 +157,7 @@ fn run_race(
     file: &Path,
     stop: &AtomicBool,
 ) -> Result<Option<Results>, Box<dyn Error>> {
-    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new() };
+    let mut so_far = Results { header: ground.header.clone(), samples: Vec::new(), is_cut: false };
     while let Some(round) = race.next(&Analysis::of(&so_far)) {
         let variants = variants(&[]);
         let plan = Plan { pairs: round.pairs, variants, repeats: round.repeats, seed: 1 };

@@ -109,6 +109,7 @@ pub mod tests {
         Results {
             samples: pairs.iter().map(sample).collect(),
             header: serde_json::from_value(header).unwrap(),
+            is_cut: false,
         }
     }
 

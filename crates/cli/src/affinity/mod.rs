@@ -13,18 +13,20 @@ mod show;
 mod sweep;
 mod tune;
 mod variants;
+mod ways;
 mod why;
 
 use clap::{Subcommand, ValueEnum};
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::Host;
-use longma_affinity::journal::JournalError;
+use longma_affinity::journal::{Journal, JournalError};
 use longma_affinity::places::Pair;
 use longma_affinity::setting::Interface;
-use longma_topology::harmless_lines;
+use longma_affinity::tune::log::Log;
+use longma_topology::{harmless_lines, shown};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -70,15 +72,39 @@ enum Format {
     Json,
 }
 
+/// Names the journal where no option does.
+const JOURNAL_VARIABLE: &str = "LONGMA_AFFINITY_JOURNAL";
+
 /// Where changes are journalled.
 #[derive(clap::Args)]
 struct JournalOption {
-    /// The journal of changes [default: /run/longma/affinity.journal, without root in the user's runtime folder].
-    #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_JOURNAL")]
+    /// The journal of changes [env: LONGMA_AFFINITY_JOURNAL] [default: /run/longma/affinity.journal, without root in the user's runtime
+    /// folder].
+    #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
 impl JournalOption {
+    /// Begins the journal. Its own folder is made; one that somebody has named must be there.
+    fn begin<'a>(&self, host: &'a dyn Host) -> Result<Journal<'a>, JournalError> {
+        let path = self.path();
+        if self.named().is_none() {
+            own_folder(&path).map_err(|error| JournalError::File { path: path.clone(), error })?;
+        }
+        Journal::begin(&path, host)
+    }
+
+    /// Whether it is among the command's own words. What the environment says is for every command, whether it has use for it or not.
+    fn is_given(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// The file that somebody has named.
+    fn named(&self) -> Option<PathBuf> {
+        let environment = || std::env::var_os(JOURNAL_VARIABLE).filter(|name| !name.is_empty());
+        self.journal.clone().or_else(|| environment().map(PathBuf::from))
+    }
+
     fn path(&self) -> PathBuf {
         let own = || {
             if rustix::process::geteuid().is_root() {
@@ -87,8 +113,13 @@ impl JournalOption {
             let folder = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
             folder.join(format!("longma-affinity-{}.journal", rustix::process::geteuid().as_raw()))
         };
-        self.journal.clone().unwrap_or_else(own)
+        self.named().unwrap_or_else(own)
     }
+}
+
+/// Makes the folder that a file of this program's own is in.
+fn own_folder(file: &Path) -> std::io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
 
 /// Where decisions are kept.
@@ -100,6 +131,22 @@ struct StateOption {
 }
 
 impl StateOption {
+    /// Opens the log. Its own folder is made; one that somebody has named must be there.
+    fn open(&self) -> Result<Log, String> {
+        let path = self.path();
+        let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        if let Some(folder) = missing.filter(|_| self.state.is_some()) {
+            return Err(format!(
+                "the log of decisions {}: there is no folder {}: make it, or name another file with --state",
+                shown(&path),
+                shown(folder)
+            ));
+        }
+        own_folder(&path).and_then(|()| Log::open(&path)).map_err(|error| {
+            format!("the log of decisions {}: {error}; choose another with --state", shown(&path))
+        })
+    }
+
     fn path(&self) -> PathBuf {
         let own = || {
             if rustix::process::geteuid().is_root() {

@@ -11,7 +11,7 @@ use crate::experiment::columns::rows as fitted;
 use kept::Kept;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
 use longma_affinity::places::{Class, Pair, classify, of_machine};
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS, Measured, Nic, STAGES, Sweep, idle, measure, nic, nowhere, over_seeds};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,10 +35,10 @@ const PUBLISHED: &str = "sandybridge-2x6";
 
 /// Sweeps, keeps the runs in `output` if one is named, and prints what came out.
 pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
-    let machine = Machine::open(sweep.machine)?;
+    let machine = Machine::open(sweep.machine).map_err(|error| harmless(&error.to_string()))?;
     let places = of_machine(&machine);
     let nic = nic(&machine)?;
-    sweep.mtu(&nic).map_err(|why| format!("{}: {why}", sweep.machine))?;
+    sweep.mtu(&nic).map_err(|why| format!("{}: {why}", harmless(sweep.machine)))?;
     let pairs = match &sweep.pairs[..] {
         [] => longma_affinity::places::all_pairs(&places.iter().map(|place| place.cpu).collect::<Vec<_>>()),
         // One that is named twice is one pair.
@@ -52,6 +52,9 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let began = Instant::now();
     let kept = output.map(|path| Kept::open(path, sweep, &nic, &places)).transpose()?;
+    if let Some((kept, path)) = kept.as_ref().zip(output) {
+        said::cut(path, kept.is_cut);
+    }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
     let mut measured: BTreeMap<(Pair, u64), Measured> =
@@ -73,7 +76,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let there = |count: usize| match output {
         Some(path) => {
-            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), path.display())
+            format!("{count} of {} runs are in {}: the same command goes on", runs.len(), shown(path))
         }
         None => format!(
             "{count} of {} runs were made; with --output FILE they are kept, and the same command goes on",
@@ -103,11 +106,12 @@ pub fn report(
     has_page: bool,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
-    let Some(kept::Read { header, known, places, nic }) = kept::read(file)? else { return Ok(None) };
+    let Some(kept::Read { header, known, is_cut, places, nic }) = kept::read(file)? else { return Ok(None) };
+    said::cut(file, is_cut);
     if has_page {
         return Err(format!(
             "{} is of a modelled sweep, of which there is no page: leave --html out",
-            file.display()
+            shown(file)
         )
         .into());
     }
@@ -117,7 +121,7 @@ pub fn report(
     match format {
         _ if known.is_empty() => {
             return Err(
-                format!("{} has no run yet: `{}` makes them", file.display(), header.command(file)).into()
+                format!("{} has no run yet: `{}` makes them", shown(file), header.command(file)).into()
             );
         }
         Format::Json => print_json(&as_json(&known)),

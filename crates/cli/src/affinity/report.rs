@@ -9,7 +9,7 @@ use longma_affinity::analysis::{Analysis, ClassResult};
 use longma_affinity::load::Load;
 use longma_affinity::sweep::{Header, Results};
 use longma_affinity::vary::Variant;
-use longma_topology::harmless_lines;
+use longma_topology::{harmless_lines, shown};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,10 +32,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Ok(code);
     }
     let results = Results::read(&arguments.file)?;
+    said::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
         let page = harmless_lines(&page::page(&results, &arguments.file)?);
         longma_lab::write_whole(path, page.as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+            .map_err(|error| format!("cannot write {}: {error}", shown(path)))?;
     }
     print(&results, arguments.format)
 }

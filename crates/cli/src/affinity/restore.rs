@@ -5,6 +5,7 @@ use super::said::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Fate, Journal, Restored};
+use longma_topology::shown;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -21,9 +22,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    let host = Tree::live();
-    let restored =
-        Journal::recover(&arguments.journal.path(), &host, arguments.forget_gone)?.unwrap_or_default();
+    let (host, path) = (Tree::live(), arguments.journal.path());
+    let restored = Journal::recover(&path, &host, arguments.forget_gone)?.unwrap_or_default();
     if restored.may_be_another && !restored.settings.is_empty() {
         said::note(
             "only its inode number says that this is the network namespace of the journal: another has that number once its own is \
@@ -36,6 +36,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .iter()
             .map(|(setting, fate)| json!({ "setting": setting.to_string(), "fate": fate }));
         print_json(&json!(rows.collect::<Vec<_>>()))?;
+    } else if !path.exists() {
+        // A name that was mistyped must not pass for all being as before.
+        print(&format!("There is nothing to put back: there is no journal {}.\n", shown(&path)))?;
     } else {
         print(&text(&restored))?;
     }

@@ -4,10 +4,11 @@
 
 use super::Outcome;
 use crate::machine;
-use longma_topology::{harmless, harmless_lines, is_order};
+use longma_topology::{harmless, harmless_lines, is_order, shown};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 /// Prints text.
 pub fn print(text: &str) -> Outcome {
@@ -29,7 +30,10 @@ fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         match is_order(c) && c != '\n' {
-            true => write!(text, "\\u{:04x}", u32::from(c)).expect("a string takes all"),
+            // Those beyond four digits are two escapes in JSON.
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| {
+                write!(text, "\\u{half:04x}").expect("a string takes all");
+            }),
             false => text.push(c),
         }
     }
@@ -39,6 +43,16 @@ fn escaped(json: &str) -> String {
 /// Says something besides the results.
 pub fn note(text: &str) {
     aside(&format!("longma: {}\n", harmless(text)));
+}
+
+/// Says that a file's last line is left out, if it is cut.
+pub fn cut(file: &Path, is_cut: bool) {
+    if is_cut {
+        note(&format!(
+            "{}: its last line was not written to its end and is dropped: the sweep's own command makes that run again",
+            shown(file)
+        ));
+    }
 }
 
 /// Says lines besides the results.
@@ -63,7 +77,7 @@ mod tests {
 
     #[test]
     fn json_keeps_what_a_string_holds_and_has_no_order_in_it() {
-        let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}ä\n");
+        let value = Value::from("\u{1b}[2J\u{9b}3m\u{7f}\u{202e}\u{2028}\u{e0041}ä\n");
         let text = escaped(&format!("{value:#}"));
         assert!(!text.chars().any(is_order), "{text}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);

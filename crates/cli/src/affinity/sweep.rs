@@ -1,6 +1,7 @@
 //! `longma affinity sweep`: measures pairs of CPUs, and puts everything back.
 //! Not the measurement: that is `longma-affinity`.
 
+use super::ways::{self, Limited, Way};
 use super::{
     Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
     report, restore, said,
@@ -9,7 +10,7 @@ use longma_affinity::counters::Reading;
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
-use longma_affinity::journal::{Journal, JournalError};
+use longma_affinity::journal::JournalError;
 use longma_affinity::lab::{self, Lab};
 use longma_affinity::load::{Iperf, Load};
 use longma_affinity::places::{Pair, all_pairs, classify, pairs_of};
@@ -18,6 +19,7 @@ use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
 use longma_affinity::vary::{self, Variant, Variation, variants};
+use longma_topology::{harmless, shown};
 use longma_workloads::pairs::{Offload, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
@@ -48,22 +50,22 @@ pub struct Arguments {
 #[derive(clap::Args)]
 struct Model {
     /// Sweep this modelled machine, in simulated time, in place of this host; nothing is written but the report and what --output names.
-    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "repeats", "seconds", "udp", "flows", "copy", "forward", "software", "command"])]
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["lab", "interface", "connect", "command"])]
     model: Option<String>,
     /// Cycles of each frame besides the modelled receiver's own: for what a kernel does and it does not. They are simulated one by one, for
-    /// some 3000 frames a pair: 100000 take as long as everything else.
-    #[arg(long, value_name = "CYCLES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)), requires = "model")]
-    frame_cycles: u32,
-    /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), requires = "model")]
-    seeds: u32,
+    /// some 3000 frames a pair: 100000 take as long as everything else [default: 0].
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(modelled::MOST_FRAME_CYCLES)))]
+    frame_cycles: Option<u32>,
+    /// Measure every modelled pair with so many seeds of what is random, --seed and those that follow it [default: 1].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    seeds: Option<u32>,
     /// What the modelled NIC and kernel do besides, as `rfs=1`; may be repeated: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded,
     /// napi, ring, delay_ns, frames, budget, near, before.
-    #[arg(long = "with", value_name = "NAME=VALUE", requires = "model")]
+    #[arg(long = "with", value_name = "NAME=VALUE")]
     with: Vec<Offload>,
-    /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began.
-    #[arg(long, value_name = "MB", default_value_t = 8, value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES), requires = "model")]
-    megabytes: u64,
+    /// 10^6 bytes over which the rate of each pair is measured, behind 19 that warm the caches and settle; at most 2 more, to end as it began [default: 8].
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(modelled::MEGABYTES))]
+    megabytes: Option<u64>,
 }
 
 /// The network and the load.
@@ -81,9 +83,9 @@ pub struct What {
     /// UDP and not TCP.
     #[arg(long)]
     udp: bool,
-    /// Flows at once.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
-    flows: u32,
+    /// Flows at once [default: 1].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=128))]
+    flows: Option<u32>,
     /// The sender copies its data; otherwise it sends from the page cache.
     #[arg(long)]
     copy: bool,
@@ -94,13 +96,13 @@ pub struct What {
     #[arg(long)]
     pub software: bool,
     /// With --lab: the sender's CPU [default: the last; of three or more CPUs it is kept out of the pairs].
-    #[arg(long, value_name = "CPU", requires = "lab")]
+    #[arg(long, value_name = "CPU")]
     sender: Option<u32>,
     /// With --lab or --model: bytes of a packet [default: 9000, or the modelled NIC's].
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535), conflicts_with = "interface")]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     mtu: Option<u32>,
     /// A load instead of iperf3: a command that prints a rate such as `12.5 Gbit/s`; {seconds} stands for a run's length.
-    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect", "udp", "copy", "forward"])]
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["lab", "connect"])]
     command: Vec<String>,
 }
 
@@ -115,14 +117,14 @@ struct Which {
     cpus: Option<CpuSet>,
     /// Measure every pair with each of these values of a setting of the interface, as `gro=1,0`: gro, lro, tso, gso, rx-ring, rx-usecs,
     /// mtu, threaded, busy-poll, rfs, xps (a mask). May be repeated: all combinations are measured.
-    #[arg(long = "vary", value_name = "NAME=VALUE,...", conflicts_with = "model")]
+    #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
-    /// How often each pair is measured.
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: u32,
-    /// Seconds of a run.
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    seconds: u32,
+    /// How often each pair is measured [default: 3].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: Option<u32>,
+    /// Seconds of a run [default: 2].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
     /// Decides the order of the runs.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -143,6 +145,7 @@ pub struct Ground {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    arguments.fit()?;
     let stop = interruption()?;
     let which = &arguments.which;
     if let Some(machine) = &arguments.model.model {
@@ -161,18 +164,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
             longma: Path::new("/proc/self/exe"),
             machine,
             pairs,
-            frame_cycles,
-            bytes: megabytes * 1_000_000,
+            frame_cycles: frame_cycles.unwrap_or(0),
+            bytes: megabytes.unwrap_or(8) * 1_000_000,
             seed: which.seed,
-            seeds,
+            seeds: seeds.unwrap_or(1),
             mtu: arguments.what.mtu.map(u64::from),
             settings: with.clone(),
         };
         return modelled::run(&sweep, arguments.output.as_deref(), arguments.format, &stop);
     }
     let variants = which.variants(arguments.what.lab)?;
-    let rounds = which.repeats as u64 * which.pairs.len().max(4096) as u64 * variants.len() as u64;
-    let mut ground = Ground::set_up(&arguments.what, which.seconds, rounds)?;
+    let (repeats, seconds) = (which.repeats.unwrap_or(3), which.seconds.unwrap_or(2));
+    let rounds = u64::from(repeats) * which.pairs.len().max(4096) as u64 * variants.len() as u64;
+    let mut ground = Ground::set_up(&arguments.what, seconds, rounds)?;
     if let Some(beyond) = vary::beyond(&ground.host, &ground.header.nic, &variants) {
         return Err(format!("--vary {beyond}").into());
     }
@@ -180,11 +184,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for words in vary::idle(&which.variations, &ground.header.nic, &ground.header.load, &pairs) {
         said::note(&format!("note: --vary {words}"));
     }
-    let plan = Plan { pairs, variants, repeats: which.repeats, seed: which.seed };
+    let plan = Plan { pairs, variants, repeats, seed: which.seed };
     // What a killed sweep left changed is said before what it makes differ from the file's other runs.
-    drop(Journal::begin(&arguments.journal.path(), &ground.host)?);
+    drop(arguments.journal.begin(&ground.host)?);
     let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
     let mut results = ResultFile::open(output, &ground.header)?;
+    said::cut(output, results.is_cut);
     let outcome = measure(&plan, &mut ground, &arguments.journal, &mut results, &stop)
         .map_err(|error| kept(&error.to_string(), &results, output))?;
     drop((results, ground));
@@ -205,7 +210,7 @@ fn kept(error: &str, results: &ResultFile, file: &Path) -> String {
     let plural = if good == 1 { "run with a result is" } else { "runs with a result are" };
     format!(
         "{error}; {good} {plural} in {}: the same command goes on with those that are missing",
-        file.display()
+        shown(file)
     )
 }
 
@@ -218,7 +223,7 @@ pub fn measure(
     stop: &AtomicBool,
 ) -> Result<sweep::Outcome, Box<dyn Error>> {
     let Ground { lab, host, header, .. } = ground;
-    let mut journal = Journal::begin(&journal.path(), host)?;
+    let mut journal = journal.begin(host)?;
     let namespace = lab.as_ref().map(Lab::receiver);
     let mut after_failure = || match lab.as_mut().map(Lab::restart_server)? {
         Ok(ended) => ended,
@@ -280,7 +285,9 @@ fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole:
                     iperf.port, iperf.server
                 )
             }
-            Load::Command(words) => format!("{error}; look what `{}` says by itself", words.join(" ")),
+            Load::Command(words) => {
+                format!("{error}; look what `{}` says by itself", harmless(&words.join(" ")))
+            }
         },
         _ => error.to_string(),
     };
@@ -332,9 +339,6 @@ impl Which {
 impl Ground {
     /// Looks whether a sweep can be made, and sets up what it needs for `runs` runs of `seconds`.
     pub fn set_up(what: &What, seconds: u32, runs: u64) -> Result<Self, Box<dyn Error>> {
-        if what.mtu.is_some() && !what.lab {
-            return Err("--mtu is the laboratory's or a model's packet: vary that of an interface with --vary mtu=BYTES".into());
-        }
         let live = Tree::live();
         let name = match what.lab {
             true => lab::RECEIVER.parse()?,
@@ -385,7 +389,69 @@ impl Ground {
     }
 }
 
+impl Arguments {
+    /// Refuses options of another way to sweep than the one that is asked for.
+    fn fit(&self) -> Result<(), String> {
+        let way = match self.model.model {
+            Some(_) => Way::Model,
+            None => self.what.way().unwrap_or(Way::Connect),
+        };
+        let real = &[Way::Lab, Way::Connect, Way::Command];
+        let model = &[Way::Model];
+        let Model { model: _, frame_cycles, seeds, with, megabytes } = &self.model;
+        let Which { pairs: _, cpus: _, variations, repeats, seconds, seed: _ } = &self.which;
+        let more = [
+            ("--frame-cycles", frame_cycles.is_some(), &model[..]),
+            ("--seeds", seeds.is_some(), model),
+            ("--with", !with.is_empty(), model),
+            ("--megabytes", megabytes.is_some(), model),
+            ("--vary", !variations.is_empty(), real),
+            ("--repeats", repeats.is_some(), real),
+            ("--seconds", seconds.is_some(), real),
+            ("--journal", self.journal.is_given(), real),
+        ];
+        ways::fit(way, &[&self.what.options()[..], &more].concat())
+    }
+}
+
 impl What {
+    /// What is measured; none if nothing says so.
+    pub fn way(&self) -> Option<Way> {
+        match (self.lab, self.connect.is_some(), self.has_command()) {
+            (true, ..) => Some(Way::Lab),
+            (_, true, _) => Some(Way::Connect),
+            (.., true) => Some(Way::Command),
+            _ => None,
+        }
+    }
+
+    /// Its options, whether each is given, and the ways that it belongs to. Those that name a way are refused beside each other before.
+    pub fn options(&self) -> [Limited; 7] {
+        let Self {
+            lab: _,
+            interface: _,
+            connect: _,
+            udp,
+            flows,
+            copy,
+            forward,
+            software,
+            sender,
+            mtu,
+            command: _,
+        } = self;
+        let (lab, iperf) = (&[Way::Lab], &[Way::Lab, Way::Connect]);
+        [
+            ("--udp", *udp, iperf),
+            ("--flows", flows.is_some(), iperf),
+            ("--copy", *copy, iperf),
+            ("--forward", *forward, iperf),
+            ("--software", *software, &[Way::Lab, Way::Connect, Way::Command, Way::Topology]),
+            ("--sender", sender.is_some(), lab),
+            ("--mtu", mtu.is_some(), &[Way::Lab, Way::Model]),
+        ]
+    }
+
     /// Whether a load other than iperf3 is given.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
@@ -404,13 +470,20 @@ impl What {
             ),
         };
         let (zero_copy, reverse) = (!self.copy && !self.udp, !self.forward);
-        Ok(Load::Iperf(Iperf { server, port, zero_copy, reverse, udp: self.udp, flows: self.flows }))
+        Ok(Load::Iperf(Iperf {
+            server,
+            port,
+            zero_copy,
+            reverse,
+            udp: self.udp,
+            flows: self.flows.unwrap_or(1),
+        }))
     }
 }
 
 /// HOST, HOST:PORT or [ADDRESS]:PORT.
 fn address(place: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{place}` is no HOST or HOST:PORT");
+    let wrong = || format!("`{}` is no HOST or HOST:PORT", harmless(place));
     let plain = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_string();
     if place.is_empty() || place.starts_with('-') {
         return Err(wrong());

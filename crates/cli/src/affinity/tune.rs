@@ -9,11 +9,12 @@ use super::{
 use longma_affinity::cpus::CpuSet;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface as interfaces;
-use longma_affinity::journal::Journal;
+use longma_affinity::journal::{Journal, Restored};
 use longma_affinity::setting::Interface;
 use longma_affinity::tune::log::{Act, Decision, Log};
 use longma_affinity::tune::{Exclusions, LOOK_AGAIN, Tuner, pause};
 use longma_affinity::watch::Watch;
+use longma_topology::shown;
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,27 +73,28 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut journal = match arguments.dry_run {
         true => None,
-        false => Some(Journal::begin(&arguments.journal.path(), &host)?),
+        false => Some(arguments.journal.begin(&host)?),
     };
-    let path = arguments.state.path();
-    let log = Log::open(&path).map_err(|error| {
-        format!("the log of decisions {}: {error}; choose another with --state", path.display())
-    })?;
+    let log = arguments.state.open()?;
     let mut session = Session { arguments, log, begin: Instant::now(), looks: 0, most: 0 };
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
     let restored = journal.map(Journal::restore).transpose()?;
-    let back = match &restored {
-        None => "nothing was changed".into(),
-        Some(restored) if restored.settings.is_empty() => "nothing was changed".into(),
-        Some(restored) => restore::text(restored).trim().replace('\n', "; "),
-    };
-    session.tell(&Decision::new(Act::Ended, "longma", format!("{back}; {}", session.used())))?;
+    let words = format!("{}; {}", back(restored.as_ref()), session.used());
+    session.tell(&Decision::new(Act::Ended, "longma", words))?;
     watching?;
     Ok(if restored.is_none_or(|restored| restored.is_whole()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// What has become of the settings, as the first part of a sentence.
+fn back(restored: Option<&Restored>) -> String {
+    match restored.filter(|restored| !restored.settings.is_empty()) {
+        None => "nothing was changed".into(),
+        Some(restored) => restore::text(restored).trim().trim_end_matches('.').replace('\n', "; "),
+    }
 }
 
 /// The interfaces that are named, or the one that there is to choose.
@@ -182,7 +184,7 @@ impl Session<'_> {
     fn tell(&mut self, decision: &Decision) -> Result<(), Box<dyn Error>> {
         if let Err(error) = self.log.add(decision) {
             let path = self.arguments.state.path();
-            said::note(&format!("the log of decisions {}: {error}", path.display()));
+            said::note(&format!("the log of decisions {}: {error}", shown(&path)));
         }
         match self.arguments.format {
             Format::Json => print_json_line(&serde_json::to_value(decision)?),
@@ -209,4 +211,23 @@ fn cpu_seconds() -> f64 {
     let time = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     let seconds = |of: nix::sys::time::TimeVal| of.tv_sec() as f64 + of.tv_usec() as f64 / 1e6;
     time.map_or(0.0, |usage| seconds(usage.user_time()) + seconds(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longma_affinity::journal::Fate;
+    use longma_affinity::setting::Setting;
+
+    #[test]
+    fn what_was_put_back_is_the_first_part_of_a_sentence() {
+        assert_eq!(back(None), "nothing was changed");
+        assert_eq!(back(Some(&Restored::default())), "nothing was changed");
+        let foreign = Fate::Foreign { found: "1".into() };
+        let settings = vec![(Setting::Irq(7), Fate::Restored), (Setting::Irq(8), foreign)];
+        assert_eq!(
+            back(Some(&Restored { settings, may_be_another: false })),
+            "/proc/irq/8/smp_affinity_list: somebody else made it `1`: left alone; 1 setting is put back"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use super::{MEGABYTES, MOST_FRAME_CYCLES};
 use crate::experiment::VERSION;
 use longma_affinity::files;
 use longma_affinity::places::{classify, of_machine};
-use longma_topology::{CpuPlace, Machine};
+use longma_topology::{CpuPlace, Machine, harmless, shown};
 use longma_workloads::pairs::{COSTS as COST_NAMES, Measured, Nic, STAGES, Sweep, nic};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,8 @@ pub struct Read {
     pub header: Header,
     /// The runs.
     pub known: Vec<Measured>,
+    /// Whether the last line was not written to its end, and is left out.
+    pub is_cut: bool,
     /// The machine's CPUs.
     pub places: Vec<CpuPlace>,
     /// And its NIC.
@@ -64,6 +66,8 @@ pub struct Kept {
     path: PathBuf,
     /// The runs that it held.
     pub known: Vec<Measured>,
+    /// Whether its last line was not written to its end, and is dropped.
+    pub is_cut: bool,
 }
 
 impl Header {
@@ -85,7 +89,7 @@ impl Header {
     fn can_be(&self) -> Result<(), String> {
         // Nobody keeps results of a machine that came by a pipe, which would be waited for.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
-            return Err(format!("its machine: {} is no regular file", self.machine));
+            return Err(format!("its machine: {} is no regular file", harmless(&self.machine)));
         }
         let megabytes = self.bytes / 1_000_000;
         if !self.bytes.is_multiple_of(1_000_000) || !MEGABYTES.contains(&megabytes) {
@@ -127,13 +131,13 @@ impl Header {
 
     /// The command that goes on with the file.
     pub fn command(&self, file: &Path) -> String {
-        let (machine, megabytes) = (&self.machine, self.bytes / 1_000_000);
+        let (machine, megabytes) = (harmless(&self.machine), self.bytes / 1_000_000);
         let mut command = format!(
             "longma affinity sweep --model {machine} --frame-cycles {} --megabytes {megabytes} --mtu {}",
             self.frame_cycles, self.mtu
         );
         self.settings.iter().for_each(|(name, value)| command += &format!(" --with {name}={value}"));
-        command + &format!(" --output {}", file.display())
+        command + &format!(" --output {}", shown(file))
     }
 
     /// What differs from another, in a word.
@@ -158,25 +162,27 @@ impl Kept {
     /// If it holds another sweep, is damaged, or is being written.
     pub fn open(path: &Path, sweep: &Sweep, nic: &Nic, places: &[CpuPlace]) -> Result<Self, String> {
         let header = Header::of(sweep, nic)?;
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let failed = |error: std::io::Error| format!("{}: {error}", shown(path));
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let file = files::regular(options, OFlags::empty(), path).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| format!("{} is being written by another sweep", path.display()))?;
-        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new() };
+            .map_err(|_| format!("{} is being written by another sweep", shown(path)))?;
+        let mut kept = Self { file: Mutex::new(file), path: path.into(), known: Vec::new(), is_cut: false };
         let file = kept.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         std::io::Read::by_ref(file).take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
-        // A last line without its end was being written when the sweep ended.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let Lines { whole, lacks_end, is_cut } = Lines::of(&text);
+        kept.is_cut = is_cut;
         if whole == 0 && !(text.starts_with(BEGINNING) || BEGINNING.starts_with(&text)) {
-            return Err(format!("{}, line 1: no result of a modelled sweep", path.display()));
+            return Err(format!("{}, line 1: no result of a modelled sweep", shown(path)));
         }
         kept.known = parse(&text[..whole], |there| there_is(&header, there), places, nic)
-            .map_err(|why| format!("{}{why}; choose another file with --output", path.display()))?
+            .map_err(|why| format!("{}{why}; choose another file with --output", shown(path)))?
             .map_or(Vec::new(), |(_, known)| known);
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        let placed = file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0)));
+        let ended = placed.and_then(|_| if lacks_end { file.write_all(b"\n") } else { Ok(()) });
+        ended.map_err(failed)?;
         if whole == 0 {
             kept.append(&header)?;
         }
@@ -195,7 +201,7 @@ impl Kept {
         let text = sealed(line) + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-        written.map_err(|error| format!("{}: {error}", self.path.display()))
+        written.map_err(|error| format!("{}: {error}", shown(&self.path)))
     }
 }
 
@@ -220,19 +226,39 @@ pub fn read(path: &Path) -> Result<Option<Read>, String> {
     if file.take(MAX_BYTES).read_to_string(&mut text).is_err() || !text.starts_with(BEGINNING) {
         return Ok(None);
     }
-    let at = |why: String| format!("{}{why}", path.display());
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let at = |why: String| format!("{}{why}", shown(path));
+    let Lines { whole, is_cut, .. } = Lines::of(&text);
     let first =
         text[..whole].lines().next().ok_or_else(|| at(", line 1: it was not written to its end".into()))?;
     let of_header = |why: String| at(format!(", line 1: {why}"));
     let there = header(first).map_err(at)?;
     there.can_be().map_err(of_header)?;
-    let machine =
-        Machine::open(&there.machine).map_err(|error| of_header(format!("its machine: {error}")))?;
+    let machine = Machine::open(&there.machine)
+        .map_err(|error| of_header(format!("its machine: {}", harmless(&error.to_string()))))?;
     let (places, nic) = (of_machine(&machine), nic(&machine).map_err(of_header)?);
     let now = Header::of(&there.sweep(&[]).map_err(of_header)?, &nic).map_err(of_header)?;
     let known = parse(&text[..whole], |there| there_is(&now, there), &places, &nic).map_err(at)?;
-    Ok(known.map(|(header, known)| Read { header, known, places, nic }))
+    Ok(known.map(|(header, known)| Read { header, known, is_cut, places, nic }))
+}
+
+/// How much of a file is whole lines.
+struct Lines {
+    /// Bytes of them.
+    whole: usize,
+    /// Whether the last of them has no line end, as an editor may leave it.
+    lacks_end: bool,
+    /// Whether something stands behind them that is none.
+    is_cut: bool,
+}
+
+impl Lines {
+    /// A last line without its end is whole if its check is right; otherwise it was being written when the sweep ended.
+    fn of(text: &str) -> Self {
+        let ended = text.rfind('\n').map_or(0, |end| end + 1);
+        let is_whole = opened(&text[ended..]).is_some_and(|(_, is_right)| is_right);
+        let whole = if is_whole { text.len() } else { ended };
+        Self { whole, lacks_end: whole > ended, is_cut: whole < text.trim_end().len() }
+    }
 }
 
 /// A line: plain data as JSON, and a check of it.
@@ -473,10 +499,12 @@ mod tests {
         assert!(error.contains("line 2: no result of a modelled sweep: its check does not fit"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), changed);
         // What was cut anywhere goes on from its last whole line.
-        for length in (0..text.len()).step_by(7) {
+        let ends = (0..text.len()).filter(|at| text[*at] == b'\n');
+        for length in (0..text.len()).step_by(7).chain(ends) {
             std::fs::write(&path, &text[..length]).unwrap();
             let known = open(0).unwrap().known.clone();
-            let whole = text[..length].iter().filter(|byte| **byte == b'\n').count();
+            // A line is there as soon as all but its end is.
+            let whole = text.iter().enumerate().filter(|(at, byte)| *at <= length && **byte == b'\n').count();
             assert_eq!(known.len(), whole.saturating_sub(1), "{length}");
         }
         std::fs::write(&path, "my letter").unwrap();

@@ -1,0 +1,189 @@
+//! `longma affinity` and the files that a user names: journals, logs, results, names that are not to be seen.
+//! Not what a sweep measures: that is `affinity.rs`.
+
+mod typed;
+
+use serde_json::json;
+use typed::Group;
+
+const AFFINITY: Group = Group("affinity");
+
+#[test]
+fn a_journal_or_a_log_in_a_folder_that_is_not_there_is_refused_and_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("mistyped");
+    let file = missing.join("file").to_str().unwrap().to_string();
+    let tune = ["tune", "--interface", "lo", "--for", "1"];
+    let mut commands = vec![[&tune[..], &["--dry-run", "--state", &file]].concat()];
+    if rustix::process::geteuid().is_root() {
+        let results = folder.path().join("r.jsonl").to_str().unwrap().to_string().leak();
+        commands.push([&tune[..], &["--journal", &file]].concat());
+        commands.push(vec![
+            "sweep",
+            "--interface",
+            "lo",
+            "--journal",
+            &file,
+            "--output",
+            results,
+            "--",
+            "echo",
+            "1",
+        ]);
+    }
+    for words in commands {
+        let said = AFFINITY.failure(&words);
+        let words_of = [": there is no folder ", "mistyped: make it, or name another file with --"];
+        assert!(words_of.iter().all(|words| said.contains(words)), "{words:?}: {said}");
+        assert!(!missing.exists(), "{words:?}");
+    }
+    let nothing = AFFINITY.success(&["restore", "--journal", &file]);
+    assert!(
+        nothing.contains("nothing to put back: there is no journal ") && nothing.contains(&file),
+        "{nothing}"
+    );
+    assert!(!missing.exists());
+}
+
+/// In names of files, interfaces, machines, loads and hosts, wherever they are complained about.
+#[test]
+fn names_that_end_a_line_or_are_not_to_be_seen_are_shown_as_such() {
+    let odd = "x\u{2028}y\u{2029}z\u{200b}\u{feff}\u{202e}\u{1b}[2J\u{85}\nw";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(odd).to_str().unwrap().to_string();
+    let below = format!("{file}/below");
+    let is_plain = |words: &[&str]| {
+        let said = AFFINITY.failure(words);
+        let order = said.chars().find(|c| {
+            (c.is_control() && *c != '\n') || "\u{2028}\u{2029}\u{200b}\u{feff}\u{202e}\u{85}".contains(*c)
+        });
+        assert_eq!(order, None, "{words:?}: {said:?}");
+        // What was typed stands in one line.
+        assert!(
+            said.lines().any(|line| line.contains("x\u{fffd}y") && line.contains("\u{fffd}w")),
+            "{words:?}: {said}"
+        );
+    };
+    is_plain(&["report", &file]);
+    is_plain(&["advise", "--results", &file]);
+    is_plain(&["sweep", "--model", odd]);
+    is_plain(&["sweep", "--model", "sandybridge-2x6", "--pair", "0,0", "--output", &below]);
+    is_plain(&["sweep", "--model", "sandybridge-2x6", "--with", odd]);
+    is_plain(&["sweep", "--vary", odd]);
+    is_plain(&["sweep", "--cpus", odd]);
+    is_plain(&["show", "--interface", odd]);
+    is_plain(&["tune", "--dry-run", "--interface", "lo", "--for", "1", "--state", &below]);
+    is_plain(&["why", odd, odd]);
+    std::fs::write(&file, "no log\n").unwrap();
+    is_plain(&["why", "--state", &file]);
+    is_plain(&["report", &file]);
+    if rustix::process::geteuid().is_root() {
+        let results = folder.path().join("r.jsonl").to_str().unwrap().to_string();
+        let journal = folder.path().join("journal").to_str().unwrap().to_string();
+        let sweep = ["sweep", "--interface", "lo", "--pair", "0,0", "--seconds", "1", "--output", &results];
+        is_plain(&[&sweep[..], &["--journal", &journal, "--", odd]].concat());
+    }
+}
+
+/// A file of results of one CPU with these lines behind its first.
+fn results(folder: &tempfile::TempDir, lines: &[serde_json::Value]) -> (String, String) {
+    let file = folder.path().join("r.jsonl").to_str().unwrap().to_string();
+    let place = json!({ "cpu": 0, "core": [0], "last_cache": [0], "socket": 0, "node": 0 });
+    let nic = json!({ "name": "e0", "driver": null, "node": null, "speed_mbps": null, "mtu": 1500, "state": "up",
+        "rx_queues": [0], "tx_queues": [0], "irqs": [] });
+    let header = json!({ "affinity_sweep": 1, "kernel": "6.1", "processor": "x", "places": [place], "nic": nic,
+        "steering": { "rps": { "interface": "e0", "queues": [0] } }, "load": { "command": ["x"] }, "seconds": 1, "sender": null });
+    let all: Vec<String> = std::iter::once(&header).chain(lines).map(|line| line.to_string()).collect();
+    let text = all.join("\n") + "\n";
+    std::fs::write(&file, &text).unwrap();
+    (file, text)
+}
+
+fn run() -> serde_json::Value {
+    json!({ "pair": { "flow": 0, "application": 0 }, "class": "same-cpu", "repeat": 0, "at": 0,
+        "rate": { "gbps": 5.0, "retransmits": null, "lost": null, "remote_cpu": null }, "failure": null,
+        "kernel": { "seconds": 0.75, "cpus": {}, "interrupts": {}, "receptions": {}, "context_switches": 0, "running_before": 0 },
+        "hardware": {}, "migrations": null })
+}
+
+#[test]
+fn results_of_a_host_that_cannot_be_are_refused_with_line_field_and_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = run();
+        changed["repeat"] = 1.into();
+        change(&mut changed);
+        let (file, _) = results(&folder, &[run(), changed]);
+        let output = AFFINITY.output(&["report", &file]);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert!(refused(&|_| ()).0);
+    type Case<'a> = (&'a dyn Fn(&mut serde_json::Value), &'a str);
+    let cases: [Case; 6] = [
+        (
+            &|run| run["kernel"]["seconds"] = 3600.0.into(),
+            "kernel.seconds is 3600: it must be from 1e-6 to 11",
+        ),
+        (&|run| run["rate"]["gbps"] = 5e-324.into(), "rate.gbps is 5e-324: it must be from 1e-9 to 1000000"),
+        (&|run| run["rate"]["gbps"] = 0.into(), "rate.gbps is 0: it must be from 1e-9"),
+        (
+            &|run| run["variant"] = json!({ "mtu": u64::MAX }),
+            "variant.mtu is 1.8446744073709552e19: it must be from 1 to",
+        ),
+        (&|run| run["kernel"]["context_switches"] = u64::MAX.into(), "kernel.context_switches is 1.8"),
+        (&|run| run["repeat"] = 0.into(), "repeat 0 of the pair 0,0 is there already"),
+    ];
+    for (change, why) in cases {
+        let (is_taken, said) = refused(change);
+        assert!(!is_taken && said.contains("r.jsonl, line 3: ") && said.contains(why), "{why}: {said}");
+    }
+}
+
+#[test]
+fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = |repeat: u32| {
+        let mut run = run();
+        run["repeat"] = repeat.into();
+        run
+    };
+    let (file, text) = results(&folder, &[run(), other(1)]);
+    for (cut, runs, is_told) in [(0, 2, false), (1, 2, false), (2, 1, true), (40, 1, true)] {
+        std::fs::write(&file, &text[..text.len() - cut]).unwrap();
+        for words in
+            [&["report", &file, "--format", "json"][..], &["advise", "--results", &file, "--format", "json"]]
+        {
+            let output = AFFINITY.output(words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let rates = match words[0] {
+                "report" => &told["analysis"]["pairs"][0]["gbps"],
+                _ => &told["measured"]["choice"]["gbps"],
+            };
+            assert_eq!(rates.as_array().unwrap().len(), runs, "{cut}: {told}");
+            assert_eq!(
+                said.contains("its last line was not written to its end and is dropped"),
+                is_told,
+                "{cut}: {said}"
+            );
+        }
+    }
+    // Of a modelled sweep; a run of one pair is simulated.
+    let file = folder.path().join("m.jsonl").to_str().unwrap().to_string();
+    let words = ["--model", "sandybridge-2x6", "--megabytes", "1", "--pair", "1,2", "--output", &file];
+    AFFINITY.success(&[&["sweep"], &words[..]].concat());
+    let text = std::fs::read_to_string(&file).unwrap();
+    for (cut, is_told) in [(1, false), (2, true)] {
+        std::fs::write(&file, &text[..text.len() - cut]).unwrap();
+        let output = AFFINITY.output(&["report", &file]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), !is_told, "{said}");
+        assert_eq!(
+            said.contains("its last line was not written to its end and is dropped"),
+            is_told,
+            "{said}"
+        );
+    }
+    AFFINITY.success(&[&["sweep"], &words[..]].concat());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}

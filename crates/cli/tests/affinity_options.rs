@@ -1,0 +1,143 @@
+//! Options of `longma affinity` beside those of another way of measuring: each is used, or refused with what it belongs to.
+//! Not what the options do.
+
+mod typed;
+
+use std::process::Command;
+use typed::{Group, text};
+
+const AFFINITY: Group = Group("affinity");
+
+/// Limits a command that would begin to measure after all.
+fn said(words: &[&str]) -> String {
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_longma"), AFFINITY.0]).args(words).current_dir("/");
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "{words:?}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+/// The ways, each with words that end in an error of another kind, once the options have been looked at.
+const SWEEPS: [(char, &[&str], &[&str]); 4] = [
+    ('l', &["sweep", "--lab", "--vary", "rfs=1"], &[]),
+    ('c', &["sweep", "--interface", "none0", "--connect", "x"], &[]),
+    ('o', &["sweep", "--interface", "none0"], &["--", "true"]),
+    ('m', &["sweep", "--model", "no-such-machine"], &[]),
+];
+
+/// Every option of a sweep, its value, and the ways that take it.
+const OF_SWEEP: [(&str, &str, &str); 24] = [
+    ("--lab", "", "l"),
+    ("--interface", "none0", "co"),
+    ("--connect", "x", "c"),
+    ("--model", "no-such-machine", "m"),
+    ("--udp", "", "lc"),
+    ("--flows", "1", "lc"),
+    ("--copy", "", "lc"),
+    ("--forward", "", "lc"),
+    ("--software", "", "lco"),
+    ("--sender", "0", "l"),
+    ("--mtu", "1500", "lm"),
+    ("--pair", "0,0", "lcom"),
+    ("--cpus", "0", "lcom"),
+    ("--vary", "gro=1", "lco"),
+    ("--repeats", "3", "lco"),
+    ("--seconds", "2", "lco"),
+    ("--seed", "1", "lcom"),
+    ("--frame-cycles", "0", "m"),
+    ("--seeds", "1", "m"),
+    ("--with", "gro=1", "m"),
+    ("--megabytes", "8", "m"),
+    ("--output", "/nowhere/r.jsonl", "lcom"),
+    ("--journal", "/nowhere/j", "lco"),
+    ("--format", "json", "lcom"),
+];
+
+const ADVICE: [(char, &[&str], &[&str]); 5] = [
+    ('l', &["advise", "--lab", "--sender", "8000"], &[]),
+    ('c', &["advise", "--interface", "none0", "--connect", "x"], &[]),
+    ('o', &["advise", "--interface", "none0"], &["--", "true"]),
+    ('r', &["advise", "--results", "/nowhere/r.jsonl"], &[]),
+    ('t', &["advise", "--interface", "none0"], &[]),
+];
+
+/// What names a way belongs, beside none of them, to that way.
+const OF_ADVICE: [(&str, &str, &str); 17] = [
+    ("--lab", "", "l"),
+    ("--interface", "none0", "cot"),
+    ("--connect", "x", "ct"),
+    ("--results", "/nowhere/r.jsonl", "r"),
+    ("--udp", "", "lc"),
+    ("--flows", "1", "lc"),
+    ("--copy", "", "lc"),
+    ("--forward", "", "lc"),
+    ("--software", "", "lcot"),
+    ("--sender", "8000", "l"),
+    ("--mtu", "1500", "l"),
+    ("--candidates", "12", "lco"),
+    ("--repeats", "5", "lco"),
+    ("--seconds", "1", "lco"),
+    ("--journal", "/nowhere/j", "lco"),
+    ("--format", "json", "lcort"),
+    ("--candidates=3", "--format=json", "lcort"),
+];
+
+fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {
+    for (way, before, behind) in ways {
+        for (option, value, takers) in options {
+            // What the base has already.
+            if before.contains(option) {
+                continue;
+            }
+            let mut words = before.to_vec();
+            words.push(option);
+            words.extend((!value.is_empty()).then_some(*value));
+            words.extend(*behind);
+            let said = said(&words);
+            let name = option.split('=').next().unwrap();
+            let is_refused = said.contains(&format!("{name} belongs to "))
+                || (said.contains("cannot be used with") && said.contains(name));
+            assert_eq!(is_refused, !takers.contains(*way), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn every_option_of_a_sweep_is_used_or_refused_with_what_it_belongs_to() {
+    holds(&SWEEPS, &OF_SWEEP);
+}
+
+#[test]
+fn every_option_of_advice_is_used_or_refused_with_what_it_belongs_to() {
+    holds(&ADVICE, &OF_ADVICE);
+}
+
+/// An option that is new must come into the table.
+#[test]
+fn the_tables_have_every_option() {
+    for (name, table) in [("sweep", &OF_SWEEP[..]), ("advise", &OF_ADVICE)] {
+        let help = AFFINITY.success(&[name, "--help"]);
+        for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
+            let Some(at) = line.find("--") else { continue };
+            let option = line[at..].split(|c: char| c.is_whitespace() || ",=[".contains(c)).next().unwrap();
+            let is_known = table.iter().any(|(known, ..)| *known == option);
+            assert!(is_known || option == "--help", "{name}: {option}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_says_what_to_do() {
+    let refused = |words: &str| said(&words.split(' ').collect::<Vec<_>>());
+    let said = refused("sweep --interface none0 --connect x --mtu 1500");
+    assert!(
+        said.contains("--mtu belongs to --lab and --model, and not to --connect: vary that of an interface"),
+        "{said}"
+    );
+    let said = refused("sweep --model sandybridge-2x6 --sender 1");
+    assert!(said.contains("--sender belongs to --lab, and not to --model: leave it out"), "{said}");
+    let said = refused("advise --interface none0 --repeats 3");
+    assert!(said.contains("a measurement is asked for by --connect HOST or --lab"), "{said}");
+    let said = refused("report /nowhere --lab");
+    assert!(said.contains("unexpected argument"), "{said}");
+}
