@@ -236,6 +236,15 @@ fn scheduler(host: &dyn Host, findings: &mut Findings) {
 
 fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     let counts = before.until(after);
+    if counts.cpus.is_empty() {
+        let advice = "mount proc on /proc: without it other load is not seen, and costs are not counted";
+        return findings.bad(
+            "other load",
+            Weight::Disturbs,
+            "not to be seen: /proc/stat says nothing",
+            advice,
+        );
+    }
     let cpus = counts.cpus.len().max(1) as f64;
     let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
     let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;

@@ -166,6 +166,12 @@ fn a_proc_or_a_sys_that_is_read_only_or_has_little_in_it_is_said() {
         all_answer(|words| mounted(before, words));
         println!("answered: {before}");
     }
+    let without = |words: &[&str]| mounted("mount -t tmpfs none /proc", words).output().unwrap();
+    let output = without(&["check", "--format", "json"]);
+    assert_eq!((&finding(&output, "proc")["weight"], output.status.code()), (&"prevents".into(), Some(1)));
+    assert_eq!(finding(&output, "other load")["weight"], "disturbs");
+    let shown = text(&without(&["show", "--once", "--interface", "lo"]).stdout);
+    assert!(shown.contains("? %") && !shown.contains(" 0 %"), "{shown}");
     // A namespace of its own, whose interface has queues that cannot be written.
     let script = "unshare --net sh -ec 'mount -t sysfs -o ro sysfs /sys && ip link add in0 type veth && ip link set in0 up && exec \"$@\"' sh";
     let mut check = Command::new("timeout");

@@ -32,6 +32,14 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
 
 /// Looks at the system that this program runs on.
 pub fn look(host: &dyn Host, findings: &mut Findings) {
+    if let Err(error) = host.read("proc/self/status") {
+        findings.bad(
+            "proc",
+            Weight::Prevents,
+            format!("/proc does not show this process ({error})"),
+            "mount -t proc proc /proc; `report`, and `advise` from topology or a file, work without",
+        );
+    }
     programs(findings);
     capabilities(host, findings);
     match in_a_thread(unshare) {
