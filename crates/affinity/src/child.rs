@@ -166,7 +166,7 @@ impl Start {
         let memory = || rustix::fs::memfd_create("longma-child", MemfdFlags::CLOEXEC).map(File::from);
         let (out, err) = (memory()?, memory()?);
         let namespace = match self.namespace {
-            Some(process) => Some(File::open(format!("/proc/{process}/ns/net"))?),
+            Some(process) => Some(namespace_of(process)?),
             None => None,
         };
         let set = self.cpus.as_ref().map(cpu_set);
@@ -205,6 +205,12 @@ impl Start {
     pub fn run(&self) -> Result<Ended, ChildError> {
         self.spawn()?.success(&AtomicBool::new(false))
     }
+}
+
+/// The network namespace of a process. Without one it is not the program that is missing.
+fn namespace_of(process: u32) -> io::Result<File> {
+    let path = format!("/proc/{process}/ns/net");
+    File::open(&path).map_err(|error| io::Error::other(format!("its network namespace, {path}: {error}")))
 }
 
 /// What ends a process group when this process does, or when it is dropped.

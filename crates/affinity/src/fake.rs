@@ -123,6 +123,14 @@ impl FakeHost {
 }
 
 impl Host for FakeHost {
+    fn may_write(&self, path: &str) -> io::Result<()> {
+        if self.refused.contains(path) {
+            Err(io::Error::from_raw_os_error(libc::EROFS))
+        } else {
+            self.read(path).map(drop)
+        }
+    }
+
     fn read(&self, path: &str) -> io::Result<String> {
         let files = self.files.lock().unwrap();
         files.get(path).map(|text| text.trim().into()).ok_or_else(|| io::ErrorKind::NotFound.into())

@@ -35,6 +35,12 @@ pub trait Host: Sync {
     /// What the system said: EIO and EPERM where the kernel keeps a setting to itself.
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
 
+    /// Whether a file can be opened for writing; nothing is written.
+    ///
+    /// # Errors
+    /// What the system said: EACCES without the right, EROFS where it is mounted so.
+    fn may_write(&self, path: &str) -> io::Result<()>;
+
     /// The names in a folder, sorted; none if there is no such folder.
     fn names(&self, path: &str) -> Vec<String>;
 
@@ -196,6 +202,10 @@ impl Host for Tree {
         // Not made: a setting that is not there is an error. The newline lets an empty list through.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.join(path))?;
         file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    fn may_write(&self, path: &str) -> io::Result<()> {
+        fs::OpenOptions::new().write(true).open(self.root.join(path)).map(drop)
     }
 
     fn names(&self, path: &str) -> Vec<String> {

@@ -39,6 +39,9 @@ struct Line {
     /// The number of its interface, if it is of one and the kernel says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index: Option<u32>,
+    /// The device and its line that an interrupt is of, if the kernel says it: its number may be another's later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
     before: String,
     becomes: String,
     /// Whether nobody set it here: a thread that has its CPUs from another one.
@@ -51,6 +54,7 @@ struct Line {
 struct Change {
     setting: Setting,
     index: Option<u32>,
+    source: Option<String>,
     original: String,
     /// What it was made, the last one last: after a crash the last may not have been written.
     ours: Vec<String>,
@@ -318,14 +322,20 @@ impl<'a> Journal<'a> {
         }
         self.keep(setting)?;
         let found = setting.read(self.host).map_err(refused)?;
+        let source = setting.source(self.host);
         let known = self.changes.iter().position(|change| change.setting == *setting);
         if let Some(change) = known.map(|index| &self.changes[index]) {
+            if change.is_of_another(self.host) {
+                let words = "another device has its number by now";
+                return Err(refused(io::Error::new(io::ErrorKind::NotFound, words)));
+            }
             change.foreign(&found).map_or(Ok(()), Err)?;
         }
         let original = known.map_or(found.clone(), |index| self.changes[index].original.clone());
         let new = |ours: &str| Change {
             setting: setting.clone(),
             index,
+            source: source.clone(),
             original: original.clone(),
             ours: vec![ours.into()],
             is_inherited: false,
@@ -338,6 +348,7 @@ impl<'a> Journal<'a> {
         let line = Line {
             setting: setting.clone(),
             index,
+            source: source.clone(),
             before: original.clone(),
             becomes: value.into(),
             is_inherited: false,
@@ -489,8 +500,8 @@ fn own_sys(host: &dyn Host) -> Result<(), JournalError> {
 
 impl Change {
     fn of(line: Line) -> Self {
-        let Line { setting, index, before, becomes, is_inherited } = line;
-        Self { setting, index, ours: vec![before.clone(), becomes], original: before, is_inherited }
+        let Line { setting, index, source, before, becomes, is_inherited } = line;
+        Self { setting, index, source, ours: vec![before.clone(), becomes], original: before, is_inherited }
     }
 
     /// As a later line has it.
@@ -506,6 +517,7 @@ impl Change {
         let line = |ours: &String| Line {
             setting: self.setting.clone(),
             index: self.index,
+            source: self.source.clone(),
             before: self.original.clone(),
             becomes: ours.clone(),
             is_inherited: self.is_inherited,
@@ -518,6 +530,12 @@ impl Change {
         let is_ours = self.ours.iter().any(|ours| self.setting.means_same(ours, found));
         let ours = self.ours.last().cloned().unwrap_or_default();
         (!is_ours).then(|| JournalError::Foreign { setting: self.setting.clone(), found: found.into(), ours })
+    }
+
+    /// Whether the interrupt that was changed is gone, and its number nobody's or another device's: what it was went with it.
+    fn is_of_another(&self, host: &dyn Host) -> bool {
+        let is_told = || !host.names("sys/kernel/irq").is_empty();
+        self.source.is_some() && self.source != self.setting.source(host) && is_told()
     }
 
     /// The setting under the name that its interface has now.
@@ -546,6 +564,9 @@ impl Change {
     }
 
     fn try_put_back(&self, host: &dyn Host) -> io::Result<Fate> {
+        if self.is_of_another(host) {
+            return Ok(Fate::Ended);
+        }
         let setting = self.now(host)?;
         let found = setting.read(host)?;
         if setting.means_same(&found, &self.original) {

@@ -2,6 +2,8 @@
 //! Not the mending: nothing is changed here.
 //! Source: Hanford et al. 2014 check the set-up before each sweep; Linux Documentation/networking/scaling.rst; perf_event_open(2).
 
+mod means;
+
 use crate::counters::{Hardware, Reading};
 use crate::cpus::CpuSet;
 use crate::ethtool::DriverFact;
@@ -78,11 +80,18 @@ pub fn check(
     scheduler(host, &mut findings);
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
+        // Of a recorded tree nobody asks what this system allows.
+        means::look(host, &mut findings);
     }
     counters(host, &mut findings);
     if let Some(name) = interface {
         match interface::read(host, name) {
-            Some(nic) => look_at(host, &nic, &mut findings),
+            Some(nic) => {
+                look_at(host, &nic, &mut findings);
+                if idle.is_some() {
+                    means::steering(host, &nic, &mut findings);
+                }
+            }
             None => findings.bad(
                 "interface",
                 Weight::Prevents,
@@ -179,6 +188,12 @@ fn movers(host: &dyn Host, findings: &mut Findings) {
     let names = processes.filter_map(|process| host.read(&format!("proc/{process}/comm")).ok());
     let found: std::collections::BTreeSet<String> =
         names.filter(|name| MOVERS.contains(&name.as_str())).collect();
+    // The first process is always there: who does not see it does not see those of others.
+    if found.is_empty() && host.read("proc/1/comm").is_err() {
+        let advice = "look as root, or where /proc is mounted without hidepid; `systemctl status irqbalance` says it too";
+        let words = "not to be seen: /proc does not show the processes of others";
+        return findings.bad("irqbalance", Weight::Note, words, advice);
+    }
     if found.is_empty() {
         return findings.good("irqbalance", "not running: nobody moves interrupts");
     }
@@ -221,6 +236,15 @@ fn scheduler(host: &dyn Host, findings: &mut Findings) {
 
 fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     let counts = before.until(after);
+    if counts.cpus.is_empty() {
+        let advice = "mount proc on /proc: without it other load is not seen, and costs are not counted";
+        return findings.bad(
+            "other load",
+            Weight::Disturbs,
+            "not to be seen: /proc/stat says nothing",
+            advice,
+        );
+    }
     let cpus = counts.cpus.len().max(1) as f64;
     let busy = counts.cpus.values().map(|shares| shares.busy()).sum::<f64>() / cpus;
     let steal = counts.cpus.values().map(|shares| shares.steal).sum::<f64>() / cpus;
@@ -255,13 +279,20 @@ fn counters(host: &dyn Host, findings: &mut Findings) {
         Err(error) => {
             let paranoid =
                 host.read("proc/sys/kernel/perf_event_paranoid").unwrap_or_else(|_| "unknown".into());
-            let denied = matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
-            let (found, advice) = match denied {
-                true => (
+            let (found, advice) = match error.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => (
                     format!("not allowed (kernel.perf_event_paranoid is {paranoid})"),
-                    format!("sysctl kernel.perf_event_paranoid=0, or CAP_PERFMON; {works}"),
+                    format!(
+                        "sysctl kernel.perf_event_paranoid=0, or CAP_PERFMON, and no filter (seccomp) against perf_event_open; {works}"
+                    ),
                 ),
-                false => (
+                Some(libc::ENOSYS) => (
+                    format!("not to be asked for: {error}"),
+                    format!(
+                        "a filter (seccomp), or a kernel without perf events, refuses perf_event_open; {works}"
+                    ),
+                ),
+                _ => (
                     format!("none: {error}"),
                     format!(
                         "the processor or its hypervisor counts nothing (the guest needs a virtual PMU); {works}"

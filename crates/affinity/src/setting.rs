@@ -176,6 +176,15 @@ impl Setting {
         }
     }
 
+    /// The device that an interrupt is of, and which of its interrupts it is, in the kernel's words; none where it does not say, and of other
+    /// settings. Its number is given to another once it is freed. Source: Linux Documentation/ABI/testing/sysfs-kernel-irq (chip_name, hwirq).
+    pub fn source(&self, host: &dyn Host) -> Option<String> {
+        let Self::Irq(number) = self else { return None };
+        let file = |name: &str| host.read(&format!("sys/kernel/irq/{number}/{name}")).ok();
+        let both = format!("{} {}", file("chip_name")?, file("hwirq")?);
+        (both.len() > 1).then_some(both)
+    }
+
     /// The thread's number, if it is the one that was meant.
     fn thread(host: &dyn Host, process: u32, thread: u32, started: u64) -> io::Result<u32> {
         match threads::stat(host, process, thread) {

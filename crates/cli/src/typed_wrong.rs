@@ -27,7 +27,7 @@ fn without_orders(words: &str, error: &clap::Error) -> String {
         };
         // Line ends in what was typed are none of the message's own. It is looked for as the message has it, without orders for colours.
         for text in typed.iter().filter(|text| text.contains('\n')) {
-            let text = StyledStr::from(text.as_str()).to_string();
+            let text = StyledStr::from(text.clone()).to_string();
             words = words.replace(&text, &harmless(&text));
         }
     }

@@ -23,16 +23,16 @@ impl Journal<'_> {
         let mut known: HashSet<Setting> = HashSet::new();
         let mut processes: BTreeMap<u32, Heritage> = BTreeMap::new();
         for change in &self.changes {
-            if let Setting::Thread { process, .. } = change.setting {
+            if let Setting::Thread { process, started, .. } = change.setting {
+                if self.is_another(process, started) {
+                    continue;
+                }
                 known.insert(change.setting.clone());
                 // What it had before is nobody's heritage.
                 let differs = |ours: &&String| !change.setting.means_same(ours, &change.original);
                 let ours: Vec<String> = change.ours.iter().filter(differs).cloned().collect();
                 processes.entry(process).or_default().push((change.original.clone(), ours));
             }
-        }
-        if known.is_empty() {
-            return Ok(());
         }
         let mut visited: BTreeSet<u32> = processes.keys().copied().collect();
         let mut queue: Vec<(u32, Heritage)> = processes.into_iter().collect();
@@ -65,11 +65,24 @@ impl Journal<'_> {
         Ok(())
     }
 
+    /// Whether a process's number is another process's than the one that had a thread which began at `started`: what begins later than its own
+    /// thread is another.
+    fn is_another(&self, process: u32, started: u64) -> bool {
+        threads::stat(self.host, process, process).is_some_and(|first| first.started > started)
+    }
+
     /// What is to be put back of a thread, if its CPUs are of what it may have inherited.
     fn heir(&self, setting: Setting, thread: u32, heritage: &Heritage) -> Option<Line> {
         let found = self.host.thread_cpus(thread).ok()?.to_string();
         let is_of = |(_, ours): &&(String, Vec<String>)| ours.iter().any(|of| setting.means_same(of, &found));
         let original = heritage.iter().find(is_of)?.0.clone();
-        Some(Line { setting, index: None, before: original, becomes: found, is_inherited: true })
+        Some(Line {
+            setting,
+            index: None,
+            source: None,
+            before: original,
+            becomes: found,
+            is_inherited: true,
+        })
     }
 }

@@ -345,6 +345,81 @@ fn threads_that_have_ended_are_forgotten_and_the_journal_stays_small() {
     );
 }
 
+/// After SIGKILL a driver may be loaded anew: the number is free, another device's with the very CPU that was set here, or the same again.
+#[test]
+fn an_interrupt_whose_number_is_another_devices_or_nobodys_is_left_alone() {
+    let of = |name: &str| format!("sys/kernel/irq/41/{name}");
+    let with = |chip: &str, line: &str| {
+        let host = host();
+        host.put(&of("chip_name"), chip);
+        host.put(&of("hwirq"), line);
+        host.put("sys/kernel/irq/1/hwirq", "1");
+        host
+    };
+    let begun = with("PCI-MSIX-0000:00:03.0", "1");
+    let (_folder, path) = folder();
+    let mut journal = Journal::begin(&path, &begun).unwrap();
+    journal.set(&Setting::Irq(41), "1").unwrap();
+    begun.put(&of("hwirq"), "2");
+    let refused = journal.set(&Setting::Irq(41), "0").unwrap_err().to_string();
+    assert!(refused.contains("another device has its number"), "{refused}");
+    std::mem::forget(journal);
+    let text = std::fs::read(&path).unwrap();
+    // Dead, but this process has the first file locked still.
+    let path = path.with_file_name("again");
+    let restored = |host: &FakeHost| {
+        std::fs::write(&path, &text).unwrap();
+        Journal::recover(&path, host, false).unwrap().unwrap().settings.remove(0).1
+    };
+    for (chip, line) in [("PCI-MSIX-0000:00:04.0", "1"), ("PCI-MSIX-0000:00:03.0", "2")] {
+        let now = with(chip, line);
+        now.put(IRQ, "1");
+        assert_eq!((restored(&now), now.writes().len()), (Fate::Ended, 0), "{chip} {line}");
+    }
+    let free = with("", "");
+    [&*of("chip_name"), &*of("hwirq"), IRQ].iter().for_each(|path| free.remove(path));
+    assert_eq!(restored(&free), Fate::Ended);
+    let same = with("PCI-MSIX-0000:00:03.0", "1");
+    same.put(IRQ, "1");
+    assert_eq!((restored(&same), same.read(IRQ).unwrap()), (Fate::Restored, "0-1".into()));
+    // A kernel that does not tell: the number decides, as it did.
+    let silent = host();
+    silent.put(IRQ, "1");
+    assert_eq!(restored(&silent), Fate::Restored);
+}
+
+/// After SIGKILL a thread's number may be another's, and its process's too: that one's threads have inherited nothing, whatever CPUs they have.
+#[test]
+fn a_thread_whose_number_is_another_processs_is_left_alone() {
+    let stat = |started: u64| {
+        let fields: Vec<String> =
+            (4..=52).map(|field| if field == 22 { started } else { 1 }.to_string()).collect();
+        format!("8 (x) S {}", fields.join(" "))
+    };
+    let bound = |(process, started): (u64, u64), cpus: &str| {
+        let host = host();
+        host.put("proc/7/task/7/stat", &stat(process));
+        host.put("proc/7/task/8/stat", &stat(started));
+        host.put_thread(8, cpus.parse().unwrap());
+        host
+    };
+    let thread = Setting::Thread { process: 7, thread: 8, started: 100 };
+    let (_folder, path) = folder();
+    let before = bound((50, 100), "0-1");
+    let mut journal = Journal::begin(&path, &before).unwrap();
+    journal.set(&thread, "1").unwrap();
+    std::mem::forget(journal);
+    let text = std::fs::read(&path).unwrap();
+    let path = path.with_file_name("again");
+    // The same; a new one of the same process, which has its CPUs from it; one of another process that somebody has bound so.
+    for (started, now) in [((50, 100), "0-1"), ((50, 101), "0-1"), ((101, 101), "1")] {
+        std::fs::write(&path, &text).unwrap();
+        let host = bound(started, "1");
+        Journal::recover(&path, &host, false).unwrap();
+        assert_eq!(host.thread_cpus(8).unwrap().to_string(), now, "{started:?}");
+    }
+}
+
 #[test]
 fn what_somebody_else_changed_is_told_and_left_alone() {
     let (host, (_folder, path)) = (host(), folder());

@@ -39,10 +39,6 @@ pub fn check(sample: &Sample, header: &Header) -> Result<(), String> {
         (Some(_), Some(_)) => return Err("it has both a `rate` and a `failure`".into()),
         (None, None) => return Err("it has neither a `rate` nor a `failure`".into()),
         (Some(_), None) if sample.refused => return Err("it is `refused` and has a `rate`".into()),
-        // Of nothing that is varied, and of one setting alone, nothing is left out: the sweep ends.
-        _ if sample.refused && sample.variant.len() < 2 => {
-            return Err("it is `refused`, and fewer than two settings are in its `variant`".into());
-        }
         _ => {}
     }
     let pair = [sample.pair.flow, sample.pair.application];

@@ -5,7 +5,7 @@ mod live;
 use super::check::{listed, wrapped};
 use super::said::{print, print_json};
 use super::{Format, Outcome, chosen, interface, width};
-use longma_affinity::counters::Reading;
+use longma_affinity::counters::{CpuShares, Reading};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::{self as interfaces, Nic};
 use longma_affinity::setting::{Interface, Setting};
@@ -63,8 +63,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map(String::from)
         .to_vec();
     let row = |place: longma_topology::CpuPlace| {
-        let shares = counts.cpus.get(&place.cpu).copied().unwrap_or_default();
-        let received = counts.receptions.get(&place.cpu).copied().unwrap_or(0) as f64 / counts.seconds;
+        let shares = counts.cpus.get(&place.cpu);
+        // What the kernel does not show is not nothing.
+        let percent =
+            |share: Option<f64>| share.map_or("  ? %".into(), |share| format!("{:>3.0} %", share * 100.0));
+        let received = counts.receptions.get(&place.cpu).map(|count| *count as f64 / counts.seconds);
         let mut takes: Vec<String> = nic
             .irqs
             .iter()
@@ -83,9 +86,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             place.socket.to_string(),
             place.node.to_string(),
             if shared.is_empty() { "?".into() } else { shared.to_string() },
-            format!("{:>3.0} %", shares.busy() * 100.0),
-            format!("{:>3.0} %", shares.softirq * 100.0),
-            format!("{received:>8.0}"),
+            percent(shares.map(CpuShares::busy)),
+            percent(shares.map(|shares| shares.softirq)),
+            received.map_or("       ?".into(), |received| format!("{received:>8.0}")),
             if takes.is_empty() { "-".into() } else { takes.join(", ") },
         ]
     };

@@ -275,6 +275,11 @@ const NOT_BACK: &str = "not all settings are as before: see above";
 fn in_words(error: &SweepError, gone: Option<String>, header: &Header, is_whole: bool) -> String {
     let why = match (error, gone) {
         (_, Some(gone)) => format!("{gone}; it is made anew by the same command ({error})"),
+        (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _)
+            if matches!(error.raw_os_error(), Some(libc::EROFS | libc::EACCES)) =>
+        {
+            format!("interrupt {irq} cannot be moved from here ({error}): steer in software with --software")
+        }
         (SweepError::Journal(JournalError::Refused { setting: Setting::Irq(irq), error, .. }), _) => format!(
             "interrupt {irq} refuses to be moved ({error}): its driver manages it; steer in software with --software"
         ),

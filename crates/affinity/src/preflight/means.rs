@@ -1,0 +1,202 @@
+//! What a sweep and a tuner need of the system itself: programs, rights, calls that a container or a filter may refuse. Each is tried so
+//! that nothing is changed by it.
+//! Not whether runs can be compared: that is `preflight`.
+//! Source: capabilities(7), unshare(2), sched_setaffinity(2), seccomp(2).
+
+use super::{Findings, Weight};
+use crate::host::Host;
+use crate::interface::Nic;
+use crate::setting::Setting;
+use std::io;
+use std::path::PathBuf;
+
+/// A program that is run, the package that has it, what needs it, and what works without.
+const PROGRAMS: [(&str, &str, &str, &str); 3] = [
+    (
+        "iperf3",
+        "iperf3",
+        "--lab and --connect",
+        "a load of one's own (sweep --interface NAME -- COMMAND), `report`, `advise` from topology or a file, `tune`, `show` and `restore`",
+    ),
+    ("ip", "iproute2", "--lab", "sweeps with --interface, and everything else"),
+    ("cat", "coreutils", "--lab", "sweeps with --interface, and everything else"),
+];
+
+/// Capabilities that root may lack in a container: number, name, and what does not work without.
+const CAPABILITIES: [(u32, &str, &str); 4] = [
+    (12, "CAP_NET_ADMIN", "no --lab, and no --vary of offloads, rings, delays and packet sizes"),
+    (21, "CAP_SYS_ADMIN", "no --lab"),
+    (23, "CAP_SYS_NICE", "`tune` cannot bind threads of other users"),
+    (19, "CAP_SYS_PTRACE", "`tune` does not see whose flows are other users'"),
+];
+
+/// Looks at the system that this program runs on.
+pub fn look(host: &dyn Host, findings: &mut Findings) {
+    if let Err(error) = host.read("proc/self/status") {
+        findings.bad(
+            "proc",
+            Weight::Prevents,
+            format!("/proc does not show this process ({error})"),
+            "mount -t proc proc /proc; `report`, and `advise` from topology or a file, work without",
+        );
+    }
+    programs(findings);
+    capabilities(host, findings);
+    match in_a_thread(unshare) {
+        Ok(()) => findings.good("namespaces", "network namespaces can be made"),
+        Err(error) => findings.bad(
+            "namespaces",
+            Weight::Note,
+            format!("none can be made ({error})"),
+            "--lab needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and no filter (seccomp) against unshare; sweeps with --interface work without",
+        ),
+    }
+    match in_a_thread(bind) {
+        Ok(()) => findings.good("binding", "programs can be bound to CPUs"),
+        Err(error) => findings.bad(
+            "binding",
+            Weight::Prevents,
+            format!("no program can be bound to CPUs ({error})"),
+            "let the container's filter (seccomp) allow sched_setaffinity; `report`, `advise` from topology or a file, and `show` work without",
+        ),
+    }
+    if let Err(error) = host.sockets() {
+        let advice = "`tune` takes flows from /proc/net/tcp, and all count the same; nothing else needs it";
+        findings.bad("connections", Weight::Note, format!("sock_diag does not tell ({error})"), advice);
+    }
+}
+
+/// Whether what steers the flows of an interface can be written.
+pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
+    let refused = |settings: Vec<Setting>| {
+        let paths = settings.into_iter().filter_map(|setting| setting.path());
+        let of = |path: String| Some(format!("/{path}: {}", host.may_write(&path).err()?));
+        paths.map(of).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().next())
+    };
+    let irqs = refused(nic.irqs.iter().map(|irq| Setting::Irq(irq.number)).collect());
+    let rps = |queue: &u32| Setting::Rps { interface: nic.name.clone(), queue: *queue };
+    let queues = refused(nic.rx_queues.iter().map(rps).collect());
+    let has_queues = !nic.rx_queues.is_empty();
+    match (irqs, queues) {
+        (Some(why), None) if has_queues => findings.bad(
+            "writing",
+            Weight::Note,
+            format!("no interrupt can be moved ({why})"),
+            "sweep with --software; `tune` brings applications to where the interrupts are; elsewhere /proc must be writable, by root",
+        ),
+        (irqs, Some(why)) if irqs.is_some() || nic.irqs.is_empty() => findings.bad(
+            "writing",
+            Weight::Prevents,
+            format!("nothing that steers flows can be written ({})", irqs.unwrap_or(why)),
+            "run it as root where /proc and /sys are writable, outside of the container; --lab, `report`, `advise` from topology or a file, and `show` \
+             work without",
+        ),
+        _ => {}
+    }
+}
+
+fn programs(findings: &mut Findings) {
+    if !has_program("sh") {
+        let advice = "have it in PATH: every load is started and ended with it; `report`, `advise` from topology or a file, `tune` and `show` work without";
+        findings.bad("sh", Weight::Prevents, "not found in PATH", advice);
+    }
+    let mut found = Vec::new();
+    for (name, package, needs, rest) in PROGRAMS {
+        if has_program(name) {
+            found.push(name);
+            continue;
+        }
+        let advice = format!("install the package {package} for {needs}; without it work {rest}");
+        findings.bad(name, Weight::Note, "not found in PATH", advice);
+    }
+    if !found.is_empty() {
+        findings.good("programs", found.join(", "));
+    }
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let can_run =
+        |file: PathBuf| file.is_file() && rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_ok();
+    std::env::split_paths(&path).any(|folder| can_run(folder.join(name)))
+}
+
+/// What root lacks; others have been told that they are not root.
+fn capabilities(host: &dyn Host, findings: &mut Findings) {
+    let status = host.read("proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(mask) = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (_, name, what) in CAPABILITIES.into_iter().filter(|(number, ..)| mask >> number & 1 == 0) {
+        let advice = format!("{what}: give the container the capability, or run it outside");
+        findings.bad("capabilities", Weight::Note, format!("root without {name}"), advice);
+    }
+}
+
+/// Tries a call in a thread of its own, with which what it changes is gone.
+fn in_a_thread(call: fn() -> io::Result<()>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().spawn(call)?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it has failed")))
+}
+
+fn unshare() -> io::Result<()> {
+    // SAFETY: a system call with constants; it concerns the calling thread alone, which has no descriptor of its own and ends.
+    crate::child::check(unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) })
+}
+
+/// Binds the calling thread to where it may run already.
+fn bind() -> io::Result<()> {
+    let now = match rustix::thread::sched_getaffinity(None) {
+        // More CPUs than the library's set has: loads are bound with a larger one.
+        Err(rustix::io::Errno::INVAL) => return Ok(()),
+        now => now?,
+    };
+    Ok(rustix::thread::sched_setaffinity(None, &now)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeHost;
+    use crate::interface;
+    use crate::preflight::Finding;
+
+    fn found(refused: &[&str]) -> Vec<Finding> {
+        let irq = "proc/irq/38/smp_affinity_list";
+        let rps = "sys/class/net/eth0/queues/rx-0/rps_cpus";
+        let mut host = FakeHost::with(&[
+            ("sys/class/net/eth0/mtu", "1500"),
+            (rps, "0"),
+            (irq, "0-1"),
+            ("proc/interrupts", " CPU0\n 38: 0 PCI eth0-TxRx-0"),
+        ]);
+        host.refused = refused.iter().map(|path| path.to_string()).collect();
+        let nic = interface::read(&host, &"eth0".parse().unwrap()).unwrap();
+        let mut findings = Findings(Vec::new());
+        steering(&host, &nic, &mut findings);
+        findings.0
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_with_what_still_works() {
+        assert_eq!(found(&[]), []);
+        assert_eq!(found(&["sys/class/net/eth0/queues/rx-0/rps_cpus"]), []);
+        let [note] = &found(&["proc/irq/38/smp_affinity_list"])[..] else { panic!() };
+        assert_eq!(note.weight, Weight::Note);
+        assert!(
+            note.found.contains("/proc/irq/38/") && note.advice.as_ref().unwrap().contains("--software"),
+            "{note:?}"
+        );
+        let both = found(&["proc/irq/38/smp_affinity_list", "sys/class/net/eth0/queues/rx-0/rps_cpus"]);
+        let [prevents] = &both[..] else { panic!("{both:?}") };
+        assert_eq!(prevents.weight, Weight::Prevents);
+        assert!(prevents.advice.as_ref().unwrap().contains("--lab"), "{prevents:?}");
+    }
+
+    #[test]
+    fn a_program_is_looked_for_where_the_system_looks() {
+        assert!(has_program("sh") && !has_program("no-such-program-of-anybody"));
+    }
+}
