@@ -149,13 +149,13 @@ impl<F: FrontEnd> Engine<F> {
         exits.retain(|code, _| old.contains(code));
         let codes: BTreeSet<u64> = exits.keys().copied().collect();
         memory.place(&codes.into_iter().map(|code| (code, leave())).collect::<Vec<_>>())?;
-        memory.place(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
+        memory.enter(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
         // Nobody looks for these addresses where they are now; each entry stays that of its own.
         let unhashed = |(number, pc): (&u64, &u64)| {
             (self.options.hash + (number << HASH_SHIFT), (pc ^ F::ALIGNMENT) as u32)
         };
         let unhashed: BTreeSet<(u64, u32)> = self.hashed.iter().map(unhashed).collect();
-        memory.place(&unhashed.into_iter().collect::<Vec<_>>())?;
+        memory.enter(&unhashed.into_iter().collect::<Vec<_>>())?;
         memory.forget(old)?;
         self.exits.extend(exits);
         self.readers.clear();
@@ -340,7 +340,7 @@ impl<F: FrontEnd> Engine<F> {
         }
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
-        memory.place(&table.collect::<Vec<_>>())?;
+        memory.enter(&table.collect::<Vec<_>>())?;
         if !self.options.has(Part::Table) {
             for (pc, code) in &listed {
                 self.hash(*pc, *code, memory)?;
@@ -386,9 +386,9 @@ impl<F: FrontEnd> Engine<F> {
         let entry = self.options.hash + (number << HASH_SHIFT);
         if *self.hashed.entry(number).or_insert(pc) == pc {
             // The address last, and of that the half that most have in common first.
-            memory.place(&[(entry + 8, code as u32), (entry + 12, (code >> 32) as u32)])?;
-            memory.place(&[(entry + 4, (pc >> 32) as u32)])?;
-            memory.place(&[(entry, pc as u32)])?;
+            memory.enter(&[(entry + 8, code as u32), (entry + 12, (code >> 32) as u32)])?;
+            memory.enter(&[(entry + 4, (pc >> 32) as u32)])?;
+            memory.enter(&[(entry, pc as u32)])?;
         }
         Ok(())
     }
@@ -497,7 +497,7 @@ impl<F: FrontEnd> Engine<F> {
             self.come_out_at(code, pc, memory)?;
         }
         if let Some(code) = self.entries.remove(&pc) {
-            memory.place(&[(self.entry_of(pc), 0)])?;
+            memory.enter(&[(self.entry_of(pc), 0)])?;
             self.come_out_at(code, pc, memory)?;
         }
         Ok(())

@@ -319,11 +319,19 @@ pub trait Memory {
     /// There is nothing that can be executed.
     fn fetch(&self, address: u64) -> Result<u32, Fault>;
 
-    /// Writes words to the area of code or to the table of targets, where the program itself cannot. Addresses ascend.
+    /// Writes words to the area of code, where the program itself cannot. Addresses ascend.
     ///
     /// # Errors
     /// The host gives no memory.
     fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault>;
+
+    /// As [`Self::place`], of words that translated code loads: those of the table of targets, or of the hash table.
+    ///
+    /// # Errors
+    /// As for [`Self::place`].
+    fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+        self.place(words)
+    }
 
     /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
     ///

@@ -352,6 +352,10 @@ impl Memory for View<'_> {
     }
 
     fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+        self.cores.process().address_space().write_own_code(words.iter().copied())
+    }
+
+    fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
         self.cores.process().address_space().write_kept(words)
     }
 
