@@ -61,9 +61,15 @@ impl Heat {
     pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
         self.functions.extend(called);
         self.behind_calls.extend(behind_calls);
-        for at in sources.iter().flat_map(|(first, bytes)| *first..first.saturating_add(*bytes)) {
-            let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
-            page[(at % PAGE / 64) as usize] |= 1 << (at % 64);
+        for (first, bytes) in sources {
+            let (mut at, end) = (*first, first.saturating_add(*bytes));
+            while at < end {
+                // As far as one word of the map goes.
+                let count = (64 - at % 64).min(end - at);
+                let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
+                page[(at % PAGE / 64) as usize] |= (u64::MAX >> (64 - count)) << (at % 64);
+                at += count;
+            }
         }
     }
 

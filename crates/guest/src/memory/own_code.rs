@@ -68,14 +68,19 @@ impl AddressSpace {
         self.memory().0.own_code.set(code).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Writes words of the engine's own code. Threads that fetch them meanwhile get the old or the new ones. Whoever replaces code sees to
+    /// Whether what is fetched from `address` is the engine's own code.
+    pub(super) fn is_own_code(&self, address: u64) -> bool {
+        self.memory().0.own_code.get().is_some_and(|code| code.range.contains(&address))
+    }
+
+    /// Writes words of the engine's own code from an address on. Threads that fetch them meanwhile get the old or the new ones. Whoever replaces code sees to
     /// it himself that what is known of it is forgotten.
     ///
     /// # Errors
     /// An address is not one of a word of that code; the words before it are written.
-    pub fn write_own_code(&self, words: impl IntoIterator<Item = (u64, u32)>) -> Result<(), Fault> {
+    pub fn write_own_code(&self, start: u64, words: &[u32]) -> Result<(), Fault> {
         let code = self.memory().0.own_code.get();
-        for (address, word) in words {
+        for (address, &word) in (start..).step_by(4).zip(words) {
             let fault = Fault { address, access: Access::Write, cause: FaultCause::Forbidden };
             code.and_then(|code| code.word(address)).ok_or(fault)?.store(word, Ordering::Release);
         }
@@ -93,16 +98,21 @@ mod tests {
     fn own_code_is_fetched_and_neither_loaded_nor_stored_to() {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
-        space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), 2 * PAGE_BYTES, readable)).unwrap();
+        space
+            .map(&MapRequest::anonymous(Placement::FixedNoReplace(START), 2 * PAGE_BYTES, readable))
+            .unwrap();
         space.own_code(START..START + PAGE_BYTES).unwrap();
         let last = START + PAGE_BYTES - 4;
-        space.write_own_code([(START, 7), (last, 8)]).unwrap();
+        space.write_own_code(START, &[7]).and_then(|()| space.write_own_code(last, &[8])).unwrap();
         let memory = space.memory();
-        assert_eq!([START, START + 4, last, last + 4].map(|at| memory.fetch(at)), [Ok(7), Ok(0), Ok(8), Ok(0)]);
+        assert_eq!(
+            [START, START + 4, last, last + 4].map(|at| memory.fetch(at)),
+            [Ok(7), Ok(0), Ok(8), Ok(0)]
+        );
         assert_eq!(memory.load::<u32>(START), Ok(0));
         assert!(memory.store::<u32>(START, 9).is_err() && memory.fetch(START + 2).is_err());
-        assert!(space.write_own_code([(last + 4, 9)]).is_err(), "behind its end");
-        assert!(space.write_own_code([(START + 2, 9)]).is_err(), "no address of a word");
+        assert!(space.write_own_code(last, &[8, 9]).is_err(), "behind its end");
+        assert!(space.write_own_code(START + 2, &[9]).is_err(), "no address of a word");
         assert!(space.own_code(START..START + PAGE_BYTES).is_err(), "there is one range");
     }
 }

@@ -351,8 +351,8 @@ impl Memory for View<'_> {
         process.memory().fetch(address)
     }
 
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        self.cores.process().address_space().write_own_code(words.iter().copied())
+    fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault> {
+        self.cores.process().address_space().write_own_code(address, words)
     }
 
     fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
