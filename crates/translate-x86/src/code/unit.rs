@@ -26,6 +26,8 @@ const BYTES_READ: u64 = 20;
 const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 1500;
+/// A block has no more, mostly.
+const USUAL_INSTRUCTIONS: usize = 14;
 /// PUSH ES, which 64-bit mode does not have.
 const NO_INSTRUCTION: u8 = 0x06;
 /// The flags that arithmetic writes, as iced-x86 has them.
@@ -196,22 +198,12 @@ impl Reach {
         known: &dyn Fn(u64) -> bool,
         options: Options,
     ) -> Self {
-        let mut found = Self {
-            options,
-            instructions: FxHashMap::default(),
-            leaders: BTreeSet::new(),
-            doors: FxHashSet::from_iter([start]),
-            looked_at: FxHashSet::default(),
-            entrance: None,
-            live: FxHashMap::default(),
-            returned: 0,
-            registers: FxHashMap::default(),
-            refused: FxHashSet::default(),
-            blocks: FxHashMap::default(),
-            around: FxHashMap::default(),
-        };
         let words = Words::new(fetch);
         let fetch: &dyn Fn(u64) -> Option<u32> = &|address| words.word(address);
+        if options.is_cold {
+            return Self::of_block(start, fetch, options);
+        }
+        let mut found = Self::empty(start, options);
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
@@ -256,6 +248,63 @@ impl Reach {
             found.find_live();
         }
         found.find_registers();
+        found
+    }
+
+    fn empty(start: u64, options: Options) -> Self {
+        Self {
+            options,
+            instructions: FxHashMap::default(),
+            leaders: BTreeSet::new(),
+            doors: FxHashSet::from_iter([start]),
+            looked_at: FxHashSet::default(),
+            entrance: None,
+            live: FxHashMap::default(),
+            returned: 0,
+            registers: FxHashMap::default(),
+            refused: FxHashSet::default(),
+            blocks: FxHashMap::default(),
+            around: FxHashMap::default(),
+        }
+    }
+
+    /// The block at `start`, up to its first branch. Unless that leads back to `start`, nothing has to settle.
+    fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
+        let mut found = Self::empty(start, options);
+        found.instructions.reserve(USUAL_INSTRUCTIONS);
+        let (mut block, mut pc) = (Vec::with_capacity(USUAL_INSTRUCTIONS), start);
+        let next = loop {
+            let decoded = if block.len() < MOST_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
+            let Some(instruction) = decoded else { break Some(pc) };
+            found.instructions.insert(pc, instruction);
+            block.push(instruction);
+            if instruction.is_invalid() || ends(&instruction) {
+                break None;
+            }
+            pc = instruction.next_ip();
+            if instruction.flow_control() != FlowControl::Next {
+                break Some(pc);
+            }
+        };
+        if block.is_empty() {
+            return found;
+        }
+        found.leaders.insert(start);
+        found.blocks.insert(start, (block.into(), next));
+        let sees_across = found.sees_across();
+        if sees_across {
+            found.look_ahead(fetch);
+        }
+        let is_loop = found.instructions.values().any(|i| i.near_branch_target() == start);
+        if is_loop && sees_across {
+            found.find_live();
+        }
+        if is_loop {
+            found.find_registers();
+        } else {
+            let around = found.around(start);
+            found.around.insert(start, around);
+        }
         found
     }
 
@@ -621,13 +670,13 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
 
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
 fn plan(reach: &Reach) -> Plan {
-    if !reach.options.has(Part::Loops) {
-        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
-    }
     let mut plan = Plan::default();
     if reach.options.is_cold {
         // No jump of its own leads anywhere in it.
         return plan;
+    }
+    if !reach.options.has(Part::Loops) {
+        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = Remembered::default();
