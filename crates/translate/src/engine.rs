@@ -198,7 +198,8 @@ impl<F: FrontEnd> Engine<F> {
         if let Some(&found) = found {
             return Ok(found);
         }
-        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc);
+        let is_made = |function| self.made.contains_key(&function);
+        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc, is_made);
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
             return Ok(cold);
         }

@@ -48,12 +48,18 @@ impl Heat {
         self.hot > 1
     }
 
-    /// Somebody has come to `pc`. True if it is hot from now on.
-    pub fn visit(&mut self, pc: u64) -> bool {
-        self.hot == 1 || {
-            let visits = self.visits.entry(pc).or_default();
-            *visits += 1;
-            *visits >= self.hot
+    /// Somebody has come to `pc`. True if it is hot from now on. `is_made` says whether the function that begins at an address has been
+    /// translated: to be worth that once more, what else is in it has to be twice as hot. With more than that, loops stay cold too long.
+    pub fn visit(&mut self, pc: u64, is_made: impl Fn(u64) -> bool) -> bool {
+        if self.hot == 1 {
+            return true;
+        }
+        let visits = self.visits.entry(pc).or_default();
+        *visits = visits.saturating_add(1);
+        let visits = *visits;
+        visits >= self.hot && {
+            let is_again = self.function_of(pc).is_some_and(|function| is_made(function.start));
+            visits >= self.hot.saturating_mul(1 + u32::from(is_again))
         }
     }
 
