@@ -18,6 +18,8 @@ use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::parts::{Options, Part};
 
+mod cold;
+
 /// What is watched for changes of the source's code, as the engine does.
 const PAGE: u64 = 4096;
 /// No more is read from an address on to know the instruction there.
@@ -26,8 +28,6 @@ const BYTES_READ: u64 = 20;
 const LOOKAHEAD: usize = 40;
 /// A unit has no more source instructions than this: branches of 16 bits reach across it.
 const MOST_INSTRUCTIONS: usize = 1500;
-/// A block has no more, mostly.
-const USUAL_INSTRUCTIONS: usize = 14;
 /// PUSH ES, which 64-bit mode does not have.
 const NO_INSTRUCTION: u8 = 0x06;
 /// The flags that arithmetic writes, as iced-x86 has them.
@@ -266,46 +266,6 @@ impl Reach {
             blocks: FxHashMap::default(),
             around: FxHashMap::default(),
         }
-    }
-
-    /// The block at `start`, up to its first branch. Unless that leads back to `start`, nothing has to settle.
-    fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
-        let mut found = Self::empty(start, options);
-        found.instructions.reserve(USUAL_INSTRUCTIONS);
-        let (mut block, mut pc) = (Vec::with_capacity(USUAL_INSTRUCTIONS), start);
-        let next = loop {
-            let decoded = if block.len() < MOST_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
-            let Some(instruction) = decoded else { break Some(pc) };
-            found.instructions.insert(pc, instruction);
-            block.push(instruction);
-            if instruction.is_invalid() || ends(&instruction) {
-                break None;
-            }
-            pc = instruction.next_ip();
-            if instruction.flow_control() != FlowControl::Next {
-                break Some(pc);
-            }
-        };
-        if block.is_empty() {
-            return found;
-        }
-        found.leaders.insert(start);
-        found.blocks.insert(start, (block.into(), next));
-        let sees_across = found.sees_across();
-        if sees_across {
-            found.look_ahead(fetch);
-        }
-        let is_loop = found.instructions.values().any(|i| i.near_branch_target() == start);
-        if is_loop && sees_across {
-            found.find_live();
-        }
-        if is_loop {
-            found.find_registers();
-        } else {
-            let around = found.around(start);
-            found.around.insert(start, around);
-        }
-        found
     }
 
     /// Whether it is known which flags are read beyond a block.
