@@ -35,6 +35,7 @@ pub(super) const ARITHMETIC: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
 
 /// The code that one address reaches.
+#[derive(Default)]
 pub(super) struct Reach {
     /// How it is to be translated.
     pub options: Options,
@@ -252,20 +253,7 @@ impl Reach {
     }
 
     fn empty(start: u64, options: Options) -> Self {
-        Self {
-            options,
-            instructions: FxHashMap::default(),
-            leaders: BTreeSet::new(),
-            doors: FxHashSet::from_iter([start]),
-            looked_at: FxHashSet::default(),
-            entrance: None,
-            live: FxHashMap::default(),
-            returned: 0,
-            registers: FxHashMap::default(),
-            refused: FxHashSet::default(),
-            blocks: FxHashMap::default(),
-            around: FxHashMap::default(),
-        }
+        Self { options, doors: FxHashSet::from_iter([start]), ..Self::default() }
     }
 
     /// Whether it is known which flags are read beyond a block.
