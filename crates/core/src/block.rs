@@ -93,33 +93,35 @@ impl Block {
         interest: Interest,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
-        let mut instructions = Vec::new();
-        let mut pc = start;
+        // There are very many blocks: each takes the room that it needs.
+        let mut found = [Instruction::new(Op::Break); MAX_INSTRUCTIONS];
+        let (mut count, mut pc) = (0, start);
         let end = loop {
-            if instructions.is_empty() || pc.is_multiple_of(HOST_PAGE_BYTES) {
+            if count == 0 || pc.is_multiple_of(HOST_PAGE_BYTES) {
                 watch(pc);
             }
             let word = match guest.fetch(pc) {
                 Ok(word) => word,
-                Err(fault) if instructions.is_empty() => return Err(fault),
+                Err(fault) if count == 0 => return Err(fault),
                 Err(_) => break End::Next(pc),
             };
             let Some(instruction) = decode(word) else {
-                break if instructions.is_empty() { End::Invalid } else { End::Next(pc) };
+                break if count == 0 { End::Invalid } else { End::Next(pc) };
             };
-            instructions.push(instruction);
-            if let Some(end) = end_of(&instruction, pc, instructions.iter().rev().nth(1)) {
+            found[count] = instruction;
+            count += 1;
+            if let Some(end) = end_of(&instruction, pc, found[..count - 1].last()) {
                 break end;
             }
             pc += 4;
             if interest.ends_at(&instruction) {
                 break End::Leave { next: pc };
             }
-            if instructions.len() == MAX_INSTRUCTIONS {
+            if count == MAX_INSTRUCTIONS {
                 break End::Next(pc);
             }
         };
-        Ok(Self { start, instructions, end })
+        Ok(Self { start, instructions: found[..count].to_vec(), end })
     }
 
     /// The guest addresses that it was decoded from.

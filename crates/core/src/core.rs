@@ -15,6 +15,7 @@ use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_addr
 
 use crate::{
     block::{Block, reads_clock},
+    cold_breaks::ColdBreaks,
     counting::{Counters, Left},
     cpu::{Cpu, ExitReason, LeftBlock},
     guest::{ConfigurationWords, Guest, SimulatedClock},
@@ -38,6 +39,7 @@ pub struct Core {
     /// The translator whose code this core runs, and its generation.
     translator: Option<(Arc<Translator>, u64)>,
     profile: BlockProfile,
+    cold_breaks: ColdBreaks,
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
     /// Where translated code wants GS to begin; 0 if it does not use GS.
@@ -107,6 +109,7 @@ impl Core {
             code,
             translator: None,
             profile: BlockProfile::default(),
+            cold_breaks: ColdBreaks::default(),
             counters,
             recorder,
             segment_base,
@@ -350,6 +353,9 @@ impl Core {
         if cached.guest == pc {
             return Some(cached.host);
         }
+        if self.cold_breaks.has(pc) {
+            return None;
+        }
         let host = translator.find(pc)?;
         self.cpu.jump_cache[slot] = crate::cpu::JumpCacheEntry { guest: pc, host };
         Some(host)
@@ -420,6 +426,9 @@ impl Core {
                 found.runs >= HOT && found.runs.is_power_of_two() || found.runs == HOT
             }
             None => {
+                if self.is_cold_break(pc) {
+                    return self.interpret_one();
+                }
                 self.decode_block(pc).map_err(Trap::from)?;
                 false
             }
@@ -446,6 +455,19 @@ impl Core {
         done
     }
 
+    /// Whether there is a `break` at `pc` that is not worth a block. Where blocks are counted or traced, each is.
+    fn is_cold_break(&mut self, pc: u64) -> bool {
+        if self.counters.is_some() || self.recorder.is_some() {
+            return false;
+        }
+        let word = self.cpu.guest.fetch(pc).ok();
+        let is_break = word.and_then(decode).is_some_and(|instruction| instruction.op == Op::Break);
+        if !is_break {
+            self.cold_breaks.forget(pc);
+        }
+        is_break && self.cold_breaks.visit(pc)
+    }
+
     fn decode_block(&mut self, pc: u64) -> Result<(), Fault> {
         let interest = self.code.interest;
         let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
@@ -459,7 +481,7 @@ impl Core {
         let reads_clock = interest.clock && last.is_some_and(|last| reads_clock(last.op));
         let is_magic = interest.magic && last.is_some_and(Magic::is);
         let found = ProfiledBlock { block, semantics, runs: 1, counter, number, reads_clock, is_magic };
-        self.profile.insert(found);
+        self.profile.insert(Box::new(found));
         self.code.counts.blocks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

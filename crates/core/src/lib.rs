@@ -4,6 +4,7 @@
 
 mod block;
 mod changes;
+mod cold_breaks;
 mod core;
 mod counting;
 mod cpu;

@@ -26,7 +26,7 @@ const LOT_BYTES: u64 = 1024;
 /// Blocks that ran, and how often.
 #[derive(Default)]
 pub(crate) struct BlockProfile {
-    pub blocks: FxHashMap<u64, ProfiledBlock>,
+    pub blocks: FxHashMap<u64, Box<ProfiledBlock>>,
     /// Which blocks lie where, by the number of the lot; a block across two is in both.
     lots: FxHashMap<u64, Vec<u64>>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct ProfiledBlock {
 
 impl BlockProfile {
     /// Adds a block that has run.
-    pub fn insert(&mut self, found: ProfiledBlock) {
+    pub fn insert(&mut self, found: Box<ProfiledBlock>) {
         let block = &found.block;
         for lot in lots_of(&block.range()) {
             let blocks = self.lots.entry(lot).or_default();

@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use crate::front_end::Position;
+use crate::positions::Positions;
 
 /// A unit that has its place.
 pub(crate) struct Placed<P> {
     pub start: u64,
     pub words: u64,
-    pub positions: Vec<Position<P>>,
+    pub positions: Positions<P>,
     /// The words that an instruction of the source counts with, in order.
     pub counted: Vec<u32>,
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn unit(start: u64, words: u64) -> Placed<()> {
-        Placed { start, words, positions: Vec::new(), counted: Vec::new() }
+        Placed { start, words, positions: Positions::of(Vec::new()), counted: Vec::new() }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::areas::{Areas, Placed};
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 use crate::heat::{Heat, PAGE};
 use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
+use crate::positions::Positions;
 
 /// The addresses that translated code takes. The program has nothing there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,14 +149,14 @@ impl<F: FrontEnd> Engine<F> {
         // No jump leads to what has been there before its turn; closed in the order that memory wants.
         exits.retain(|code, _| old.contains(code));
         let codes: BTreeSet<u64> = exits.keys().copied().collect();
-        memory.place(&codes.into_iter().map(|code| (code, leave())).collect::<Vec<_>>())?;
-        memory.place(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
+        codes.into_iter().try_for_each(|code| memory.place(code, &[leave()]))?;
+        memory.enter(&indirect.into_iter().map(|pc| (self.entry_of(pc), 0)).collect::<Vec<_>>())?;
         // Nobody looks for these addresses where they are now; each entry stays that of its own.
         let unhashed = |(number, pc): (&u64, &u64)| {
             (self.options.hash + (number << HASH_SHIFT), (pc ^ F::ALIGNMENT) as u32)
         };
         let unhashed: BTreeSet<(u64, u32)> = self.hashed.iter().map(unhashed).collect();
-        memory.place(&unhashed.into_iter().collect::<Vec<_>>())?;
+        memory.enter(&unhashed.into_iter().collect::<Vec<_>>())?;
         memory.forget(old)?;
         self.exits.extend(exits);
         self.readers.clear();
@@ -197,7 +198,8 @@ impl<F: FrontEnd> Engine<F> {
         if let Some(&found) = found {
             return Ok(found);
         }
-        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc);
+        let is_made = |function| self.made.contains_key(&function);
+        let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc, is_made);
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
             return Ok(cold);
         }
@@ -320,13 +322,12 @@ impl<F: FrontEnd> Engine<F> {
                 self.exits.insert(address(*offset), *exit);
             }
         }
-        let words: Vec<(u64, u32)> = (0..).zip(&unit.words).map(|(at, word)| (address(at), *word)).collect();
-        memory.place(&words)?;
+        memory.place(start, &unit.words)?;
         // From here on the room is taken, whatever the host refuses.
-        let mut positions = std::mem::take(&mut unit.positions);
-        positions.sort_by_key(|position| position.offset);
+        let positions = std::mem::take(&mut unit.positions);
         let mut counted: Vec<u32> = positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
+        let positions = Positions::of(positions);
         self.areas.add(Placed { start, words: unit.words.len() as u64, positions, counted });
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
@@ -340,7 +341,7 @@ impl<F: FrontEnd> Engine<F> {
         }
         // Indirect jumps find the entries from here on; they ascend by source address.
         let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
-        memory.place(&table.collect::<Vec<_>>())?;
+        memory.enter(&table.collect::<Vec<_>>())?;
         if !self.options.has(Part::Table) {
             for (pc, code) in &listed {
                 self.hash(*pc, *code, memory)?;
@@ -356,10 +357,14 @@ impl<F: FrontEnd> Engine<F> {
         let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let heads: Vec<(u64, u64)> = heads.collect();
         let read = unit.sources.iter().flat_map(|(first, bytes)| first / PAGE..=(first + bytes - 1) / PAGE);
-        let pages: BTreeSet<u64> = unit.looked_at.iter().map(|at| at / PAGE).chain(read).collect();
+        let mut pages: Vec<u64> = unit.looked_at.iter().map(|at| at / PAGE).chain(read).collect();
+        pages.sort_unstable();
+        pages.dedup();
         for page in pages {
             self.readers.entry(page).or_default().extend(unit.entries.iter().map(|(pc, _)| *pc));
-            self.heads.entry(page).or_default().extend(&heads);
+            if !heads.is_empty() {
+                self.heads.entry(page).or_default().extend(&heads);
+            }
         }
         for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
             *self.copies.entry(pc).or_default() += 1;
@@ -386,9 +391,9 @@ impl<F: FrontEnd> Engine<F> {
         let entry = self.options.hash + (number << HASH_SHIFT);
         if *self.hashed.entry(number).or_insert(pc) == pc {
             // The address last, and of that the half that most have in common first.
-            memory.place(&[(entry + 8, code as u32), (entry + 12, (code >> 32) as u32)])?;
-            memory.place(&[(entry + 4, (pc >> 32) as u32)])?;
-            memory.place(&[(entry, pc as u32)])?;
+            memory.enter(&[(entry + 8, code as u32), (entry + 12, (code >> 32) as u32)])?;
+            memory.enter(&[(entry + 4, (pc >> 32) as u32)])?;
+            memory.enter(&[(entry, pc as u32)])?;
         }
         Ok(())
     }
@@ -404,11 +409,10 @@ impl<F: FrontEnd> Engine<F> {
     /// As for [`Self::code_of`].
     pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, Refusal> {
         let code = self.code_of(pc, memory)?;
-        // Code that is cold yet is come to by way of the engine, which counts.
+        // Code that is cold yet is come to by way of the engine, which counts. The exit may be the beginning of code that leads on to newer
+        // code by now.
         let is_hot = self.entries.contains_key(&pc) || self.is_watched;
-        // The exit may be the beginning of code that leads on to newer code by now.
-        let is_exit = self.exits.contains_key(&exit);
-        if let Some(word) = jump(exit, code).filter(|_| is_hot && is_exit) {
+        if let Some(word) = jump(exit, code).filter(|_| is_hot && self.exits.contains_key(&exit)) {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
         }
@@ -424,14 +428,13 @@ impl<F: FrontEnd> Engine<F> {
     pub fn position(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
-        let behind = unit.positions.partition_point(|position| position.offset <= offset);
-        let found = *unit.positions.get(behind.checked_sub(1)?)?;
+        let behind = unit.positions.up_to(offset);
+        let found = unit.positions.get(behind.checked_sub(1)?)?;
         // Of instructions that became nothing, the first: nothing has been done there.
-        let here =
-            unit.positions[..behind].iter().rev().take_while(|position| position.offset == found.offset);
+        let here = (0..behind).rev().map_while(|number| unit.positions.get(number));
         let mut first = found;
-        for position in here {
-            first = *position;
+        for position in here.take_while(|position| position.offset == found.offset) {
+            first = position;
             if first.begins {
                 break;
             }
@@ -444,14 +447,13 @@ impl<F: FrontEnd> Engine<F> {
     pub fn position_of_fault(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
-        let behind = unit.positions.partition_point(|position| position.offset <= offset);
-        let found = *unit.positions.get(behind.checked_sub(1)?)?;
+        let found = unit.positions.get(unit.positions.up_to(offset).checked_sub(1)?)?;
         if found.is_boundary { Some(found) } else { self.position(address) }
     }
 
     /// The units: where each begins, its words, and what is known of them.
-    pub fn units(&self) -> impl Iterator<Item = (u64, u64, &[Position<F::Pending>])> {
-        self.areas.units().map(|unit| (unit.start, unit.words, unit.positions.as_slice()))
+    pub fn units(&self) -> impl Iterator<Item = (u64, u64, Vec<Position<F::Pending>>)> {
+        self.areas.units().map(|unit| (unit.start, unit.words, unit.positions.iter().collect()))
     }
 
     /// The source instructions that `count` words from `address` on execute.
@@ -497,7 +499,7 @@ impl<F: FrontEnd> Engine<F> {
             self.come_out_at(code, pc, memory)?;
         }
         if let Some(code) = self.entries.remove(&pc) {
-            memory.place(&[(self.entry_of(pc), 0)])?;
+            memory.enter(&[(self.entry_of(pc), 0)])?;
             self.come_out_at(code, pc, memory)?;
         }
         Ok(())

@@ -319,18 +319,26 @@ pub trait Memory {
     /// There is nothing that can be executed.
     fn fetch(&self, address: u64) -> Result<u32, Fault>;
 
-    /// Writes words to the area of code or to the table of targets, where the program itself cannot. Addresses ascend.
+    /// Writes words to the area of code from an address on, where the program itself cannot.
     ///
     /// # Errors
     /// The host gives no memory.
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault>;
+    fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault>;
+
+    /// Writes words that translated code loads, to the table of targets or the hash table, where the program itself cannot. Addresses ascend.
+    ///
+    /// # Errors
+    /// As for [`Self::place`].
+    fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+        words.iter().try_for_each(|(address, word)| self.place(*address, &[*word]))
+    }
 
     /// As [`Self::place`], of one word of code that may have been executed: what is known of it is forgotten.
     ///
     /// # Errors
     /// As for [`Self::place`].
     fn replace(&self, address: u64, word: u32) -> Result<(), Fault> {
-        self.place(&[(address, word)])?;
+        self.place(address, &[word])?;
         self.forget(address..address + 4)
     }
 

@@ -48,12 +48,18 @@ impl Heat {
         self.hot > 1
     }
 
-    /// Somebody has come to `pc`. True if it is hot from now on.
-    pub fn visit(&mut self, pc: u64) -> bool {
-        self.hot == 1 || {
-            let visits = self.visits.entry(pc).or_default();
-            *visits += 1;
-            *visits >= self.hot
+    /// Somebody has come to `pc`. True if it is hot from now on. `is_made` says whether the function that begins at an address has been
+    /// translated: to be worth that once more, what else is in it has to be twice as hot. With more than that, loops stay cold too long.
+    pub fn visit(&mut self, pc: u64, is_made: impl Fn(u64) -> bool) -> bool {
+        if self.hot == 1 {
+            return true;
+        }
+        let visits = self.visits.entry(pc).or_default();
+        *visits = visits.saturating_add(1);
+        let visits = *visits;
+        visits >= self.hot && {
+            let is_again = self.function_of(pc).is_some_and(|function| is_made(function.start));
+            visits >= self.hot.saturating_mul(1 + u32::from(is_again))
         }
     }
 
@@ -61,9 +67,15 @@ impl Heat {
     pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
         self.functions.extend(called);
         self.behind_calls.extend(behind_calls);
-        for at in sources.iter().flat_map(|(first, bytes)| *first..first.saturating_add(*bytes)) {
-            let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
-            page[(at % PAGE / 64) as usize] |= 1 << (at % 64);
+        for (first, bytes) in sources {
+            let (mut at, end) = (*first, first.saturating_add(*bytes));
+            while at < end {
+                // As far as one word of the map goes.
+                let count = (64 - at % 64).min(end - at);
+                let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
+                page[(at % PAGE / 64) as usize] |= (u64::MAX >> (64 - count)) << (at % 64);
+                at += count;
+            }
         }
     }
 

@@ -10,4 +10,5 @@ pub mod engine;
 pub mod front_end;
 mod heat;
 pub mod parts;
+mod positions;
 pub mod process_frame;

@@ -170,10 +170,11 @@ impl Options {
         self.parts.has(part)
     }
 
-    /// The same, but block by block and for the first few times.
+    /// The same, but block by block and for the first few times: no jump of such a block's own leads into it, so that it has no loops.
     #[must_use]
     pub const fn cold(&self) -> Self {
-        Self { parts: self.parts.with(Part::Units, false), is_cold: true, ..*self }
+        let parts = self.parts.with(Part::Units, false).with(Part::Loops, false);
+        Self { parts, is_cold: true, ..*self }
     }
 }
 

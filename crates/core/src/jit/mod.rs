@@ -50,6 +50,9 @@ use crate::{
     traced_blocks::TracedBlocks,
 };
 
+/// In the place of a host address: the block is inside of a region, and an entry is made when somebody comes there.
+const NO_ENTRY_YET: u64 = 0;
+
 /// Room that the largest region may need; a cache with less is full.
 pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
 
@@ -91,7 +94,8 @@ pub(crate) struct Placed {
 /// Translated code of one process.
 pub(crate) struct Translator {
     work: Mutex<Work>,
-    /// Host code by guest address, for jumps from the canonical mapping.
+    /// Host code by guest address, for jumps from the canonical mapping; or [`NO_ENTRY_YET`]. What is not here has no code: cold code is
+    /// asked for very often.
     entries: RwLock<FxHashMap<u64, u64>>,
     /// Regions by where their code ends; only the fault handler reads it besides the translator.
     placed: RwLock<BTreeMap<u64, Placed>>,
@@ -151,10 +155,17 @@ impl Translator {
 
     /// The host code for guest address `pc`, if there is any.
     pub fn find(&self, pc: u64) -> Option<u64> {
-        if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
-            return Some(host);
+        let found = self.entries.read().expect("no panic while held").get(&pc).copied();
+        match found? {
+            NO_ENTRY_YET => self.make_side_entry(pc),
+            host => Some(host),
         }
-        self.make_side_entry(pc)
+    }
+
+    /// As [`Translator::find`], of entries that have been made.
+    fn entry(&self, pc: u64) -> Option<u64> {
+        let entries = self.entries.read().expect("no panic while held");
+        entries.get(&pc).copied().filter(|host| *host != NO_ENTRY_YET)
     }
 
     /// Runs translated code from `host` until it comes back.
@@ -191,7 +202,7 @@ impl Translator {
         if !is_current() || work.cache.is_parents() {
             return None;
         }
-        if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
+        if let Some(host) = self.entry(pc) {
             return Some(host);
         }
         let region = Region::form(pc, profile);
@@ -268,7 +279,7 @@ impl Translator {
         let Work { cache, links: all_links, .. } = &mut *work;
         let links = links.into_iter().map(|link| {
             let (displacement, unlinked) = (start + link.displacement as u64, start + link.unlinked as u64);
-            if let Some(&host) = self.entries.read().expect("no panic while held").get(&link.target) {
+            if let Some(host) = self.entry(link.target) {
                 cache.redirect(displacement, host);
             }
             all_links.add(Link { displacement, target: link.target, unlinked })
@@ -281,6 +292,11 @@ impl Translator {
             pieces: vec![code],
             _call_outs: call_outs,
         };
+        let mut entries = self.entries.write().expect("no panic while held");
+        for (guest, _) in &retained.blocks {
+            entries.entry(guest.start).or_insert(NO_ENTRY_YET);
+        }
+        drop(entries);
         work.regions.add(retained);
         self.publish(work, region.entry, host);
         host
@@ -296,7 +312,7 @@ impl Translator {
     /// An entry from the canonical mapping to a block inside a region.
     fn make_side_entry(&self, pc: u64) -> Option<u64> {
         let mut work = self.lock();
-        if let Some(&host) = self.entries.read().expect("no panic while held").get(&pc) {
+        if let Some(host) = self.entry(pc) {
             return Some(host);
         }
         let Work { cache, regions, .. } = &mut *work;
@@ -331,9 +347,18 @@ impl Translator {
         let mut gone: Vec<u64> = old.iter().flat_map(|region| region.entries.iter().copied()).collect();
         gone.sort_unstable();
         let mut entries = self.entries.write().expect("no panic while held");
-        let Work { cache, links, .. } = &mut *work;
+        let Work { cache, links, regions, .. } = &mut *work;
+        for pc in old.iter().flat_map(|region| &region.blocks).map(|(guest, _)| guest.start) {
+            if entries.get(&pc) == Some(&NO_ENTRY_YET) && regions.block(pc).is_none() {
+                entries.remove(&pc);
+            }
+        }
         for pc in &gone {
-            entries.remove(pc);
+            // Another region may have the block too.
+            match regions.block(*pc) {
+                Some(_) => entries.insert(*pc, NO_ENTRY_YET),
+                None => entries.remove(pc),
+            };
             links.to(*pc).for_each(|link| cache.redirect(link.displacement, link.unlinked));
         }
         serialise_all();

@@ -14,6 +14,7 @@ use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
 use super::foreign::ForeignCode;
 use super::mappings::{Mappings, Protection, Window};
+use super::own_code::OwnCode;
 use super::writes::Writes;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES};
 use crate::host::attention::spare_own;
@@ -75,6 +76,8 @@ pub(super) struct Reservation {
     pub writes: Writes,
     /// Code that other processes can change.
     pub foreign: ForeignCode,
+    /// Code that is the engine's, and not in the guest's memory.
+    pub own_code: OnceLock<OwnCode>,
     /// Told of ranges whose code may have changed.
     pub code_changed: OnceLock<Box<dyn Fn(Range<u64>) + Send + Sync>>,
 }
@@ -160,6 +163,7 @@ impl GuestMemory {
                 code_lock: SpinLock::default(),
                 writes: Writes::default(),
                 foreign: ForeignCode::default(),
+                own_code: OnceLock::new(),
                 code_changed: OnceLock::new(),
             })));
         }
@@ -394,6 +398,9 @@ impl GuestMemory {
         let fault = |cause| Fault { address, access: Access::Execute, cause };
         if !address.is_multiple_of(4) {
             return Err(fault(FaultCause::Misaligned));
+        }
+        if let Some(word) = self.0.own_code.get().and_then(|code| code.word(address)) {
+            return Ok(word.load(Ordering::Acquire));
         }
         // Where the map permits what was refused, another thread has changed it in between: so it is tried again, as the kernel does.
         for _ in 0..MOST_TRIES {

@@ -11,6 +11,7 @@ mod guest_memory;
 mod kept;
 mod late;
 mod mappings;
+mod own_code;
 mod quota;
 mod recovery;
 mod replaced;

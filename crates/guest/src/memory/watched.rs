@@ -20,6 +20,9 @@ impl AddressSpace {
     /// [`GuestMemory::forget_foreign_changes`] compares.
     pub fn protect_code(&self, address: u64) -> bool {
         shake();
+        if self.is_own_code(address) {
+            return false;
+        }
         let map = self.read();
         let Some((_, mapping)) = map.at(address) else { return false };
         let start = address & !(HOST_PAGE_BYTES - 1);

@@ -36,6 +36,7 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
         space.map(&request)?;
         space.keep(range.clone());
     }
+    space.own_code(code.clone()).map_err(|_| Errno(libc::ENOMEM))?;
     Ok(Areas { code, table, architecture })
 }
 

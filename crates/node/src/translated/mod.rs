@@ -351,7 +351,11 @@ impl Memory for View<'_> {
         process.memory().fetch(address)
     }
 
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+    fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault> {
+        self.cores.process().address_space().write_own_code(address, words)
+    }
+
+    fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
         self.cores.process().address_space().write_kept(words)
     }
 

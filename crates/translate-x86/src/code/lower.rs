@@ -118,10 +118,9 @@ impl<'a> Lowering<'a> {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
         let mut labels = || reach.leaders.iter().map(|leader| (*leader, assembler.label())).collect();
-        let (mut inner, outer) = (labels(), labels());
-        if reach.options.is_cold {
-            inner = FxHashMap::default();
-        }
+        let outer = labels();
+        // A block for the first few times has no jumps of its own.
+        let inner = if reach.options.is_cold { FxHashMap::default() } else { labels() };
         Self {
             assembler,
             unit: Unit::default(),

@@ -18,6 +18,8 @@ use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::parts::{Options, Part};
 
+mod cold;
+
 /// What is watched for changes of the source's code, as the engine does.
 const PAGE: u64 = 4096;
 /// No more is read from an address on to know the instruction there.
@@ -33,6 +35,7 @@ pub(super) const ARITHMETIC: u32 =
     RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
 
 /// The code that one address reaches.
+#[derive(Default)]
 pub(super) struct Reach {
     /// How it is to be translated.
     pub options: Options,
@@ -196,22 +199,12 @@ impl Reach {
         known: &dyn Fn(u64) -> bool,
         options: Options,
     ) -> Self {
-        let mut found = Self {
-            options,
-            instructions: FxHashMap::default(),
-            leaders: BTreeSet::new(),
-            doors: FxHashSet::from_iter([start]),
-            looked_at: FxHashSet::default(),
-            entrance: None,
-            live: FxHashMap::default(),
-            returned: 0,
-            registers: FxHashMap::default(),
-            refused: FxHashSet::default(),
-            blocks: FxHashMap::default(),
-            around: FxHashMap::default(),
-        };
         let words = Words::new(fetch);
         let fetch: &dyn Fn(u64) -> Option<u32> = &|address| words.word(address);
+        if options.is_cold {
+            return Self::of_block(start, fetch, options);
+        }
+        let mut found = Self::empty(start, options);
         let mut visited = FxHashSet::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
@@ -257,6 +250,10 @@ impl Reach {
         }
         found.find_registers();
         found
+    }
+
+    fn empty(start: u64, options: Options) -> Self {
+        Self { options, doors: FxHashSet::from_iter([start]), ..Self::default() }
     }
 
     /// Whether it is known which flags are read beyond a block.
@@ -621,13 +618,13 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
 
 /// Finds what holds where jumps of the unit lead to: lowers it until what the jumps say of that is what was assumed.
 fn plan(reach: &Reach) -> Plan {
-    if !reach.options.has(Part::Loops) {
-        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
-    }
     let mut plan = Plan::default();
     if reach.options.is_cold {
         // No jump of its own leads anywhere in it.
         return plan;
+    }
+    if !reach.options.has(Part::Loops) {
+        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = Remembered::default();

@@ -84,8 +84,8 @@ impl Memory for Parts {
         self.load(address)
     }
 
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        words.iter().try_for_each(|(address, word)| self.store(*address, *word))
+    fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault> {
+        (address..).step_by(4).zip(words).try_for_each(|(address, word)| self.store(address, *word))
     }
 
     fn forget(&self, _: Range<u64>) -> Result<(), Fault> {

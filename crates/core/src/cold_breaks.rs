@@ -1,0 +1,71 @@
+//! `break` instructions that a core comes to now and then: code of other architectures leaves its blocks by them until it is linked. None is
+//! worth a block before it has been come to as often as code that is translated.
+//! Not what they mean, which is the caller's.
+
+use crate::profile::HOT;
+
+/// A power of two.
+const PLACES: usize = 1024;
+
+/// The last ones, by their addresses; two that share a place only cost work.
+pub(crate) struct ColdBreaks(Box<[(u64, u32); PLACES]>);
+
+impl Default for ColdBreaks {
+    fn default() -> Self {
+        Self(Box::new([(0, 0); PLACES]))
+    }
+}
+
+impl ColdBreaks {
+    fn place(pc: u64) -> usize {
+        (pc >> 2) as usize % PLACES
+    }
+
+    /// Whether there was one at `pc` the last time, and it is cold.
+    pub fn has(&self, pc: u64) -> bool {
+        let (of, visits) = self.0[Self::place(pc)];
+        of == pc && (1..HOT).contains(&visits)
+    }
+
+    /// The core has come to one at `pc`. False if it has done so too often.
+    pub fn visit(&mut self, pc: u64) -> bool {
+        let place = &mut self.0[Self::place(pc)];
+        *place = if place.0 == pc { (pc, place.1.saturating_add(1)) } else { (pc, 1) };
+        place.1 < HOT
+    }
+
+    /// There is something else at `pc` by now.
+    pub fn forget(&mut self, pc: u64) {
+        if self.has(pc) {
+            self.0[Self::place(pc)] = (0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_break_is_cold_until_it_has_been_come_to_often_or_is_none() {
+        let mut breaks = ColdBreaks::default();
+        assert!(!breaks.has(0) && !breaks.has(0x1000));
+        for _ in 1..HOT {
+            assert!(breaks.visit(0x1000) && breaks.has(0x1000));
+        }
+        assert!(!breaks.visit(0x1000) && !breaks.has(0x1000));
+        assert!(breaks.visit(0x2004));
+        breaks.forget(0x2004);
+        assert!(!breaks.has(0x2004));
+    }
+
+    #[test]
+    fn one_takes_the_place_of_another() {
+        let mut breaks = ColdBreaks::default();
+        let other = 0x1000 + 4 * PLACES as u64;
+        assert!(breaks.visit(0x1000) && breaks.visit(other));
+        assert!(breaks.has(other) && !breaks.has(0x1000));
+        breaks.forget(0x1000);
+        assert!(breaks.has(other));
+    }
+}

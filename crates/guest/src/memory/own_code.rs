@@ -1,0 +1,118 @@
+//! Code that only the engine writes and the guest only fetches: it lies beside the guest's memory, which shows nothing there.
+//! Not what the code is.
+//! Source: mmap(2).
+
+use std::io;
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use longma_loongarch::{Access, Fault, FaultCause};
+
+use super::address_space::AddressSpace;
+
+/// The words of a range of guest addresses. Neither their pages nor anything else changes when one is written, so that it costs a store.
+#[derive(Debug)]
+pub(super) struct OwnCode {
+    range: Range<u64>,
+    words: *const AtomicU32,
+}
+
+// SAFETY: the words are atomics, and the mapping lives as long as the value.
+unsafe impl Send for OwnCode {}
+// SAFETY: as above.
+unsafe impl Sync for OwnCode {}
+
+impl OwnCode {
+    fn map(range: Range<u64>) -> io::Result<Self> {
+        // SAFETY: a fresh anonymous mapping at an address of the host's choice. A forked child has a copy of its own.
+        let words = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                (range.end - range.start) as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if words == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { range, words: words.cast_const().cast() })
+    }
+
+    /// The word at an address that is a multiple of four, if it is one of these.
+    pub fn word(&self, address: u64) -> Option<&AtomicU32> {
+        let is_ours = address.is_multiple_of(4) && self.range.contains(&address);
+        // SAFETY: in bounds, aligned, zero-initialised by the host, alive as long as self.
+        is_ours.then(|| unsafe { &*self.words.add(((address - self.range.start) / 4) as usize) })
+    }
+}
+
+impl Drop for OwnCode {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and nobody has a word of it any more.
+        unsafe { libc::munmap(self.words.cast_mut().cast(), (self.range.end - self.range.start) as usize) };
+    }
+}
+
+impl AddressSpace {
+    /// From now on what is fetched from `range`, which begins at a page, is what [`Self::write_own_code`] has written there: 0 where it
+    /// has not. What is loaded from there is what is mapped there. There is one such range.
+    ///
+    /// # Errors
+    /// The host gives no memory, or there is such a range already.
+    pub fn own_code(&self, range: Range<u64>) -> io::Result<()> {
+        let code = OwnCode::map(range)?;
+        self.memory().0.own_code.set(code).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Whether what is fetched from `address` is the engine's own code.
+    pub(super) fn is_own_code(&self, address: u64) -> bool {
+        self.memory().0.own_code.get().is_some_and(|code| code.range.contains(&address))
+    }
+
+    /// Writes words of the engine's own code from an address on. Threads that fetch them meanwhile get the old or the new ones. Whoever replaces code sees to
+    /// it himself that what is known of it is forgotten.
+    ///
+    /// # Errors
+    /// An address is not one of a word of that code; the words before it are written.
+    pub fn write_own_code(&self, start: u64, words: &[u32]) -> Result<(), Fault> {
+        let code = self.memory().0.own_code.get();
+        for (address, &word) in (start..).step_by(4).zip(words) {
+            let fault = Fault { address, access: Access::Write, cause: FaultCause::Forbidden };
+            code.and_then(|code| code.word(address)).ok_or(fault)?.store(word, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{AddressSpace, GuestMemory, MapRequest, PAGE_BYTES, Placement, Protection};
+
+    const START: u64 = 1 << 20;
+
+    #[test]
+    fn own_code_is_fetched_and_neither_loaded_nor_stored_to() {
+        let space = AddressSpace::new(GuestMemory::reserve().unwrap());
+        let readable = Protection { read: true, write: false, execute: true };
+        space
+            .map(&MapRequest::anonymous(Placement::FixedNoReplace(START), 2 * PAGE_BYTES, readable))
+            .unwrap();
+        space.own_code(START..START + PAGE_BYTES).unwrap();
+        let last = START + PAGE_BYTES - 4;
+        space.write_own_code(START, &[7]).and_then(|()| space.write_own_code(last, &[8])).unwrap();
+        let memory = space.memory();
+        assert_eq!(
+            [START, START + 4, last, last + 4].map(|at| memory.fetch(at)),
+            [Ok(7), Ok(0), Ok(8), Ok(0)]
+        );
+        assert_eq!(memory.load::<u32>(START), Ok(0));
+        assert!(memory.store::<u32>(START, 9).is_err() && memory.fetch(START + 2).is_err());
+        assert!(space.write_own_code(last, &[8, 9]).is_err(), "behind its end");
+        assert!(space.write_own_code(START + 2, &[9]).is_err(), "no address of a word");
+        assert!(space.own_code(START..START + PAGE_BYTES).is_err(), "there is one range");
+    }
+}
