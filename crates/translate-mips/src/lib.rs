@@ -4,16 +4,22 @@
 
 pub mod code;
 pub mod debug;
+mod deferred;
 mod float;
+mod forms;
 pub mod frame;
 pub mod instruction;
+mod jumps;
 mod lower;
 pub mod numbers;
 mod plain;
+mod products;
 pub mod registers;
 mod service;
 pub mod system;
 pub mod unit;
+mod uses;
+mod waiting;
 
 use std::ops::Range;
 
