@@ -5,7 +5,7 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::forms::{Form, Shape, halves, is_small};
+use super::forms::{Form, Shape, ends, halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::plain::Access;
@@ -89,6 +89,8 @@ impl Lowering<'_> {
             Op::Daddiu => self.near_sum(i, d)?,
             Op::Daddu => self.sum_of_two(i, d)?,
             Op::Addu => return self.word_sum(i, d),
+            Op::Andi => self.mask(i)?,
+            Op::Srl | Op::Dsrl => return self.field(i, d),
             Op::Slt | Op::Sltu | Op::Slti | Op::Sltiu => self.comparison(i)?,
             _ => return None,
         };
@@ -174,6 +176,27 @@ impl Lowering<'_> {
         let form = self.form(general([i.rs(), i.rt()][at])).filter(shifted)?;
         let (j, k) = (form.k, self.read(other));
         Some(Plan::Emit(Code { d, j, k, imm: form.shift.into(), ..Code::new(La::AlslW) }))
+    }
+
+    /// `andi` of bits next to each other that takes more than one instruction.
+    fn mask(&mut self, i: Instruction) -> Option<Form> {
+        let mask = i.unsigned() as i32;
+        let (high, low) = ends(mask);
+        if mask < 4096 || low == 0 || mask >> low != (1 << (high - low + 1)) - 1 {
+            return None;
+        }
+        self.before_reads(i.read());
+        Some(Form { shape: Shape::Mask, imm: mask, ..Form::sum(self.read(i.rs()), 0) })
+    }
+
+    /// A shift of what such an `andi` leaves.
+    fn field(&mut self, i: Instruction, d: u8) -> Option<Plan> {
+        self.before_change(d);
+        let form = self.form(general(i.rt())).filter(|form| form.shape == Shape::Mask)?;
+        let (high, low) = ends(form.imm);
+        let is_within = (low..=high).contains(&i.sa());
+        let code = Code { d, j: form.j, imm: high.into(), imm2: i.sa().into(), ..Code::new(La::BstrpickD) };
+        is_within.then_some(Plan::Emit(code))
     }
 
     /// A comparison that a branch can make.

@@ -14,6 +14,8 @@ pub enum Shape {
     Sum,
     /// `k << shift`, the lowest 32 bits, signed.
     Word,
+    /// The bits of `j` that `imm` has, which are next to each other.
+    Mask,
     /// 1 if `j < k`, signed, else 0.
     Less,
     /// The same, unsigned.
@@ -35,7 +37,7 @@ pub struct Form {
     pub k: u8,
     /// By so many bits, at most 4.
     pub shift: u8,
-    /// What is added, or compared with.
+    /// What is added, compared with, or kept.
     pub imm: i32,
 }
 
@@ -49,6 +51,11 @@ pub(super) fn halves(imm: i32) -> Option<(i32, i32)> {
     let low = i32::from(imm as i16);
     let high = imm.checked_sub(low)? >> 16;
     Some((high, low))
+}
+
+/// The highest and the lowest bit of a mask.
+pub(super) fn ends(mask: i32) -> (u8, u8) {
+    (31 - mask.leading_zeros() as u8, mask.trailing_zeros() as u8)
 }
 
 impl Form {
@@ -85,6 +92,7 @@ impl Form {
         match self.shape {
             Shape::Sum => j.wrapping_add(shifted).wrapping_add_signed(imm),
             Shape::Word => shifted as i32 as i64 as u64,
+            Shape::Mask => j & imm as u64,
             Shape::Less => u64::from((j as i64) < k as i64),
             Shape::LessUnsigned => u64::from(j < k),
             Shape::LessThan => u64::from((j as i64) < imm),
@@ -116,6 +124,11 @@ impl Form {
                 }
             }
             Shape::Word => assembler.immediate(La::SlliW, d, k, shift.into()),
+            Shape::Mask => {
+                let (high, low) = ends(imm);
+                assembler.field(La::BstrpickD, d, j, high, low);
+                assembler.immediate(La::SlliD, d, d, low.into());
+            }
             Shape::Less => assembler.three(La::Slt, d, j, k),
             Shape::LessUnsigned => assembler.three(La::Sltu, d, j, k),
             Shape::LessThan => assembler.immediate(La::Slti, d, j, imm),

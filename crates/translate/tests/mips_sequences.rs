@@ -136,13 +136,15 @@ fn immediate(op: u32, rs: u32, rt: u32, imm: u32) -> u32 {
 fn plain(random: &mut Random) -> u32 {
     let registers = [0, 1, 1, 2, 3, 4, 5, 6, 29];
     let [s, t, d] = [(); 3].map(|()| random.of(&registers));
-    let small = random.of(&[0, 1, 8, 16, 0xffff, 0x7ff, 0x800, 0x1000, 0x8001, 0x9ca8, 0x7ff8]);
+    let small = random.of(&[0, 1, 8, 16, 0xffff, 0x7ff, 0x800, 0x1000, 0x8001, 0x9ca8, 0x7ff8, 0xff00]);
     let three = |function| s << 21 | t << 16 | d << 11 | function;
     match random.below(20) {
         // or, daddu and addu with zero, which copy.
         0 | 1 => s << 21 | d << 11 | random.of(&[0x25, 0x2d, 0x21]),
         2..=5 => three(random.of(&[0x21, 0x2d, 0x2d, 0x23, 0x24, 0x26, 0x2a, 0x2b, 0xa, 0xb])),
-        6 | 7 => t << 16 | d << 11 | random.below(6) as u32 % 5 << 6 | random.of(&[0, 0x38, 0x38, 2, 0x3e]),
+        6 | 7 => {
+            t << 16 | d << 11 | random.of(&[0, 1, 2, 3, 4, 8, 9]) << 6 | random.of(&[0, 0x38, 0x38, 2, 0x3e])
+        }
         // addiu, daddiu, slti, sltiu, andi, ori, lui.
         8 => immediate(random.of(&[9, 0xa, 0xb, 0xc, 0xd]), s, t, small),
         9 | 10 => immediate(0x19, s, t, small),

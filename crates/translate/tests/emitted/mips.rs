@@ -92,6 +92,8 @@ const SEQUENCES: &[(&str, &[u32])] = &[
         "A sum of words, one of them shifted, that is extended again",
         &[0x0004_08c0, 0x00a1_1021, 0x0002_1000, 0x03e0_0008, 0x3c01_0003],
     ),
+    // andi v0, a0, 65280; srl v0, v0, 8; dext v0, v0, 0, 32; jr ra; nop
+    ("A field", &[0x3082_ff00, 0x0002_1202, 0x7c42_f803, 0x03e0_0008, 0]),
     // li v0, 5001; syscall; jr ra; nop
     ("A system call", &[0x2402_1389, 0x0000_000c, 0x03e0_0008, 0]),
 ];
