@@ -13,6 +13,8 @@ pub(super) type Set = u64;
 /// All of them.
 pub(super) const EVERYTHING: Set = !0;
 const GENERAL: Set = 0xffff_ffff;
+/// at: compilers and assemblers have in it what is read within a function.
+const ASSEMBLER_TEMPORARY: u8 = 1;
 const PRODUCTS: Set = LOW_BIT | HIGH_BIT;
 const LOW_BIT: Set = 1 << (32 + LOW);
 const HIGH_BIT: Set = 1 << (32 + HIGH);
@@ -105,7 +107,8 @@ impl Step {
         };
         let Some(slot) = reach.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
         let beyond = match instruction.op {
-            Op::Jr | Op::JrHb if instruction.rs() == 31 => GENERAL,
+            // The assembler's register never has a result: it is lost like hi and lo.
+            Op::Jr | Op::JrHb if instruction.rs() == 31 => GENERAL & !bit(general(ASSEMBLER_TEMPORARY)),
             Op::Jr | Op::JrHb => EVERYTHING,
             Op::Jalr | Op::JalrHb => GENERAL,
             _ => kept,

@@ -203,6 +203,8 @@ fn compared<F: FrontEnd>() -> Vec<usize> {
         }
         next += count;
     }
+    // What MIPS64's functions leave in at is lost where they return.
+    numbers.retain(|number| F::NAME != "MIPS64" || *number != 1);
     numbers
 }
 
