@@ -5,31 +5,13 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::forms::{Form, Shape, ends, halves, is_small};
+use super::access::{Access, Place};
+use super::forms::{Form, Plan, Shape, ends, halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
-use super::plain::Access;
 use super::registers::{STACK_POINTER, general};
 use super::uses::bit;
-use super::waiting::Width;
-
-/// What becomes of an instruction.
-pub(super) enum Plan {
-    /// Its value waits in a LoongArch register's place.
-    Wait(u8, Form),
-    /// It is one LoongArch instruction.
-    Emit(Code),
-    /// What it is by itself.
-    Plain,
-}
-
-/// Where an access goes: `j + k + imm`.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub j: u8,
-    pub k: u8,
-    pub imm: i32,
-}
+use super::width::Width;
 
 impl Lowering<'_> {
     /// Decides what becomes of an instruction that does not jump, and computes what it needs of values that wait.

@@ -41,7 +41,17 @@ pub struct Form {
     pub imm: i32,
 }
 
-/// A form of constants that one instruction adds.
+/// What becomes of an instruction.
+pub(super) enum Plan {
+    /// Its value waits in a LoongArch register's place.
+    Wait(u8, Form),
+    /// It is one LoongArch instruction.
+    Emit(Code),
+    /// What it is by itself.
+    Plain,
+}
+
+/// A constant that one instruction adds.
 pub(super) fn is_small(imm: i32) -> bool {
     (-2048..2048).contains(&imm)
 }

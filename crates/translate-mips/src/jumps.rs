@@ -9,7 +9,7 @@ use super::instruction::{Instruction, Op};
 use super::lower::{Lowering, SPARE_SOURCE};
 use super::registers::{SCRATCH, SPARE, TABLE, general};
 use super::uses::{EVERYTHING, Set, bit};
-use super::waiting::Width;
+use super::width::Width;
 use longma_translate::assembler::Goal;
 
 /// A condition: the branch to be taken if it holds, without its offset, and its opposite.

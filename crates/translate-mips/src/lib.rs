@@ -2,6 +2,7 @@
 //! Not the engine, which knows no source architecture.
 //! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
 
+mod access;
 pub mod code;
 pub mod debug;
 mod deferred;
@@ -20,6 +21,7 @@ pub mod system;
 pub mod unit;
 mod uses;
 mod waiting;
+mod width;
 
 use std::ops::Range;
 

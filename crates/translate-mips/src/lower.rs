@@ -5,10 +5,10 @@
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::code::{Exit, Pending, Position, Product, Reach, Unit, WAITING, Waiting, exit};
-use super::deferred::Plan;
+use super::forms::Plan;
 use super::instruction::{Instruction, Op};
 use super::uses::{EVERYTHING, Liveness, Set, slot_before};
-use super::waiting::Width;
+use super::width::Width;
 
 use longma_translate::assembler::{Assembler, Goal, Label};
 use longma_translate::parts::{Options, Part};

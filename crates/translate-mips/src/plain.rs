@@ -4,28 +4,18 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::deferred::Place;
+use super::access::{Access, Place};
 use super::forms::{halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
 use super::service::OVERFLOW;
-use super::waiting::Width;
+use super::width::Width;
 use longma_translate::assembler::Goal;
 use longma_translate::front_end::MARKS;
 
 /// The hardware register with the thread pointer (UserLocal).
 const USER_LOCAL: u8 = 29;
-
-/// An access to memory: the instruction with 12 bits of offset, the one with 14 bits in words if there is one, the one with an index.
-#[derive(Clone, Copy)]
-pub(super) struct Access {
-    pub near: La,
-    pub words: Option<La>,
-    pub indexed: La,
-    /// Whether the register is a floating-point one.
-    pub float: bool,
-}
 
 impl Instruction {
     /// The general register that it writes; 0 if none.
@@ -61,29 +51,6 @@ impl Instruction {
             self.op,
             Add | Addi | Sub | Dadd | Daddi | Dsub | Madd | Maddu | Msub | Msubu | Cfc1 | Ctc1 | Synci
         ) || self.op == Rdhwr && self.rd() != USER_LOCAL
-    }
-
-    /// The access of a load or store that is no part of another and not atomic.
-    pub(super) fn access(self) -> Option<Access> {
-        let make = |near, words, indexed, float| Some(Access { near, words, indexed, float });
-        match self.op {
-            Op::Lb => make(La::LdB, None, La::LdxB, false),
-            Op::Lbu => make(La::LdBu, None, La::LdxBu, false),
-            Op::Lh => make(La::LdH, None, La::LdxH, false),
-            Op::Lhu => make(La::LdHu, None, La::LdxHu, false),
-            Op::Lw => make(La::LdW, Some(La::LdptrW), La::LdxW, false),
-            Op::Lwu => make(La::LdWu, None, La::LdxWu, false),
-            Op::Ld => make(La::LdD, Some(La::LdptrD), La::LdxD, false),
-            Op::Sb => make(La::StB, None, La::StxB, false),
-            Op::Sh => make(La::StH, None, La::StxH, false),
-            Op::Sw => make(La::StW, Some(La::StptrW), La::StxW, false),
-            Op::Sd => make(La::StD, Some(La::StptrD), La::StxD, false),
-            Op::Lwc1 => make(La::FldS, None, La::FldxS, true),
-            Op::Ldc1 => make(La::FldD, None, La::FldxD, true),
-            Op::Swc1 => make(La::FstS, None, La::FstxS, true),
-            Op::Sdc1 => make(La::FstD, None, La::FstxD, true),
-            _ => None,
-        }
     }
 
     /// True if it is a sum whose overflow its code looks for.

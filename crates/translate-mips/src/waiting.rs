@@ -9,25 +9,6 @@ use super::lower::Lowering;
 use super::registers::general;
 use super::uses::{Set, bit};
 
-/// What is known of a register's value.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Width {
-    /// It is less than 2 to the power of this, unsigned.
-    pub bits: u8,
-    /// It is a word, signed.
-    pub is_word: bool,
-}
-
-impl Width {
-    pub const UNKNOWN: Self = Self { bits: 64, is_word: false };
-    pub const WORD: Self = Self { bits: 64, is_word: true };
-
-    /// Of a value below 2 to the power of `bits`.
-    pub const fn of(bits: u8) -> Self {
-        Self { bits, is_word: bits < 32 }
-    }
-}
-
 impl Lowering<'_> {
     /// What is yet to be, for a position.
     pub(super) fn pending(&self) -> Option<Pending> {
@@ -109,7 +90,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// As [`Self::before_reads`], of what reads nothing but `read` and writes its destination.
+    /// Before an instruction that is by itself: its destination may change, and registers hold what it reads.
     pub(super) fn before_instruction(&mut self, instruction: Instruction) {
         let written = general(instruction.destination());
         self.before_change(written);
@@ -119,7 +100,7 @@ impl Lowering<'_> {
         self.before_reads(instruction.read());
     }
 
-    /// The LoongArch register that holds what a source register has. It has not been written yet where that is not for [`Self::before_reads`].
+    /// The LoongArch register that holds what a source register has; [`Self::before_reads`] has seen to it that one does.
     pub(super) fn read(&self, number: u8) -> u8 {
         let register = general(number);
         self.form(register).filter(|form| form.is_copy()).map_or(register, |form| form.j)
