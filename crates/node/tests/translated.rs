@@ -302,7 +302,7 @@ const CHOICES: [&str; 12] = [
 ];
 
 /// Those that are others on MIPS64, which has no flags and no registers for more.
-const OF_MIPS: [&str; 3] = ["none", "no-units", "no-returns"];
+const OF_MIPS: [&str; 6] = ["none", "no-units", "no-fusion", "no-forms", "no-loops", "no-returns"];
 
 /// Small guests of each kind: calls and returns, jumps through tables, flags, floating point, vectors, pointers.
 const GUESTS: [(&str, &[&str]); 6] = [

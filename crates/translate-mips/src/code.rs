@@ -5,17 +5,39 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+use super::forms::Form;
 use super::instruction::{Instruction, Op, decode};
 use longma_translate::assembler::Assembler;
 use longma_translate::front_end;
 
 /// A product or a quotient whose registers have not been written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct Product {
     /// The multiplication or division.
     pub op: Op,
     /// Its operands, as LoongArch registers.
     pub operands: [u8; 2],
+}
+
+/// So many values wait at most.
+pub const WAITING: usize = 4;
+
+/// A value that has not been written yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The LoongArch register that it is to be in.
+    pub d: u8,
+    /// What it is of what registers hold now.
+    pub form: Form,
+}
+
+/// What registers are yet to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// What hi and lo are to be.
+    pub product: Option<Product>,
+    /// What general registers are to be.
+    pub waiting: [Option<Waiting>; WAITING],
 }
 
 /// Where the code of one instruction begins.

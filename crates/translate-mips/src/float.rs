@@ -107,12 +107,13 @@ impl Lowering<'_> {
     }
 
     fn float_move(&mut self, i: Instruction) -> bool {
-        let (g, s, d, cc) = (general(i.rt()), i.rd(), i.sa(), i.cc());
+        let (to, g) = (general(i.rt()), self.read(i.rt()));
+        let (s, d, cc) = (i.rd(), i.sa(), i.cc());
         let choose = |fj, fk| Code { d, j: fj, k: fk, a: cc, ..Code::new(La::Fsel) };
         match i.op {
-            Op::Mfc1 if g != 0 => self.assembler.two(La::Movfr2grS, g, s),
-            Op::Dmfc1 if g != 0 => self.assembler.two(La::Movfr2grD, g, s),
-            Op::Mfhc1 if g != 0 => self.assembler.two(La::Movfrh2grS, g, s),
+            Op::Mfc1 if to != 0 => self.assembler.two(La::Movfr2grS, to, s),
+            Op::Dmfc1 if to != 0 => self.assembler.two(La::Movfr2grD, to, s),
+            Op::Mfhc1 if to != 0 => self.assembler.two(La::Movfrh2grS, to, s),
             Op::Mfc1 | Op::Dmfc1 | Op::Mfhc1 => {}
             Op::Mtc1 => self.assembler.two(La::Movgr2frW, s, g),
             Op::Dmtc1 => self.assembler.two(La::Movgr2frD, s, g),
@@ -150,7 +151,7 @@ impl Lowering<'_> {
     }
 
     fn indexed(&mut self, i: Instruction) -> bool {
-        let (base, index) = (general(i.rs()), general(i.rt()));
+        let (base, index) = (self.read(i.rs()), self.read(i.rt()));
         let (op, register) = match i.op {
             Op::Lwxc1 => (La::FldxS, i.sa()),
             Op::Ldxc1 | Op::Luxc1 => (La::FldxD, i.sa()),

@@ -173,6 +173,15 @@ impl Instruction {
         self.is_branch() || matches!(self.op, Op::J | Op::Jal | Op::Jr | Op::JrHb | Op::Jalr | Op::JalrHb)
     }
 
+    /// Where the fields of its general registers begin, that of an access's base included.
+    pub(super) fn general_operands(self) -> impl Iterator<Item = u8> {
+        self.row().operands.iter().filter_map(|operand| match *operand {
+            Operand::General(at) | Operand::Twice(at) => Some(at),
+            Operand::Memory => Some(21),
+            _ => None,
+        })
+    }
+
     /// True for conditional branches, those that link and those that are likely included.
     pub fn is_branch(self) -> bool {
         matches!(self.row().operands.last(), Some(Operand::Branch))

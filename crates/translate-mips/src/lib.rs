@@ -2,18 +2,26 @@
 //! Not the engine, which knows no source architecture.
 //! Source: MIPS64 Architecture for Programmers, volumes I-A, II-A; Linux arch/mips/kernel/scall64-n64.S (registers of calls).
 
+mod access;
 pub mod code;
 pub mod debug;
+mod deferred;
 mod float;
+mod forms;
 pub mod frame;
 pub mod instruction;
+mod jumps;
 mod lower;
 pub mod numbers;
 mod plain;
+mod products;
 pub mod registers;
 mod service;
 pub mod system;
 pub mod unit;
+mod uses;
+mod waiting;
+mod width;
 
 use std::ops::Range;
 

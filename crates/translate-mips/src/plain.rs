@@ -4,40 +4,43 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::access::{Access, Place};
+use super::forms::{halves, is_small};
 use super::instruction::{Instruction, Op};
 use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
 use super::service::OVERFLOW;
+use super::width::Width;
 use longma_translate::assembler::Goal;
 use longma_translate::front_end::MARKS;
 
 /// The hardware register with the thread pointer (UserLocal).
 const USER_LOCAL: u8 = 29;
 
-/// An access to memory: the instruction with 12 bits of offset, the one with 14 bits in words if there is one, the one with an index.
-#[derive(Clone, Copy)]
-pub(super) struct Access {
-    pub near: La,
-    pub words: Option<La>,
-    /// Whether the register is a floating-point one.
-    pub float: bool,
-}
-
 impl Instruction {
     /// The general register that it writes; 0 if none.
     pub(super) fn destination(self) -> u8 {
+        use Op::*;
+        match self.destination_at() {
+            Some(at) => (self.word >> at & 31) as u8,
+            None if matches!(self.op, Jal | Bltzal | Bgezal | Bltzall | Bgezall) => 31,
+            None => 0,
+        }
+    }
+
+    /// Where the field of the general register that it writes begins.
+    pub(super) fn destination_at(self) -> Option<u8> {
         use Op::*;
         match self.op {
             Sll | Srl | Sra | Dsll | Dsrl | Dsra | Dsll32 | Dsrl32 | Dsra32 | Rotr | Drotr | Drotr32
             | Sllv | Srlv | Srav | Dsllv | Dsrlv | Dsrav | Rotrv | Drotrv | Movf | Movt | Jalr | JalrHb
             | Movz | Movn | Mfhi | Mflo | Add | Addu | Sub | Subu | And | Or | Xor | Nor | Slt | Sltu
             | Dadd | Daddu | Dsub | Dsubu | Mul | Clz | Clo | Dclz | Dclo | Wsbh | Seb | Seh | Dsbh
-            | Dshd => self.rd(),
+            | Dshd => Some(11),
             Addi | Addiu | Slti | Sltiu | Daddi | Daddiu | Andi | Ori | Xori | Lui | Mfc1 | Dmfc1 | Cfc1
             | Mfhc1 | Ext | Dextm | Dextu | Dext | Ins | Dinsm | Dinsu | Dins | Rdhwr | Ldl | Ldr | Lb
-            | Lh | Lwl | Lw | Lbu | Lhu | Lwr | Lwu | Ll | Lld | Ld | Sc | Scd => self.rt(),
-            Jal | Bltzal | Bgezal | Bltzall | Bgezall => 31,
-            _ => 0,
+            | Lh | Lwl | Lw | Lbu | Lhu | Lwr | Lwu | Ll | Lld | Ld | Sc | Scd => Some(16),
+            _ => None,
         }
     }
 
@@ -48,6 +51,11 @@ impl Instruction {
             self.op,
             Add | Addi | Sub | Dadd | Daddi | Dsub | Madd | Maddu | Msub | Msubu | Cfc1 | Ctc1 | Synci
         ) || self.op == Rdhwr && self.rd() != USER_LOCAL
+    }
+
+    /// True if it is a sum whose overflow its code looks for.
+    pub(super) fn is_checked_sum(self) -> bool {
+        self.op == Op::Daddi && is_small(self.imm())
     }
 
     /// True if its code may use the scratch register.
@@ -79,7 +87,7 @@ impl Instruction {
 impl Lowering<'_> {
     /// Translates an instruction that does not jump.
     pub(super) fn plain(&mut self, instruction: Instruction) {
-        let value = self.value_of(instruction);
+        let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         let written = instruction.destination();
         match value {
             Some(value) if general(written) != 0 => self.assembler.constant(general(written), value),
@@ -95,17 +103,24 @@ impl Lowering<'_> {
                     || self.float(instruction);
             }
         }
+        self.changed(general(written));
+        self.note(written, value, width);
+    }
+
+    /// Notes what is known of a register that an instruction has written.
+    pub(super) fn note(&mut self, written: u8, value: Option<i64>, width: Width) {
         if written != 0 {
             self.known[usize::from(written)] = value.filter(|_| general(written) != 0);
+            self.widths[usize::from(written)] = width;
         }
     }
 
     /// DADDI, which Go's compiler uses for every constant that is added.
     fn trapping_sum(&mut self, i: Instruction) -> bool {
-        if i.op != Op::Daddi || !(-2048..2048).contains(&i.imm()) {
+        if !i.is_checked_sum() {
             return false;
         }
-        let (to, from) = (general(i.rt()), general(i.rs()));
+        let (to, from) = (general(i.rt()), self.read(i.rs()));
         let overflow = self.trap(OVERFLOW as i32);
         self.assembler.immediate(La::AddiD, SCRATCH, from, i.imm());
         // Without an overflow, the sum is on the side of the operand that the constant's sign says.
@@ -116,7 +131,7 @@ impl Lowering<'_> {
     }
 
     /// The result of an instruction on known values.
-    fn value_of(&self, i: Instruction) -> Option<i64> {
+    pub(super) fn value_of(&self, i: Instruction) -> Option<i64> {
         let rs = self.known[usize::from(i.rs())];
         let imm = i64::from(i.imm());
         match i.op {
@@ -129,7 +144,7 @@ impl Lowering<'_> {
     }
 
     fn arithmetic(&mut self, i: Instruction) -> bool {
-        let [d, s, t] = [i.rd(), i.rs(), i.rt()].map(general);
+        let (d, s, t) = (general(i.rd()), self.read(i.rs()), self.read(i.rt()));
         let op = match i.op {
             Op::Addu => La::AddW,
             Op::Subu => La::SubW,
@@ -164,7 +179,7 @@ impl Lowering<'_> {
     }
 
     fn shift(&mut self, i: Instruction) -> bool {
-        let (d, t, amount) = (general(i.rd()), general(i.rt()), i32::from(i.sa()));
+        let (d, t, amount) = (general(i.rd()), self.read(i.rt()), i32::from(i.sa()));
         let (op, amount) = match i.op {
             Op::Sll => (La::SlliW, amount),
             Op::Srl => (La::SrliW, amount),
@@ -187,7 +202,7 @@ impl Lowering<'_> {
     }
 
     fn immediate(&mut self, i: Instruction) -> bool {
-        let (t, s, imm) = (general(i.rt()), general(i.rs()), i.imm());
+        let (t, s, imm) = (general(i.rt()), self.read(i.rs()), i.imm());
         let signed = |op, wide| Some((op, wide, imm, (-2048..2048).contains(&imm)));
         let unsigned = |op, wide| Some((op, wide, i.unsigned() as i32, i.unsigned() < 4096));
         let found = match i.op {
@@ -226,14 +241,15 @@ impl Lowering<'_> {
     }
 
     fn bits(&mut self, i: Instruction) -> bool {
-        let (t, s, d) = (general(i.rt()), general(i.rs()), general(i.rd()));
+        let (t, s, d) = (general(i.rt()), self.read(i.rs()), general(i.rd()));
+        let from = self.read(i.rt());
         let one = |op, to, from| Some((op, to, from));
         let simple = match i.op {
-            Op::Seb => one(La::ExtWB, d, t),
-            Op::Seh => one(La::ExtWH, d, t),
-            Op::Wsbh => one(La::Revb2h, d, t),
-            Op::Dsbh => one(La::Revb4h, d, t),
-            Op::Dshd => one(La::RevhD, d, t),
+            Op::Seb => one(La::ExtWB, d, from),
+            Op::Seh => one(La::ExtWH, d, from),
+            Op::Wsbh => one(La::Revb2h, d, from),
+            Op::Dsbh => one(La::Revb4h, d, from),
+            Op::Dshd => one(La::RevhD, d, from),
             Op::Clz => one(La::ClzW, d, s),
             Op::Clo => one(La::CloW, d, s),
             Op::Dclz => one(La::ClzD, d, s),
@@ -261,7 +277,7 @@ impl Lowering<'_> {
     }
 
     fn product(&mut self, i: Instruction) -> bool {
-        let (d, s) = (general(i.rd()), general(i.rs()));
+        let (d, s) = (general(i.rd()), self.read(i.rs()));
         match i.op {
             Op::Mult | Op::Multu | Op::Dmult | Op::Dmultu | Op::Div | Op::Divu | Op::Ddiv | Op::Ddivu => {
                 self.put_off(i);
@@ -283,7 +299,7 @@ impl Lowering<'_> {
 
     /// Moves and traps that depend on a register.
     fn conditional(&mut self, i: Instruction) -> bool {
-        let (d, s, t) = (general(i.rd()), general(i.rs()), general(i.rt()));
+        let (d, s, t) = (general(i.rd()), self.read(i.rs()), self.read(i.rt()));
         let (clear_if, keep_if) = match i.op {
             Op::Movz => (La::Masknez, La::Maskeqz),
             Op::Movn => (La::Maskeqz, La::Masknez),
@@ -312,7 +328,7 @@ impl Lowering<'_> {
     }
 
     fn trap_if(&mut self, i: Instruction) -> bool {
-        let (s, mut t) = (general(i.rs()), general(i.rt()));
+        let (s, mut t) = (self.read(i.rs()), self.read(i.rt()));
         let op = match i.op {
             Op::Teq | Op::Teqi => La::Beq,
             Op::Tne | Op::Tnei => La::Bne,
@@ -333,67 +349,72 @@ impl Lowering<'_> {
     }
 
     fn memory(&mut self, i: Instruction) -> bool {
-        let plain = |near| Access { near, words: None, float: false };
-        let words = |near, words| Access { near, words: Some(words), float: false };
-        let float = |near| Access { near, words: None, float: true };
-        let access = match i.op {
-            Op::Lb => plain(La::LdB),
-            Op::Lbu => plain(La::LdBu),
-            Op::Lh => plain(La::LdH),
-            Op::Lhu => plain(La::LdHu),
-            Op::Lw => words(La::LdW, La::LdptrW),
-            Op::Lwu => plain(La::LdWu),
-            Op::Ld => words(La::LdD, La::LdptrD),
-            Op::Sb => plain(La::StB),
-            Op::Sh => plain(La::StH),
-            Op::Sw => words(La::StW, La::StptrW),
-            Op::Sd => words(La::StD, La::StptrD),
-            Op::Ll => words(La::LlW, La::LlW),
-            Op::Lld => words(La::LlD, La::LlD),
-            Op::Sc => words(La::ScW, La::ScW),
-            Op::Scd => words(La::ScD, La::ScD),
-            Op::Lwc1 => float(La::FldS),
-            Op::Ldc1 => float(La::FldD),
-            Op::Swc1 => float(La::FstS),
-            Op::Sdc1 => float(La::FstD),
+        let atomic = match i.op {
+            Op::Ll => La::LlW,
+            Op::Lld => La::LlD,
+            Op::Sc => La::ScW,
+            Op::Scd => La::ScD,
             Op::Lwl | Op::Lwr | Op::Ldl | Op::Ldr | Op::Swl | Op::Swr | Op::Sdl | Op::Sdr => {
                 return self.part(i);
             }
-            _ => return false,
+            _ => {
+                let Some(access) = i.access() else { return false };
+                let place = self.place(i, access).expect("its base has been computed otherwise");
+                let register = if access.float { i.rt() } else { self.moved_register(i) };
+                self.access(access, register, place);
+                return true;
+            }
         };
-        self.access(access, i.rt(), i.rs(), i.imm());
+        let (base, mut offset) = (self.read(i.rs()), i.imm());
+        let base = if offset % 4 == 0 {
+            base
+        } else {
+            self.assembler.constant(SCRATCH, offset.into());
+            self.assembler.three(La::AddD, SCRATCH, SCRATCH, base);
+            offset = 0;
+            SCRATCH
+        };
+        self.assembler.immediate(atomic, general(i.rt()), base, offset);
         true
     }
 
-    /// One access; `register` and `base` are the source's.
-    pub(super) fn access(&mut self, access: Access, register: u8, base: u8, offset: i32) {
-        let register = if access.float { register } else { general(register) };
-        let base = general(base);
-        let only_words = matches!(access.near, La::LlW | La::LlD | La::ScW | La::ScD);
-        match access.words {
-            Some(op) if offset % 4 == 0 && (only_words || !(-2048..2048).contains(&offset)) => {
-                self.assembler.immediate(op, register, base, offset);
+    /// What is loaded is written to the register itself; what is stored may be read from one that has a copy.
+    fn moved_register(&self, i: Instruction) -> u8 {
+        if i.destination_at().is_some() { general(i.rt()) } else { self.read(i.rt()) }
+    }
+
+    /// One access of a LoongArch register.
+    fn access(&mut self, access: Access, register: u8, place: Place) {
+        let Place { mut j, k, mut imm } = place;
+        if k != 0 && imm == 0 {
+            self.assembler.three(access.indexed, register, j, k);
+            return;
+        }
+        if k != 0 {
+            self.assembler.three(La::AddD, SCRATCH, j, k);
+            j = SCRATCH;
+        }
+        let words = access.words.filter(|_| imm % 4 == 0);
+        let wide = |imm: i32| imm as i16 as i32 == imm && words.is_some();
+        match halves(imm) {
+            _ if is_small(imm) || wide(imm) => {}
+            _ if (-4096..=4094).contains(&imm) => {
+                self.assembler.immediate(La::AddiD, SCRATCH, j, imm / 2);
+                (j, imm) = (SCRATCH, imm - imm / 2);
             }
-            _ if only_words => {
-                self.assembler.constant(SCRATCH, offset.into());
-                self.assembler.three(La::AddD, SCRATCH, SCRATCH, base);
-                self.assembler.immediate(access.near, register, SCRATCH, 0);
-            }
-            _ if (-2048..2048).contains(&offset) => {
-                self.assembler.immediate(access.near, register, base, offset)
-            }
-            _ if (-4096..=4094).contains(&offset) => {
-                let first = offset / 2;
-                self.assembler.immediate(La::AddiD, SCRATCH, base, first);
-                self.assembler.immediate(access.near, register, SCRATCH, offset - first);
+            Some((high, low)) if high != 0 && (is_small(low) || wide(low)) => {
+                self.assembler.immediate(La::Addu16iD, SCRATCH, j, high);
+                (j, imm) = (SCRATCH, low);
             }
             _ => {
-                let low = offset << 20 >> 20;
-                self.assembler.immediate(La::Lu12iW, SCRATCH, 0, (offset - low) >> 12);
-                self.assembler.three(La::AddD, SCRATCH, SCRATCH, base);
-                self.assembler.immediate(access.near, register, SCRATCH, low);
+                let low = imm << 20 >> 20;
+                self.assembler.immediate(La::Lu12iW, SCRATCH, 0, (imm - low) >> 12);
+                self.assembler.three(La::AddD, SCRATCH, SCRATCH, j);
+                (j, imm) = (SCRATCH, low);
             }
         }
+        let op = if is_small(imm) { access.near } else { words.unwrap_or(access.near) };
+        self.assembler.immediate(op, register, j, imm);
     }
 
     /// Halves of unaligned accesses: a pair is one access, which LoongArch has; a half alone is one of the binary translation's.
@@ -416,11 +437,16 @@ impl Lowering<'_> {
         });
         let loads = matches!(whole, La::LdW | La::LdD);
         if pair.is_some() && !(loads && i.rt() == i.rs()) {
-            self.access(Access { near: whole, words: None, float: false }, i.rt(), i.rs(), low);
+            self.access_part(whole, i, low);
             self.skip = true;
         } else {
-            self.access(Access { near: op, words: None, float: false }, i.rt(), i.rs(), i.imm());
+            self.access_part(op, i, i.imm());
         }
         true
+    }
+
+    fn access_part(&mut self, near: La, i: Instruction, imm: i32) {
+        let access = Access { near, words: None, indexed: near, float: false };
+        self.access(access, self.moved_register(i), Place { j: self.read(i.rs()), k: 0, imm });
     }
 }

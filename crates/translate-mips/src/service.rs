@@ -4,7 +4,7 @@
 
 use longma_loongarch::{Fcsr, State, Trap};
 
-use super::code::Pending;
+use super::code::{Pending, Product};
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
 use longma_translate::front_end::Served;
@@ -13,12 +13,20 @@ use longma_translate::front_end::Served;
 pub(super) const OVERFLOW: u32 = 6;
 
 impl Pending {
-    /// Writes hi and lo.
+    /// Writes hi and lo, and the values that wait.
     pub fn settle(self, state: &mut State) {
-        let [s, t] = self.operands.map(|register| state.x[usize::from(register)]);
-        let (low, high) = product(self.op, s, t);
-        state.lbt.scratch[usize::from(LOW)] = low;
-        state.lbt.scratch[usize::from(HIGH)] = high;
+        if let Some(Product { op, operands }) = self.product {
+            let [s, t] = operands.map(|register| state.x[usize::from(register)]);
+            let (low, high) = product(op, s, t);
+            state.lbt.scratch[usize::from(LOW)] = low;
+            state.lbt.scratch[usize::from(HIGH)] = high;
+        }
+        // All of what registers hold before any of them is written.
+        let values =
+            self.waiting.map(|waiting| waiting.map(|waiting| (waiting.d, waiting.form.value(state))));
+        for (register, value) in values.into_iter().flatten() {
+            state.x[usize::from(register)] = value;
+        }
     }
 }
 

@@ -67,7 +67,7 @@ pub fn translate(
     options: &Options,
 ) -> Unit {
     let reach = reach(start, fetch, known, options);
-    let mut lowering = Lowering::new(&reach, options.has(Part::Returns));
+    let mut lowering = Lowering::new(&reach, options);
     let mut begins = FxHashMap::default();
     let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
     for (index, &leader) in leaders.iter().enumerate() {

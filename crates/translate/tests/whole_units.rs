@@ -11,6 +11,7 @@ use longma_translate::debug::{Value, words};
 use longma_translate::front_end::{Exit, FrontEnd, Served, Structures, Unit};
 use longma_translate::parts::{Options, Part, Parts};
 use longma_translate_arm::Aarch64;
+use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
@@ -202,6 +203,8 @@ fn compared<F: FrontEnd>() -> Vec<usize> {
         }
         next += count;
     }
+    // What MIPS64's functions leave in at is lost where they return.
+    numbers.retain(|number| F::NAME != "MIPS64" || *number != 1);
     numbers
 }
 
@@ -346,4 +349,9 @@ fn programs_for_x86_64_do_the_same_with_parts_left_out() {
 #[test]
 fn programs_for_aarch64_do_the_same_with_parts_left_out() {
     programs_agree::<Aarch64>("aarch64", Some(longma_translate_arm::registers::SLOTS));
+}
+
+#[test]
+fn programs_for_mips64_do_the_same_with_parts_left_out() {
+    programs_agree::<Mips64>("mips64el", None);
 }

@@ -72,6 +72,28 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     ),
     // c.lt.d f0, f2; bc1t over; nop; add.d f0, f0, f2; over: jr ra; nop
     ("A comparison of numbers and a branch", &[0x4622_003c, 0x4501_0002, 0, 0x4622_0000, 0x03e0_0008, 0]),
+    // dsll at, a1, 3; daddu at, a0, at; ld v0, 0(at); daddu v1, a0, a2; lbu v1, 0(v1); jr ra; lui at, 3
+    (
+        "Loads from sums, whose registers are written again",
+        &[0x0005_08f8, 0x0081_082d, 0xdc22_0000, 0x0086_182d, 0x9063_0000, 0x03e0_0008, 0x3c01_0003],
+    ),
+    // ld a3, 0(a2); sltu at, a3, v0; daddiu a2, a2, 8; bnez at, back; daddiu v1, v1, 1; jr ra; lui at, 3
+    (
+        "A loop that ends by a comparison",
+        &[0xdcc7_0000, 0x00e2_082b, 0x64c6_0008, 0x1420_fffc, 0x6463_0001, 0x03e0_0008, 0x3c01_0003],
+    ),
+    // lui at, 3; daddu at, at, t9; daddiu at, at, -7552; ld at, -32736(at); jr ra; nop
+    (
+        "A load from the table of addresses",
+        &[0x3c01_0003, 0x0039_082d, 0x6421_e280, 0xdc21_8020, 0x03e0_0008, 0],
+    ),
+    // sll at, a0, 3; addu v0, a1, at; sll v0, v0, 0; jr ra; lui at, 3
+    (
+        "A sum of words, one of them shifted, that is extended again",
+        &[0x0004_08c0, 0x00a1_1021, 0x0002_1000, 0x03e0_0008, 0x3c01_0003],
+    ),
+    // andi v0, a0, 65280; srl v0, v0, 8; dext v0, v0, 0, 32; jr ra; nop
+    ("A field", &[0x3082_ff00, 0x0002_1202, 0x7c42_f803, 0x03e0_0008, 0]),
     // li v0, 5001; syscall; jr ra; nop
     ("A system call", &[0x2402_1389, 0x0000_000c, 0x03e0_0008, 0]),
 ];

@@ -1,0 +1,255 @@
+//! Which instructions become values that wait, and which take up what they read: sums, shifts and comparisons in loads, stores, other sums and
+//! branches.
+//! Not how values wait (`waiting`).
+//! Source: MIPS64 Architecture for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
+
+use longma_loongarch::{Instruction as Code, Op as La};
+
+use super::access::{Access, Place};
+use super::forms::{Form, Plan, Shape, ends, halves, is_small};
+use super::instruction::{Instruction, Op};
+use super::lower::Lowering;
+use super::registers::{STACK_POINTER, general};
+use super::uses::bit;
+use super::width::Width;
+
+impl Lowering<'_> {
+    /// Decides what becomes of an instruction that does not jump, and computes what it needs of values that wait.
+    pub(super) fn plan(&mut self, i: Instruction) -> Plan {
+        self.make_room();
+        let d = general(i.destination());
+        let is_mark = i.op == Op::Andi && i.rt() == 0;
+        if i.is_served() && !i.is_checked_sum() || is_mark {
+            self.flush(u64::MAX);
+            return Plan::Plain;
+        }
+        if d != 0
+            && self.defers
+            && let Some(plan) = self.constant_plan(i, d).or_else(|| self.sum_plan(i, d))
+        {
+            return plan;
+        }
+        if let Some(access) = i.access() {
+            let base = i.rs();
+            self.before_change(d);
+            if matches!(i.op, Op::Sb | Op::Sh | Op::Sw | Op::Sd) {
+                self.before_reads(bit(general(i.rt())));
+            }
+            if self.place(i, access).is_none() {
+                self.materialise(general(base));
+            }
+            return Plan::Plain;
+        }
+        self.before_instruction(i);
+        Plan::Plain
+    }
+
+    fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
+        let value = i32::try_from(self.value_of(i)?).ok()?;
+        (d != STACK_POINTER).then_some(Plan::Wait(d, Form::sum(0, value)))
+    }
+
+    /// What a register's value is of others, if that is a sum; if it is another form, it is computed.
+    fn sums(&mut self, numbers: [u8; 2]) -> [Form; 2] {
+        for register in numbers.map(general) {
+            if self.form(register).is_some_and(|form| form.shape != Shape::Sum) {
+                self.materialise(register);
+            }
+        }
+        numbers.map(general).map(|register| self.form(register).unwrap_or(Form::sum(register, 0)))
+    }
+
+    fn sum_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
+        let moved = self.moved(i);
+        let form = match i.op {
+            _ if moved.is_some() => self.copied(moved?),
+            Op::Sll | Op::Dsll if (1..=4).contains(&i.sa()) => {
+                self.before_reads(bit(general(i.rt())));
+                let shape = if i.op == Op::Sll { Shape::Word } else { Shape::Sum };
+                Form { shape, j: 0, k: self.read(i.rt()), shift: i.sa(), imm: 0 }
+            }
+            Op::Daddiu => self.near_sum(i, d)?,
+            Op::Daddu => self.sum_of_two(i, d)?,
+            Op::Addu => return self.word_sum(i, d),
+            Op::Andi => self.mask(i)?,
+            Op::Srl | Op::Dsrl => return self.field(i, d),
+            Op::Slt | Op::Sltu | Op::Slti | Op::Sltiu => self.comparison(i)?,
+            _ => return None,
+        };
+        let waits = d != STACK_POINTER && self.may_wait(d, form);
+        waits.then_some(Plan::Wait(d, form))
+    }
+
+    /// The register that it copies, be it by extending what is extended.
+    fn moved(&self, i: Instruction) -> Option<u8> {
+        let (s, t) = (i.rs(), i.rt());
+        let is_word = |number| self.width(number).is_word;
+        let bits = self.width(s).bits;
+        match i.op {
+            Op::Or | Op::Daddu if t == 0 => Some(s),
+            Op::Or | Op::Daddu if s == 0 => Some(t),
+            Op::Addu if t == 0 && is_word(s) => Some(s),
+            Op::Addu if s == 0 && is_word(t) => Some(t),
+            Op::Sll if i.sa() == 0 && is_word(t) => Some(t),
+            Op::Dext | Op::Dextm | Op::Ext if i.bit_field().0 == 0 && i.bit_field().1 >= bits => Some(s),
+            Op::Andi if i.unsigned().trailing_ones() >= u32::from(bits) => Some(s),
+            _ => None,
+        }
+    }
+
+    fn copied(&mut self, from: u8) -> Form {
+        let register = general(from);
+        if self.form(register).is_some_and(|form| !form.is_near() || form.cost() > 1) {
+            self.materialise(register);
+        }
+        self.form(register).unwrap_or(Form::sum(register, 0))
+    }
+
+    /// Nobody reads a source register's value behind the instruction.
+    fn is_last_read(&self, number: u8, d: u8) -> bool {
+        general(number) == d || self.live_after & bit(general(number)) == 0
+    }
+
+    fn near_sum(&mut self, i: Instruction, d: u8) -> Option<Form> {
+        let [form, _] = self.sums([i.rs(), 0]);
+        let imm = form.imm.checked_add(i.imm());
+        let together = imm
+            .filter(|imm| form.is_near() && form.j != 0 && (is_small(*imm) || self.is_last_read(i.rs(), d)));
+        if let Some(imm) = together {
+            return Some(Form { imm, ..form });
+        }
+        self.before_reads(bit(general(i.rs())));
+        Some(Form::sum(self.read(i.rs()), i.imm()))
+    }
+
+    fn sum_of_two(&mut self, i: Instruction, d: u8) -> Option<Form> {
+        let [s, t] = self.sums([i.rs(), i.rt()]);
+        for ((a, number), b) in [((s, i.rs()), t), ((t, i.rt()), s)] {
+            if !b.is_copy() {
+                continue;
+            }
+            let last = self.is_last_read(number, d);
+            if a.is_shift() {
+                return Some(Form { j: b.j, ..a });
+            }
+            if a.is_near() && a.j == 0 && (is_small(a.imm) || last && Form::sum(1, a.imm).cost() < 3) {
+                return Some(Form::sum(b.j, a.imm));
+            }
+            if a.is_near() && a.j != 0 && !a.is_copy() && last && b.j != 0 {
+                return Some(Form { k: b.j, ..a });
+            }
+        }
+        self.before_reads(i.read());
+        Some(Form { k: self.read(i.rt()), ..Form::sum(self.read(i.rs()), 0) })
+            .map(|form| if form.j == 0 { Form::sum(form.k, 0) } else { form })
+    }
+
+    /// `addu` of a register and one that is shifted.
+    fn word_sum(&mut self, i: Instruction, d: u8) -> Option<Plan> {
+        let shifted = |form: &Form| form.is_shift() || form.shape == Shape::Word;
+        let forms = [i.rs(), i.rt()].map(|number| self.form(general(number)));
+        let at = forms.iter().position(|form| form.as_ref().is_some_and(shifted))?;
+        let other = [i.rt(), i.rs()][at];
+        if other == [i.rs(), i.rt()][at] {
+            return None;
+        }
+        self.before_change(d);
+        self.before_reads(bit(general(other)));
+        let form = self.form(general([i.rs(), i.rt()][at])).filter(shifted)?;
+        let (j, k) = (form.k, self.read(other));
+        Some(Plan::Emit(Code { d, j, k, imm: form.shift.into(), ..Code::new(La::AlslW) }))
+    }
+
+    /// `andi` of bits next to each other that takes more than one instruction.
+    fn mask(&mut self, i: Instruction) -> Option<Form> {
+        let mask = i.unsigned() as i32;
+        let (high, low) = ends(mask);
+        if mask < 4096 || low == 0 || mask >> low != (1 << (high - low + 1)) - 1 {
+            return None;
+        }
+        self.before_reads(i.read());
+        Some(Form { shape: Shape::Mask, imm: mask, ..Form::sum(self.read(i.rs()), 0) })
+    }
+
+    /// A shift of what such an `andi` leaves.
+    fn field(&mut self, i: Instruction, d: u8) -> Option<Plan> {
+        self.before_change(d);
+        let form = self.form(general(i.rt())).filter(|form| form.shape == Shape::Mask)?;
+        let (high, low) = ends(form.imm);
+        let is_within = (low..=high).contains(&i.sa());
+        let code = Code { d, j: form.j, imm: high.into(), imm2: i.sa().into(), ..Code::new(La::BstrpickD) };
+        is_within.then_some(Plan::Emit(code))
+    }
+
+    /// A comparison that a branch can make.
+    fn comparison(&mut self, i: Instruction) -> Option<Form> {
+        let shape = match i.op {
+            Op::Slt => Shape::Less,
+            Op::Sltu => Shape::LessUnsigned,
+            Op::Slti if i.imm() == 0 => Shape::Less,
+            Op::Slti if i.imm() == 1 => Shape::LessThan,
+            Op::Sltiu if i.imm() == 1 => Shape::LessThanUnsigned,
+            _ => return None,
+        };
+        self.before_reads(i.read());
+        let k = if matches!(i.op, Op::Slt | Op::Sltu) { self.read(i.rt()) } else { 0 };
+        let imm = if matches!(shape, Shape::LessThan | Shape::LessThanUnsigned) { 1 } else { 0 };
+        Some(Form { shape, j: self.read(i.rs()), k, shift: 0, imm })
+    }
+
+    /// Where a load or store goes, if it can go there while the value of its base waits; in two instructions only if nobody reads the base
+    /// behind.
+    pub(super) fn place(&self, i: Instruction, access: Access) -> Option<Place> {
+        let base = i.rs();
+        let plain = Place { j: general(base), k: 0, imm: i.imm() };
+        let Some(form) = self.form(general(base)) else { return Some(plain) };
+        let imm = form.imm.checked_add(i.imm()).filter(|_| form.shape == Shape::Sum && form.shift == 0)?;
+        let place = Place { j: form.j, k: form.k, imm };
+        let is_wide = |imm: i32| imm % 4 == 0 && imm as i16 as i32 == imm && access.words.is_some();
+        let fits = is_small(imm) || is_wide(imm);
+        let last = self.live_after & bit(general(base)) == 0 || general(i.destination()) == general(base);
+        let is_taken = match form.k {
+            0 if fits || form.is_copy() => true,
+            0 => last && form.j != 0 && halves(imm).is_some_and(|(_, low)| is_small(low) || is_wide(low)),
+            _ if imm == 0 => true,
+            _ => last && form.imm != 0 && fits,
+        };
+        is_taken.then_some(place)
+    }
+
+    /// What is known of a source register's value.
+    pub(super) fn width(&self, number: u8) -> Width {
+        if general(number) == 0 { Width::of(0) } else { self.widths[usize::from(number)] }
+    }
+
+    /// What is known of the value that an instruction gives, before it is executed.
+    pub(super) fn width_of(&self, i: Instruction) -> Width {
+        use Op::*;
+        let (s, t) = (self.width(i.rs()), self.width(i.rt()));
+        let sa = i.sa();
+        match i.op {
+            Lbu => Width::of(8),
+            Lhu => Width::of(16),
+            Lwu => Width::of(32),
+            Slt | Sltu | Slti | Sltiu => Width::of(1),
+            Andi => Width::of(s.bits.min(32 - i.unsigned().leading_zeros() as u8)),
+            And => {
+                Width { bits: s.bits.min(t.bits), is_word: s.is_word && t.is_word || s.bits.min(t.bits) < 32 }
+            }
+            Or | Xor => Width { bits: s.bits.max(t.bits), is_word: s.is_word && t.is_word },
+            Srl if sa > 0 => Width::of(t.bits.min(32) - sa.min(t.bits)),
+            Dsrl => Width {
+                bits: t.bits.saturating_sub(sa),
+                is_word: t.is_word && sa == 0 || t.bits.saturating_sub(sa) < 32,
+            },
+            Dsrl32 => Width::of(t.bits.saturating_sub(sa + 32)),
+            Ext | Dext | Dextm | Dextu => {
+                let size = i.bit_field().1;
+                if i.op == Ext && size == 32 { Width::WORD } else { Width::of(size) }
+            }
+            Lb | Lh | Lw | Ll | Addu | Addiu | Subu | Sll | Srl | Sra | Sllv | Srlv | Srav | Rotr | Rotrv
+            | Mul | Lui | Seb | Seh | Clz | Clo | Dclz | Dclo | Wsbh | Mfc1 | Cfc1 | Mfhc1 => Width::WORD,
+            _ => Width::UNKNOWN,
+        }
+    }
+}
