@@ -100,8 +100,9 @@ impl Memory for World {
         word.ok_or(Fault { address, access: Access::Execute, cause: FaultCause::Unmapped })
     }
 
-    fn place(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        self.code.borrow_mut().extend(words.iter().copied());
+    fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault> {
+        let addresses = (address..).step_by(4);
+        self.code.borrow_mut().extend(addresses.zip(words.iter().copied()));
         Ok(())
     }
 
