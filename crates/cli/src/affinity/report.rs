@@ -11,7 +11,8 @@ use longma_affinity::sweep::{Header, Results};
 use longma_affinity::vary::Variant;
 use longma_topology::{harmless_lines, shown};
 use serde_json::json;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
@@ -34,11 +35,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let results = Results::read(&arguments.file)?;
     said::cut(&arguments.file, results.is_cut);
     if let Some(path) = &arguments.html {
+        if is_one_file(path, &arguments.file) {
+            let path = shown(path);
+            return Err(format!(
+                "--html: {path} holds the results, which a page would replace: name another file"
+            )
+            .into());
+        }
         let page = harmless_lines(&page::page(&results, &arguments.file)?);
         longma_lab::write_whole(path, page.as_bytes())
             .map_err(|error| format!("cannot write {}: {error}", shown(path)))?;
     }
     print(&results, arguments.format)
+}
+
+/// Whether both names are one file's that is there, links followed.
+fn is_one_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).map(|facts| (facts.dev(), facts.ino()));
+    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Prints the results of a sweep.
