@@ -203,3 +203,15 @@ fn a_page_does_not_replace_the_results_that_it_is_made_of() {
     AFFINITY.success(&["report", &file, "--html", &link]);
     assert!(std::fs::read_to_string(&link).unwrap().contains("<html"));
 }
+
+#[test]
+fn why_a_run_failed_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut failed = run();
+    (failed["rate"], failed["failure"]) = (serde_json::Value::Null, "it\nbroke".into());
+    let (file, _) = results(&folder, &[failed]);
+    for words in [&["report", &file][..], &["advise", "--results", &file]] {
+        let output = AFFINITY.output(words);
+        assert!(text(&output.stderr).contains("it\u{fffd}broke"), "{words:?}: {}", text(&output.stderr));
+    }
+}

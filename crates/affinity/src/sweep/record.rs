@@ -8,7 +8,7 @@ use crate::load::{Load, Rate};
 use crate::places::{Class, Pair, classify};
 use crate::steering::Steering;
 use crate::vary::Variant;
-use longma_topology::{CpuPlace, shown};
+use longma_topology::{CpuPlace, harmless, shown};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -221,7 +221,7 @@ impl Results {
         };
         let last = |refused: bool| self.samples.iter().rfind(|sample| sample.refused == refused);
         if let Some(why) = last(failed == 0).and_then(|sample| sample.failure.as_deref()) {
-            words.push_str(&format!(" (the last one: {why})"));
+            words.push_str(&format!(" (the last one: {})", harmless(why)));
         }
         Some(words)
     }
