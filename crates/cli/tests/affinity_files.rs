@@ -4,7 +4,7 @@
 mod typed;
 
 use serde_json::json;
-use typed::Group;
+use typed::{Group, text};
 
 const AFFINITY: Group = Group("affinity");
 
@@ -191,13 +191,13 @@ fn a_last_line_without_its_end_counts_if_it_is_whole_and_is_told_if_it_is_not() 
 #[test]
 fn a_page_does_not_replace_the_results_that_it_is_made_of() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, text) = results(&folder, &[run()]);
+    let (file, before) = results(&folder, &[run()]);
     let link = folder.path().join("page.html").to_str().unwrap().to_string();
     std::os::unix::fs::symlink(&file, &link).unwrap();
     for page in [&file, &link] {
         let said = AFFINITY.failure(&["report", &file, "--html", page]);
         assert!(said.contains("holds the results, which a page would replace"), "{said}");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     }
     std::fs::remove_file(&link).unwrap();
     AFFINITY.success(&["report", &file, "--html", &link]);

@@ -163,8 +163,11 @@ impl Lowering<'_> {
     /// `andi` of bits next to each other that takes more than one instruction.
     fn mask(&mut self, i: Instruction) -> Option<Form> {
         let mask = i.unsigned() as i32;
+        if mask < 4096 {
+            return None;
+        }
         let (high, low) = ends(mask);
-        if mask < 4096 || low == 0 || mask >> low != (1 << (high - low + 1)) - 1 {
+        if low == 0 || mask >> low != (1 << (high - low + 1)) - 1 {
             return None;
         }
         self.before_reads(i.read());

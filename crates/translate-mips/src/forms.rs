@@ -63,7 +63,7 @@ pub(super) fn halves(imm: i32) -> Option<(i32, i32)> {
     Some((high, low))
 }
 
-/// The highest and the lowest bit of a mask.
+/// The highest and the lowest bit of a mask, which is not 0.
 pub(super) fn ends(mask: i32) -> (u8, u8) {
     (31 - mask.leading_zeros() as u8, mask.trailing_zeros() as u8)
 }
