@@ -15,6 +15,7 @@ pub(crate) mod region;
 mod regions;
 mod registers;
 mod side_entry;
+mod sketch;
 mod succession;
 mod trampolines;
 
@@ -40,6 +41,7 @@ use self::{
     links::{Link, Links},
     region::{Profile, Region},
     regions::{Regions, Retained},
+    sketch::Sketch,
     trampolines::{BASE_BIAS, Trampolines},
 };
 use crate::{
@@ -97,6 +99,8 @@ pub(crate) struct Translator {
     /// Host code by guest address, for jumps from the canonical mapping; or [`NO_ENTRY_YET`]. What is not here has no code: cold code is
     /// asked for very often.
     entries: RwLock<FxHashMap<u64, u64>>,
+    /// The addresses that have ever been among them.
+    sketch: Sketch,
     /// Regions by where their code ends; only the fault handler reads it besides the translator.
     placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
@@ -134,6 +138,7 @@ impl Translator {
                 retired: VecDeque::new(),
             }),
             entries: RwLock::default(),
+            sketch: Sketch::default(),
             placed: RwLock::default(),
             trampolines,
             to_interpret: AtomicU32::new(0),
@@ -155,6 +160,9 @@ impl Translator {
 
     /// The host code for guest address `pc`, if there is any.
     pub fn find(&self, pc: u64) -> Option<u64> {
+        if !self.sketch.may_have(pc) {
+            return None;
+        }
         let found = self.entries.read().expect("no panic while held").get(&pc).copied();
         match found? {
             NO_ENTRY_YET => self.make_side_entry(pc),
@@ -294,6 +302,7 @@ impl Translator {
         };
         let mut entries = self.entries.write().expect("no panic while held");
         for (guest, _) in &retained.blocks {
+            self.sketch.add(guest.start);
             entries.entry(guest.start).or_insert(NO_ENTRY_YET);
         }
         drop(entries);
@@ -305,6 +314,7 @@ impl Translator {
     /// Makes `host`, which has just been written, the code of `pc`, for jumps that wait for it too.
     fn publish(&self, work: &mut Work, pc: u64, host: u64) {
         serialise_all();
+        self.sketch.add(pc);
         self.entries.write().expect("no panic while held").insert(pc, host);
         work.links.to(pc).for_each(|link| work.cache.redirect(link.displacement, host));
     }
