@@ -12,8 +12,9 @@ use std::{
 
 use longma_guest::host::locks::Mutex;
 
-/// The changes that are remembered; a core that missed more forgets all it knows.
-const REMEMBERED: usize = 64;
+/// The changes that are remembered; a core that missed more forgets all it knows. A translated program makes one for each jump that is put in
+/// place of a way out, hundreds of them between two looks of a core while it starts, and what a core knows costs more than looking for each.
+const REMEMBERED: usize = 1024;
 
 /// Code in a range of guest addresses may have changed.
 pub(crate) struct Change {
