@@ -88,7 +88,7 @@ impl Lowering<'_> {
 
     /// Before a branch back reads its operands: what has to be done where it is taken is done now, as it mostly is taken.
     pub fn ready(&mut self, target: u64) {
-        if target <= self.instruction.ip() && self.inner.contains_key(&target) {
+        if target <= self.instruction.ip() && self.target_of_jumps(target).is_some() {
             let (_, wanted, live) = self.way_to(target);
             // What the instruction itself is yet to read counts, too: the comparison that the branch goes by, an address.
             let read = self.read_behind().or(self.around[self.index].uses.reads);

@@ -94,8 +94,19 @@ impl Default for Known {
 
 /// The number of the register whose own this LoongArch register is.
 pub(super) fn owner(register: u8) -> Option<usize> {
-    GENERAL.iter().position(|own| *own == register)
+    OWNERS[usize::from(register) % OWNERS.len()].map(usize::from)
 }
+
+/// By LoongArch register.
+const OWNERS: [Option<u8>; 32] = {
+    let mut owners = [None; 32];
+    let mut n = 0;
+    while n < GENERAL.len() {
+        owners[GENERAL[n] as usize] = Some(n as u8);
+        n += 1;
+    }
+    owners
+};
 
 impl Known {
     /// Whether every register is in its place.

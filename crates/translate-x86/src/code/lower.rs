@@ -2,14 +2,11 @@
 //! Not the plain instructions: those are in `integer`, `bits`, `atomic`, `strings` and `vector`.
 //! Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
-use std::rc::Rc;
-
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
-use rustc_hash::FxHashMap;
 
 use super::known::{Facts, Known, RSP};
-use super::unit::{ARITHMETIC, Around, Plan, Reach};
+use super::unit::{ARITHMETIC, Around, Reach};
 use super::upper::Clearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -35,23 +32,20 @@ pub(super) struct Lowering<'a> {
     pub unit: Unit,
     pub reach: &'a Reach,
     /// What holds at leaders where jumps of the unit come from.
-    plan: &'a Plan,
+    plan: &'a [Option<Known>],
     /// The plan is still to be made.
     is_first: bool,
-    /// Where the code of leaders is that jumps of the unit lead to, and that which everybody may come to.
-    pub inner: FxHashMap<u64, Label>,
-    outer: FxHashMap<u64, Label>,
     /// What is known of registers here.
     pub known: Known,
     /// What was known where jumps lead to a leader, and whether they lead back. Only while the plan is made.
-    pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
-    /// The same of the block that is being translated, and of those that were.
-    block_outs: Vec<(u64, bool, Known)>,
+    pub outs: Vec<Vec<(bool, Known)>>,
+    /// The same of the block that is being translated, by the leader's number, and of those that were.
+    block_outs: Vec<(usize, bool, Known)>,
     pub remembered: Remembered,
     /// The instruction being translated, those of its block, and what is known at each.
     pub instruction: Instruction,
-    pub block: Rc<[Instruction]>,
-    pub around: Rc<[Around]>,
+    pub block: &'a [Instruction],
+    pub around: &'a [Around],
     pub index: usize,
     /// The source address that positions in its code tell.
     pub place_of_code: u64,
@@ -80,9 +74,9 @@ pub(super) struct Lowering<'a> {
     pub pinned: u16,
 }
 
-/// What came of blocks while the plan is made, by leader and by whether it is the jumps' way in: nothing else comes of them as long as
+/// What came of blocks while the plan is made, by leader, for everybody and for jumps of the unit: nothing else comes of them as long as
 /// the same holds where they begin and where they lead back to.
-pub(super) type Remembered = FxHashMap<(u64, bool), Outcome>;
+pub(super) type Remembered = Vec<[Option<Outcome>; 2]>;
 
 /// What came of a block.
 pub(super) struct Outcome {
@@ -90,7 +84,7 @@ pub(super) struct Outcome {
     next: Option<u64>,
     /// What was to hold where its branches back lead to.
     wanted: Vec<Known>,
-    outs: Vec<(u64, bool, Known)>,
+    outs: Vec<(usize, bool, Known)>,
 }
 
 /// A condition: the branch to be taken if it holds, without its offset, and its opposite.
@@ -113,29 +107,29 @@ impl Branch {
 
 impl<'a> Lowering<'a> {
     /// Without `writes`, no words are made: only what holds where is found.
-    pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
-        let is_first = plan.is_empty() && !writes;
+    pub fn new(reach: &'a Reach, plan: &'a [Option<Known>], writes: bool) -> Self {
+        let is_first = !writes && plan.iter().all(Option::is_none);
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
-        let mut labels = || reach.leaders.iter().map(|leader| (*leader, assembler.label())).collect();
-        let outer = labels();
+        let leaders = reach.leaders.len();
         // A block for the first few times has no jumps of its own.
-        let inner = if reach.options.is_cold { FxHashMap::default() } else { labels() };
+        let labels = if reach.options.is_cold { leaders } else { 2 * leaders };
+        for _ in 0..labels {
+            assembler.label();
+        }
         Self {
             assembler,
             unit: Unit::default(),
             reach,
             plan,
             is_first,
-            inner,
-            outer,
             known: Known::default(),
-            outs: FxHashMap::default(),
+            outs: if writes { Vec::new() } else { vec![Vec::new(); leaders] },
             block_outs: Vec::new(),
-            remembered: Remembered::default(),
+            remembered: Remembered::new(),
             instruction: Instruction::default(),
-            block: Rc::new([]),
-            around: Rc::new([]),
+            block: &[],
+            around: &[],
             index: 0,
             place_of_code: 0,
             live: 0,
@@ -151,6 +145,30 @@ impl<'a> Lowering<'a> {
             scaled: None,
             pinned: 0,
         }
+    }
+
+    /// Where the code of a leader is that everybody may come to.
+    fn outer(&self, number: usize) -> Label {
+        number
+    }
+
+    /// Where the code of a leader is that jumps of the unit lead to.
+    fn inner(&self, number: usize) -> Label {
+        self.reach.leaders.len() + number
+    }
+
+    /// The number of the leader at an address, if jumps of the unit can lead there.
+    pub fn target_of_jumps(&self, pc: u64) -> Option<usize> {
+        if self.reach.options.is_cold { None } else { self.reach.number(pc) }
+    }
+
+    /// What is to hold where jumps of the unit lead to a leader.
+    fn wanted(&self, number: usize) -> Known {
+        self.planned_for(number).unwrap_or_default()
+    }
+
+    fn planned_for(&self, number: usize) -> Option<Known> {
+        self.plan.get(number).copied().flatten()
     }
 
     /// A general register for this instruction. If none is left, what is being made must not be executed.
@@ -194,10 +212,10 @@ impl<'a> Lowering<'a> {
         (!self.known.is_settled()).then_some(self.known)
     }
 
-    /// Translates the block at `leader`; the block at `next` comes behind it.
-    fn block(&mut self, leader: u64, next: Option<u64>) {
-        let (block, falls) = self.reach.block(leader);
-        (self.block, self.around) = (block, self.reach.around(leader));
+    /// Translates the block of a leader; the block at `next` comes behind it.
+    fn block(&mut self, number: usize, next: Option<u64>) {
+        let falls = self.reach.behind(number);
+        (self.block, self.around) = (self.reach.block(number), self.reach.around(number));
         self.index = 0;
         while self.index < self.block.len() {
             self.instruction = self.block[self.index];
@@ -276,13 +294,13 @@ impl<'a> Lowering<'a> {
             FlowControl::Call if i.is_call_near() => {
                 self.push_return();
                 let target = i.near_branch_target();
-                if let Some(&label) = self.inner.get(&target) {
-                    let wanted = self.plan.get(&target).copied().unwrap_or_default();
+                if let Some(number) = self.target_of_jumps(target) {
+                    let wanted = self.wanted(number);
                     if self.assembler.is_blank {
-                        self.block_outs.push((target, false, Known { stack: -8, ..Known::default() }));
+                        self.block_outs.push((number, false, Known { stack: -8, ..Known::default() }));
                     }
-                    self.fit(&wanted, self.reach.registers_at(target), false);
-                    self.assembler.jump(Code::new(La::Bl), Goal::Label(label));
+                    self.fit(&wanted, self.reach.registers_of(number), false);
+                    self.assembler.jump(Code::new(La::Bl), Goal::Label(self.inner(number)));
                 } else {
                     self.settle(false);
                     self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
@@ -446,10 +464,9 @@ impl<'a> Lowering<'a> {
 
     /// How a jump gets to an address: where, what must hold there, and what is read there.
     pub fn way_to(&self, target: u64) -> (Goal, Known, Live) {
-        match self.inner.get(&target) {
-            Some(label) => {
-                let wanted = self.plan.get(&target).copied().unwrap_or_default();
-                (Goal::Label(*label), wanted, self.reach.registers_at(target))
+        match self.target_of_jumps(target) {
+            Some(number) => {
+                (Goal::Label(self.inner(number)), self.wanted(number), self.reach.registers_of(number))
             }
             None => (Goal::Source(target), Known::default(), Live::ALL),
         }
@@ -461,9 +478,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn note_out_of(&mut self, target: u64, is_back: bool) {
-        if self.assembler.is_blank && self.inner.contains_key(&target) {
+        if self.assembler.is_blank
+            && let Some(number) = self.target_of_jumps(target)
+        {
             let known = Known { flagged: 0, ..self.known };
-            self.block_outs.push((target, is_back, known));
+            self.block_outs.push((number, is_back, known));
         }
     }
 
@@ -518,8 +537,8 @@ impl<'a> Lowering<'a> {
         if next == Some(behind) {
             return;
         }
-        match self.outer.get(&behind) {
-            Some(label) => self.assembler.go(Goal::Label(*label)),
+        match self.reach.number(behind) {
+            Some(number) => self.assembler.go(Goal::Label(self.outer(number))),
             None => self.assembler.go(Goal::Source(behind)),
         }
     }

@@ -3,8 +3,8 @@
 //! Not what single instructions become, and not where units lie (`engine`).
 //! Source: Intel SDM, volume 2, for lengths, flags and targets, by iced-x86.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register, RflagsBits};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -39,27 +39,30 @@ pub(super) const ARITHMETIC: u32 =
 pub(super) struct Reach {
     /// How it is to be translated.
     pub options: Options,
-    /// By address; an invalid one has been read and is none.
-    pub instructions: FxHashMap<u64, Instruction>,
-    pub leaders: BTreeSet<u64>,
-    /// The leaders that calls, returns and the engine lead to; others have jumps of the unit only.
-    pub doors: FxHashSet<u64>,
+    /// In the order of their addresses; what is known of each is at its number.
+    pub leaders: Vec<u64>,
+    /// What calls, returns and the engine lead to, in order: other leaders have jumps of the unit only.
+    doors: Vec<u64>,
     /// The pages of the code that has been read, be it for the flags that others read.
-    looked_at: FxHashSet<u64>,
+    looked_at: Vec<u64>,
     /// A leader that the engine leads to and that is none of these: a jump may close a loop there.
     pub entrance: Option<u64>,
     /// The flags that are read before they are written, by leader.
-    live: FxHashMap<u64, u32>,
+    live: Vec<u32>,
+    /// The same of other units' code, by address and in order.
+    live_outside: Vec<(u64, u32)>,
     /// Those that code behind a call reads.
     returned: u32,
     /// The registers that are read before they are written, by leader.
-    registers: FxHashMap<u64, Live>,
+    registers: Vec<Live>,
     /// Instructions for whose code there are too few registers: they are illegal ones rather than executed wrongly.
     pub refused: FxHashSet<u64>,
-    /// By leader, once all leaders are known.
-    blocks: FxHashMap<u64, Block>,
-    /// The same of each block's instructions, once it is known what is read where.
-    around: FxHashMap<u64, Rc<[Around]>>,
+    /// By leader.
+    blocks: Vec<Block>,
+    /// The instructions of one block behind those of the other; an invalid one has been read and is none.
+    code: Vec<Instruction>,
+    /// What is known at each of them.
+    around: Vec<Around>,
 }
 
 /// What is known at an instruction of a block.
@@ -74,7 +77,12 @@ pub(super) struct Around {
 }
 
 /// The instructions from a leader to the end of its block, and where it goes on without a jump, if it does.
-pub(super) type Block = (Rc<[Instruction]>, Option<u64>);
+#[derive(Clone, Copy)]
+struct Block {
+    first: usize,
+    end: usize,
+    next: Option<u64>,
+}
 
 /// Where execution can go on behind an instruction that ends a block, as far as that is known.
 pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
@@ -189,6 +197,40 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
     matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
+/// The code that has been found, as it was come to.
+#[derive(Default)]
+struct Visited {
+    /// Instructions, and whether each is a leader.
+    code: Vec<(Instruction, bool)>,
+    /// Where an address's instruction is among them, if there is one.
+    places: FxHashMap<u64, Option<usize>>,
+}
+
+impl Visited {
+    fn place(&self, pc: u64) -> Option<usize> {
+        self.places.get(&pc).copied().flatten()
+    }
+
+    fn is_leader(&self, pc: u64) -> bool {
+        self.place(pc).is_some_and(|place| self.code[place].1)
+    }
+
+    /// Lets an address be a leader, if there is an instruction.
+    fn lead(&mut self, pc: u64) -> bool {
+        let place = self.place(pc);
+        place.iter().for_each(|place| self.code[*place].1 = true);
+        place.is_some()
+    }
+}
+
+/// Notes the page of an address among others, which are few.
+fn note_page(pages: &mut Vec<u64>, address: u64) {
+    let page = address / PAGE;
+    if pages.last() != Some(&page) && !pages.contains(&page) {
+        pages.push(page);
+    }
+}
+
 impl Reach {
     /// Follows direct jumps and calls from `start`, up to what `known` has. An instruction at `door` that is reached can be come to as
     /// well.
@@ -204,18 +246,22 @@ impl Reach {
         if options.is_cold {
             return Self::of_block(start, fetch, options);
         }
-        let mut found = Self::empty(start, options);
-        let mut visited = FxHashSet::default();
+        let mut found = Self { options, doors: vec![start], ..Self::default() };
+        let mut visited = Visited::default();
         let mut ahead = VecDeque::from([start]);
         while let Some(leader) = ahead.pop_front() {
-            let is_new = leader == start || !known(leader);
-            if !is_new || found.leaders.contains(&leader) || visited.len() >= MOST_INSTRUCTIONS {
+            if visited.is_leader(leader) || visited.places.len() >= MOST_INSTRUCTIONS {
+                continue;
+            }
+            if leader != start && known(leader) {
                 continue;
             }
             let mut pc = leader;
-            while visited.insert(pc) {
-                let Some(instruction) = decode_at(pc, fetch) else { break };
-                found.instructions.insert(pc, instruction);
+            while let Entry::Vacant(place) = visited.places.entry(pc) {
+                let decoded = decode_at(pc, fetch);
+                place.insert(decoded.map(|_| visited.code.len()));
+                let Some(instruction) = decoded else { break };
+                visited.code.push((instruction, false));
                 if instruction.is_invalid() {
                     break;
                 }
@@ -226,24 +272,21 @@ impl Reach {
                     ahead.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
                     if is_call(&instruction) {
-                        found.doors.extend(next.iter().copied());
+                        found.doors.extend(&next);
                     }
                     ahead.extend(next);
                     break;
                 }
                 pc = instruction.next_ip();
-                if known(pc) || visited.len() >= MOST_INSTRUCTIONS {
+                if known(pc) || visited.places.len() >= MOST_INSTRUCTIONS {
                     break;
                 }
             }
-            if found.instructions.contains_key(&leader) {
-                found.leaders.insert(leader);
-            }
+            visited.lead(leader);
         }
-        found.entrance =
-            door.filter(|door| found.instructions.contains_key(door) && !found.doors.contains(door));
-        found.leaders.extend(found.entrance);
-        found.blocks = found.leaders.iter().map(|&leader| (leader, found.find_block(leader))).collect();
+        found.doors.sort_unstable();
+        found.entrance = door.filter(|door| !found.is_door(*door) && visited.lead(*door));
+        found.lay(&visited);
         if found.sees_across() {
             found.look_ahead(fetch);
             found.find_live();
@@ -252,8 +295,47 @@ impl Reach {
         found
     }
 
-    fn empty(start: u64, options: Options) -> Self {
-        Self { options, doors: FxHashSet::from_iter([start]), ..Self::default() }
+    /// Lays the blocks of all leaders one behind the other.
+    fn lay(&mut self, visited: &Visited) {
+        let leaders = visited.code.iter().filter(|(_, leads)| *leads);
+        self.leaders = leaders.map(|(instruction, _)| instruction.ip()).collect();
+        self.leaders.sort_unstable();
+        self.code.reserve(visited.code.len());
+        self.blocks.reserve(self.leaders.len());
+        let mut following = self.leaders.iter().copied().skip(1).peekable();
+        for &leader in &self.leaders {
+            let (first, mut pc) = (self.code.len(), leader);
+            let mut place = visited.place(pc);
+            let mut ahead = following.clone();
+            following.next();
+            let next = loop {
+                let Some(at) = place else { break Some(pc) };
+                let instruction = visited.code[at].0;
+                self.code.push(instruction);
+                if instruction.is_invalid() || ends(&instruction) {
+                    break None;
+                }
+                pc = instruction.next_ip();
+                while ahead.next_if(|leader| *leader < pc).is_some() {}
+                if ahead.peek() == Some(&pc) {
+                    break Some(pc);
+                }
+                // Most follow each other.
+                let is_next = visited.code.get(at + 1).is_some_and(|(next, _)| next.ip() == pc);
+                place = if is_next { Some(at + 1) } else { visited.place(pc) };
+            };
+            self.blocks.push(Block { first, end: self.code.len(), next });
+        }
+    }
+
+    /// The number of the leader at an address.
+    pub fn number(&self, pc: u64) -> Option<usize> {
+        self.leaders.binary_search(&pc).ok()
+    }
+
+    /// Whether calls, returns and the engine lead there.
+    pub fn is_door(&self, leader: u64) -> bool {
+        self.doors.binary_search(&leader).is_ok()
     }
 
     /// Whether it is known which flags are read beyond a block.
@@ -263,26 +345,22 @@ impl Reach {
 
     /// Looks at the code of other units that this one goes on in, for the flags that are read there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
-        let mut pages: FxHashSet<u64> = self.instructions.keys().map(|pc| pc / PAGE).collect();
-        let mut outside = BTreeSet::new();
-        for &leader in &self.leaders {
-            let (block, next) = self.block(leader);
-            outside.extend(next);
-            for i in block.iter() {
-                let jumps = matches!(
-                    i.flow_control(),
-                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
-                );
-                if jumps {
-                    outside.insert(i.near_branch_target());
-                }
+        let mut pages = Vec::new();
+        let mut outside: Vec<u64> = self.blocks.iter().filter_map(|block| block.next).collect();
+        for i in &self.code {
+            note_page(&mut pages, i.ip());
+            let kind = i.flow_control();
+            if matches!(kind, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
+                outside.push(i.near_branch_target());
             }
         }
-        outside.retain(|pc| !self.leaders.contains(pc));
+        outside.sort_unstable();
+        outside.dedup();
+        outside.retain(|pc| self.number(*pc).is_none());
         for pc in outside {
             let mut left = LOOKAHEAD;
             let read = self.flags_read(&mut pages, pc, ARITHMETIC, fetch, &mut left);
-            self.live.insert(pc, read);
+            self.live_outside.push((pc, read));
         }
         self.looked_at = pages;
     }
@@ -290,7 +368,7 @@ impl Reach {
     /// Which of these flags code from `pc` on reads before it writes them; all of them once `left` instructions have been looked at.
     fn flags_read(
         &self,
-        pages: &mut FxHashSet<u64>,
+        pages: &mut Vec<u64>,
         mut pc: u64,
         mut asked: u32,
         fetch: &dyn Fn(u64) -> Option<u32>,
@@ -303,7 +381,8 @@ impl Reach {
             let is_near = !self.options.is_cold || ends.iter().all(|page| pages.contains(page));
             let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
             let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
-            pages.extend([pc, pc.wrapping_add(i.len() as u64 - 1)].map(|at| at / PAGE));
+            note_page(pages, pc);
+            note_page(pages, pc.wrapping_add(i.len() as u64 - 1));
             *left -= 1;
             let is_call = i.mnemonic() == Mnemonic::Syscall;
             read |= if is_call { 0 } else { i.rflags_read() & asked };
@@ -331,31 +410,40 @@ impl Reach {
         read
     }
 
-    /// The block at `leader`.
-    pub fn block(&self, leader: u64) -> Block {
-        self.blocks.get(&leader).cloned().unwrap_or_else(|| self.find_block(leader))
+    /// The instructions of the block of a leader.
+    pub fn block(&self, number: usize) -> &[Instruction] {
+        let Block { first, end, .. } = self.blocks[number];
+        &self.code[first..end]
     }
 
-    fn find_block(&self, leader: u64) -> Block {
-        let mut block = Vec::new();
-        let mut pc = leader;
-        let next = loop {
-            if pc != leader && self.leaders.contains(&pc) {
-                break Some(pc);
-            }
-            let Some(instruction) = self.instructions.get(&pc) else { break Some(pc) };
-            block.push(*instruction);
-            if instruction.is_invalid() || ends(instruction) {
-                break None;
-            }
-            pc = instruction.next_ip();
+    /// Where the block of a leader goes on without a jump, if it does.
+    pub fn behind(&self, number: usize) -> Option<u64> {
+        self.blocks[number].next
+    }
+
+    /// What is known at each instruction of the block of a leader.
+    pub fn around(&self, number: usize) -> &[Around] {
+        let Block { first, end, .. } = self.blocks[number];
+        &self.around[first..end]
+    }
+
+    /// All instructions; one that lies in two blocks comes twice.
+    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+        self.code.iter()
+    }
+
+    /// The flags that code at a leader reads, or other code that is jumped to, if anything is known of it.
+    fn known_live(&self, pc: u64) -> Option<u32> {
+        let Some(number) = self.number(pc) else {
+            let found = self.live_outside.binary_search_by_key(&pc, |(pc, _)| *pc).ok();
+            return found.map(|at| self.live_outside[at].1);
         };
-        (block.into(), next)
+        self.live.get(number).copied()
     }
 
     /// The flags that code at a leader reads; all of them where nothing is known.
     fn live_at(&self, pc: u64) -> u32 {
-        self.live.get(&pc).copied().unwrap_or(ARITHMETIC)
+        self.known_live(pc).unwrap_or(ARITHMETIC)
     }
 
     /// The flags that are read behind a block's end.
@@ -371,7 +459,7 @@ impl Reach {
             FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
             FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
             // By the calling convention nothing is read across a call, but in the same unit it is seen.
-            FlowControl::Call => self.live.get(&last.near_branch_target()).copied().unwrap_or(0),
+            FlowControl::Call => self.known_live(last.near_branch_target()).unwrap_or(0),
             FlowControl::Return => self.returned,
             FlowControl::IndirectBranch => live_behind_jump(block),
             FlowControl::IndirectCall => 0,
@@ -395,7 +483,12 @@ impl Reach {
 
     /// The registers that code at an address reads; all of them where nothing is known.
     pub fn registers_at(&self, pc: u64) -> Live {
-        self.registers.get(&pc).copied().unwrap_or(Live::ALL)
+        self.number(pc).map_or(Live::ALL, |number| self.registers_of(number))
+    }
+
+    /// The same of a leader's number.
+    pub fn registers_of(&self, number: usize) -> Live {
+        self.registers.get(number).copied().unwrap_or(Live::ALL)
     }
 
     /// What is read behind an instruction: behind it in its block, and where it jumps to.
@@ -420,61 +513,58 @@ impl Reach {
     }
 
     fn find_registers(&mut self) {
-        let blocks = self.leaders.iter().rev().map(|&leader| {
-            let (block, next) = self.block(leader);
-            let uses = uses_of(&block);
-            (leader, block, next, uses)
-        });
-        let blocks: Vec<_> = blocks.collect();
-        self.registers = self.leaders.iter().map(|&leader| (leader, Live::default())).collect();
+        let uses = uses_of(&self.code);
+        self.registers = vec![Live::default(); self.leaders.len()];
         let mut changed = true;
         while changed {
             changed = false;
-            for (leader, block, next, uses) in &blocks {
-                let mut live = self.registers_behind(block, *next);
-                for (instruction, uses) in block.iter().zip(uses).rev() {
+            for number in (0..self.blocks.len()).rev() {
+                let Block { first, end, next } = self.blocks[number];
+                let block = &self.code[first..end];
+                let mut live = self.registers_behind(block, next);
+                for (instruction, uses) in block.iter().zip(&uses[first..end]).rev() {
                     live = uses.before(self.registers_read_behind(instruction, live));
                 }
-                changed |= self.registers.insert(*leader, live) != Some(live);
+                changed |= std::mem::replace(&mut self.registers[number], live) != live;
             }
         }
-        let around = |(leader, block, next, uses): &(u64, Rc<[Instruction]>, _, Vec<_>)| {
-            (*leader, self.find_around(block, *next, uses))
-        };
-        self.around = blocks.iter().map(around).collect();
+        self.find_around(&uses);
     }
 
-    /// What is known at each instruction of the block at `leader`.
-    pub fn around(&self, leader: u64) -> Rc<[Around]> {
-        self.around.get(&leader).cloned().unwrap_or_else(|| {
-            let (block, next) = self.block(leader);
-            self.find_around(&block, next, &uses_of(&block))
-        })
-    }
-
-    fn find_around(&self, block: &[Instruction], next: Option<u64>, uses: &[Uses]) -> Rc<[Around]> {
-        let mut flags = self.live_behind(block, next);
-        let mut registers = self.registers_behind(block, next);
-        let mut around = Vec::with_capacity(block.len());
-        for (instruction, uses) in block.iter().zip(uses).rev() {
-            let read = self.registers_read_behind(instruction, registers);
-            let all = if self.options.has(Part::Flags) { 0 } else { ARITHMETIC };
-            around.push(Around {
-                uses: *uses,
-                flags: flags | self.live_where_taken(instruction) | all,
-                registers: read,
-            });
-            flags = self.live_before(instruction, flags);
-            registers = uses.before(read);
+    /// Finds what is known at each instruction, once it is known what is read at each leader.
+    fn find_around(&mut self, uses: &[Uses]) {
+        let all = if self.options.has(Part::Flags) { 0 } else { ARITHMETIC };
+        let mut around = Vec::with_capacity(self.code.len());
+        for Block { first, end, next } in &self.blocks {
+            let block = &self.code[*first..*end];
+            let mut flags = self.live_behind(block, *next);
+            let mut registers = self.registers_behind(block, *next);
+            for (instruction, uses) in block.iter().zip(&uses[*first..*end]).rev() {
+                let read = self.registers_read_behind(instruction, registers);
+                around.push(Around {
+                    uses: *uses,
+                    flags: flags | self.live_where_taken(instruction) | all,
+                    registers: read,
+                });
+                flags = self.live_before(instruction, flags);
+                registers = uses.before(read);
+            }
+            around[*first..].reverse();
         }
-        around.reverse();
-        around.into()
+        self.around = around;
     }
 
     /// The flags that code behind a call reads. Where that ends in a trap, nobody comes back: the handler's view of them is not asked for.
     fn live_behind_call(&self, pc: u64) -> u32 {
-        let Some(&live) = self.live.get(&pc) else { return 0 };
-        let (block, next) = self.block(pc);
+        let Some(live) = self.known_live(pc) else { return 0 };
+        // It is mostly a leader, but when there are too many instructions it may be in the middle of a block.
+        let at = match self.number(pc) {
+            Some(number) => Some(self.blocks[number].first),
+            None => self.code.iter().position(|i| i.ip() == pc),
+        };
+        let Some(at) = at else { return live };
+        let Block { end, next, .. } = self.blocks[self.blocks.partition_point(|block| block.end <= at)];
+        let block = &self.code[at..end];
         let ends_in_trap = next.is_none()
             && block.last().is_none_or(|last| {
                 last.is_invalid()
@@ -489,22 +579,21 @@ impl Reach {
     }
 
     fn find_live(&mut self) {
-        let blocks: Vec<_> = self.leaders.iter().rev().map(|&leader| (leader, self.block(leader))).collect();
-        let behind_calls: Vec<u64> = self
-            .instructions
-            .values()
-            .filter(|i| i.is_call_near() || i.is_call_near_indirect())
-            .map(Instruction::next_ip)
-            .collect();
-        self.live.extend(self.leaders.iter().map(|&leader| (leader, 0)));
+        let calls = self.code.iter().filter(|i| i.is_call_near() || i.is_call_near_indirect());
+        let mut behind_calls: Vec<u64> = calls.map(Instruction::next_ip).collect();
+        behind_calls.sort_unstable();
+        behind_calls.dedup();
+        self.live = vec![0; self.leaders.len()];
         loop {
             let mut changed = false;
-            for (leader, (block, next)) in &blocks {
-                let mut live = self.live_behind(block, *next);
+            for number in (0..self.blocks.len()).rev() {
+                let Block { first, end, next } = self.blocks[number];
+                let block = &self.code[first..end];
+                let mut live = self.live_behind(block, next);
                 for instruction in block.iter().rev() {
                     live = self.live_before(instruction, live);
                 }
-                changed |= self.live.insert(*leader, live) != Some(live);
+                changed |= std::mem::replace(&mut self.live[number], live) != live;
             }
             let returned = behind_calls.iter().fold(0, |sum, pc| sum | self.live_behind_call(*pc));
             changed |= returned != self.returned;
@@ -516,34 +605,43 @@ impl Reach {
     }
 
     fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut pieces: Vec<(u64, u64)> = self
-            .instructions
-            .iter()
-            .map(|(pc, instruction)| {
-                // What is none may become one by any of the bytes that were looked at.
-                let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
-                (*pc, bytes as u64)
-            })
-            .collect();
-        pieces.sort_unstable();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for (pc, bytes) in pieces {
+        // Instructions of a block follow each other, and blocks mostly do.
+        for instruction in &self.code {
+            // What is none may become one by any of the bytes that were looked at.
+            let bytes = if instruction.is_invalid() { LONGEST } else { instruction.len() };
             match ranges.last_mut() {
-                Some((start, length)) if *start + *length >= pc => {
-                    *length = (*length).max(pc + bytes - *start);
-                }
-                _ => ranges.push((pc, bytes)),
+                Some((start, length)) if *start + *length == instruction.ip() => *length += bytes as u64,
+                _ => ranges.push((instruction.ip(), bytes as u64)),
             }
         }
-        ranges
+        join_ranges(ranges)
     }
+}
+
+/// Ranges of addresses, each with its size, in order and joined where they touch.
+fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    if pieces.len() < 2 {
+        return pieces;
+    }
+    pieces.sort_unstable();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (pc, bytes) in pieces {
+        match ranges.last_mut() {
+            Some((start, length)) if *start + *length >= pc => {
+                *length = (*length).max(pc + bytes - *start);
+            }
+            _ => ranges.push((pc, bytes)),
+        }
+    }
+    ranges
 }
 
 /// How often a unit is lowered to find what holds at its leaders, before what has not settled is given up.
 const MOST_ROUNDS: usize = 8;
 
-/// What holds where jumps of the unit lead to.
-pub(super) type Plan = FxHashMap<u64, Known>;
+/// What holds where jumps of the unit lead to, by leader.
+pub(super) type Plan = Vec<Option<Known>>;
 
 /// Translates what `start` reaches, and lets others come to `door` in it. `fetch` reads aligned words of the source's code; `known` says
 /// what is not to be translated with it.
@@ -557,8 +655,7 @@ pub fn translate(
     let mut reach = Reach::of(start, door, fetch, known, *options);
     if reach.leaders.is_empty() {
         // Its bytes end where nothing can be executed: what is not there is no instruction.
-        reach.instructions.insert(start, Instruction::default());
-        reach.leaders.insert(start);
+        reach.be_nothing(start);
     }
     loop {
         match lower(&reach) {
@@ -607,7 +704,7 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
     }
     unit.sources = reach.ranges();
     unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
-    let calls = reach.instructions.values().filter(|i| i.is_call_near() || i.is_call_near_indirect());
+    let calls = reach.instructions().filter(|i| i.is_call_near() || i.is_call_near_indirect());
     for call in calls {
         unit.called.extend(call.is_call_near().then(|| call.near_branch_target()));
         unit.behind_calls.push(call.next_ip());
@@ -623,36 +720,37 @@ fn plan(reach: &Reach) -> Plan {
         // No jump of its own leads anywhere in it.
         return plan;
     }
+    let leaders = reach.leaders.len();
     if !reach.options.has(Part::Loops) {
-        return reach.leaders.iter().map(|leader| (*leader, Known::default())).collect();
+        return vec![Some(Known::default()); leaders];
     }
-    let mut given_up: FxHashSet<u64> = FxHashSet::default();
-    let mut memory = Remembered::default();
-    let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+    plan = vec![None; leaders];
+    let mut given_up = vec![false; leaders];
+    let mut memory = Remembered::new();
+    let mut outs_before: Vec<Vec<(bool, Known)>> = vec![Vec::new(); leaders];
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.remembered = memory;
         lowering.all();
-        let of = |(to, outs): (&u64, &Vec<_>)| {
-            let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
-            let known = match as_before {
-                _ if given_up.contains(to) => Known::default(),
-                Some(known) => *known,
-                None => join(outs, reach.registers_at(*to)),
-            };
-            (*to, known)
+        let of = |(to, outs): (usize, &Vec<(bool, Known)>)| match plan[to] {
+            _ if outs.is_empty() => None,
+            _ if given_up[to] => Some(Known::default()),
+            Some(known) if outs_before[to] == *outs => Some(known),
+            _ => Some(join(outs, reach.registers_of(to))),
         };
-        let next: Plan = lowering.outs.iter().map(of).collect();
+        let next: Plan = lowering.outs.iter().enumerate().map(of).collect();
         (memory, outs_before) = (lowering.remembered, lowering.outs);
         if next == plan {
             break;
         }
         if round >= MOST_ROUNDS {
-            given_up.extend(next.iter().filter(|(to, known)| plan.get(to) != Some(known)).map(|(to, _)| *to));
+            for (to, known) in next.iter().enumerate() {
+                given_up[to] |= known.is_some() && plan[to] != *known;
+            }
         }
         plan = next;
-        for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
-            *known = Known::default();
+        for (known, _) in plan.iter_mut().zip(&given_up).filter(|(_, is_given_up)| **is_given_up) {
+            *known = known.map(|_| Known::default());
         }
     }
     plan

@@ -1,11 +1,11 @@
 //! What is found for a block that is translated for the first few times: most of a program's start is such blocks.
 //! Not what they become.
 
-use iced_x86::FlowControl;
+use iced_x86::{FlowControl, Instruction};
 use longma_translate::parts::Options;
 
 use super::super::reading::decode_at;
-use super::{MOST_INSTRUCTIONS, Reach, ends};
+use super::{Block, MOST_INSTRUCTIONS, Reach, ends, uses_of};
 
 /// A block has no more, mostly.
 const USUAL_INSTRUCTIONS: usize = 14;
@@ -13,14 +13,13 @@ const USUAL_INSTRUCTIONS: usize = 14;
 impl Reach {
     /// The block at `start`, up to its first branch. Unless that leads back to `start`, nothing has to settle.
     pub(super) fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
-        let mut found = Self::empty(start, options);
-        found.instructions.reserve(USUAL_INSTRUCTIONS);
-        let (mut block, mut pc) = (Vec::with_capacity(USUAL_INSTRUCTIONS), start);
+        let mut found = Self { options, doors: vec![start], ..Self::default() };
+        found.code.reserve(USUAL_INSTRUCTIONS);
+        let mut pc = start;
         let next = loop {
-            let decoded = if block.len() < MOST_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
+            let decoded = if found.code.len() < MOST_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
             let Some(instruction) = decoded else { break Some(pc) };
-            found.instructions.insert(pc, instruction);
-            block.push(instruction);
+            found.code.push(instruction);
             if instruction.is_invalid() || ends(&instruction) {
                 break None;
             }
@@ -29,25 +28,34 @@ impl Reach {
                 break Some(pc);
             }
         };
-        if block.is_empty() {
+        if found.code.is_empty() {
             return found;
         }
-        found.leaders.insert(start);
-        found.blocks.insert(start, (block.into(), next));
+        found.leaders.push(start);
+        found.blocks.push(Block { first: 0, end: found.code.len(), next });
         let sees_across = found.sees_across();
         if sees_across {
             found.look_ahead(fetch);
         }
-        let is_loop = found.instructions.values().any(|i| i.near_branch_target() == start);
+        let is_loop = found.code.iter().any(|i| i.near_branch_target() == start);
         if is_loop && sees_across {
             found.find_live();
         }
         if is_loop {
             found.find_registers();
         } else {
-            let around = found.around(start);
-            found.around.insert(start, around);
+            found.find_around(&uses_of(&found.code));
         }
         found
+    }
+
+    /// There is no instruction at `start`.
+    pub(super) fn be_nothing(&mut self, start: u64) {
+        let mut nothing = Instruction::default();
+        nothing.set_ip(start);
+        self.leaders.push(start);
+        self.blocks.push(Block { first: 0, end: 1, next: None });
+        self.code.push(nothing);
+        self.find_around(&uses_of(&self.code));
     }
 }
