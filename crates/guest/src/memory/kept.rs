@@ -38,6 +38,9 @@ impl AddressSpace {
     /// # Errors
     /// An address is not in what is kept, or the host gives no memory; the words before it are written.
     pub fn write_kept(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+        if words.is_empty() {
+            return Ok(());
+        }
         let page = |address: u64| address & !(HOST_PAGE_BYTES - 1);
         // Nobody maps or protects anything meanwhile.
         let _map = self.write();

@@ -105,6 +105,9 @@ impl Branch {
     }
 }
 
+/// An instruction becomes fewer words than this, mostly.
+const WORDS_OF_ONE: usize = 4;
+
 impl<'a> Lowering<'a> {
     /// Without `writes`, no words are made: only what holds where is found.
     pub fn new(reach: &'a Reach, plan: &'a [Option<Known>], writes: bool) -> Self {
@@ -117,9 +120,16 @@ impl<'a> Lowering<'a> {
         for _ in 0..labels {
             assembler.label();
         }
+        let instructions = reach.instructions().len();
+        assembler.words.reserve(WORDS_OF_ONE * instructions + WORDS_OF_ONE);
+        let mut unit = Unit::default();
+        if writes {
+            // One, and one more for every few.
+            unit.positions.reserve(instructions + instructions / 2 + WORDS_OF_ONE);
+        }
         Self {
             assembler,
-            unit: Unit::default(),
+            unit,
             reach,
             plan,
             is_first,

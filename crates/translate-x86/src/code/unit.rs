@@ -428,7 +428,7 @@ impl Reach {
     }
 
     /// All instructions; one that lies in two blocks comes twice.
-    pub fn instructions(&self) -> impl Iterator<Item = &Instruction> {
+    pub fn instructions(&self) -> impl ExactSizeIterator<Item = &Instruction> {
         self.code.iter()
     }
 
