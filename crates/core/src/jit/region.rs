@@ -2,10 +2,8 @@
 //! Not a function: it is what ran so far of one, and loops stay whole.
 //! Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation" (MICRO 1995).
 
-use std::collections::BTreeMap;
-
 use longma_loongarch::Instruction;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::block::{Block, End};
 
@@ -43,7 +41,7 @@ pub(crate) struct Region {
 impl Region {
     /// Collects what ran behind `entry`.
     pub fn form(entry: u64, profile: &impl Profile) -> Self {
-        let mut found: BTreeMap<u64, (Block, u32)> = BTreeMap::new();
+        let mut found: Vec<(Block, u32)> = Vec::new();
         let mut pending = vec![entry];
         let mut instructions = 0;
         let mut seen = FxHashSet::default();
@@ -57,23 +55,26 @@ impl Region {
             }
             instructions += block.instructions.len();
             pending.extend(successors(block.end));
-            found.insert(pc, (block.clone(), weight.max(1)));
+            found.push((block.clone(), weight.max(1)));
         }
+        found.sort_unstable_by_key(|(block, _)| block.start);
         cut_overlaps(&mut found);
-        let starts: FxHashSet<u64> = found.keys().copied().collect();
-        let mut heads = FxHashSet::default();
-        for (block, _) in found.values() {
-            heads.extend(successors(block.end).filter(|&to| to <= block.start && starts.contains(&to)));
+        let mut heads: Vec<u64> = Vec::new();
+        for (block, _) in &found {
+            let back = successors(block.end).filter(|&to| to <= block.start);
+            heads.extend(back.filter(|to| at(&found, *to).is_some()));
         }
+        heads.sort_unstable();
+        heads.dedup();
         let loops = loops_of(&found, &heads);
         let blocks = found
             .into_iter()
-            .map(|(start, (block, runs))| RegionBlock {
-                start,
+            .map(|(block, runs)| RegionBlock {
+                start: block.start,
                 instructions: block.instructions,
                 end: block.end,
-                weight: weight_of(start, runs, &loops),
-                is_loop_head: heads.contains(&start),
+                weight: weight_of(block.start, runs, &loops),
+                is_loop_head: heads.binary_search(&block.start).is_ok(),
             })
             .collect();
         Self { entry, blocks }
@@ -87,17 +88,24 @@ struct Loop {
 }
 
 /// The loops of a region. Compilers lay a loop out in one piece, so addresses stand for membership.
-fn loops_of(blocks: &BTreeMap<u64, (Block, u32)>, heads: &FxHashSet<u64>) -> Vec<Loop> {
-    let mut loops: FxHashMap<u64, Loop> = FxHashMap::default();
-    for (block, _) in blocks.values() {
-        for head in successors(block.end).filter(|to| *to <= block.start && heads.contains(to)) {
-            let runs = blocks[&head].1;
-            let found = loops.entry(head).or_insert(Loop { addresses: head..=head, runs });
-            let end = block.start.max(*found.addresses.end());
-            found.addresses = head..=end;
+fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
+    let runs = |head: u64| at(blocks, head).map_or(0, |(_, runs)| *runs);
+    let of = |head: &u64| Loop { addresses: *head..=*head, runs: runs(*head) };
+    let mut loops: Vec<Loop> = heads.iter().map(of).collect();
+    for (block, _) in blocks {
+        for head in successors(block.end).filter(|to| *to <= block.start) {
+            if let Ok(number) = heads.binary_search(&head) {
+                // The blocks ascend.
+                loops[number].addresses = head..=block.start;
+            }
         }
     }
-    loops.into_values().collect()
+    loops
+}
+
+/// The block that begins at an address, of those that are in order.
+fn at(blocks: &[(Block, u32)], start: u64) -> Option<&(Block, u32)> {
+    blocks.binary_search_by_key(&start, |(block, _)| block.start).ok().map(|number| &blocks[number])
 }
 
 /// Each loop around a block is taken to go round eight times; a block that ran far less often than a loop's head is taken to be
@@ -123,14 +131,14 @@ pub(crate) fn successors(end: End) -> impl Iterator<Item = u64> {
 }
 
 /// Ends each block where the next one begins, so that no instruction is translated twice.
-fn cut_overlaps(blocks: &mut BTreeMap<u64, (Block, u32)>) {
-    let starts: Vec<u64> = blocks.keys().copied().collect();
-    for pair in starts.windows(2) {
-        let (block, _) = blocks.get_mut(&pair[0]).expect("the key was just listed");
-        let length = (pair[1] - pair[0]) / 4;
-        if pair[1] % 4 == 0 && length < block.instructions.len() as u64 {
+fn cut_overlaps(blocks: &mut [(Block, u32)]) {
+    for number in 1..blocks.len() {
+        let next = blocks[number].0.start;
+        let (block, _) = &mut blocks[number - 1];
+        let length = (next - block.start) / 4;
+        if next.is_multiple_of(4) && length < block.instructions.len() as u64 {
             block.instructions.truncate(length as usize);
-            block.end = End::Next(pair[1]);
+            block.end = End::Next(next);
         }
     }
 }
