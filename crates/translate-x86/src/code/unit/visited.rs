@@ -1,0 +1,68 @@
+//! What has been read of a unit's code, in the order in which it was come to, and how its blocks come of that.
+//! Not the way to it.
+
+use iced_x86::Instruction;
+use rustc_hash::FxHashMap;
+
+use super::{Block, Reach, ends};
+
+/// The code that has been found, as it was come to.
+#[derive(Default)]
+pub(super) struct Visited {
+    /// Instructions, and whether each is a leader.
+    pub code: Vec<(Instruction, bool)>,
+    /// Where an address's instruction is among them, if there is one.
+    pub places: FxHashMap<u64, Option<usize>>,
+}
+
+impl Visited {
+    fn place(&self, pc: u64) -> Option<usize> {
+        self.places.get(&pc).copied().flatten()
+    }
+
+    pub fn is_leader(&self, pc: u64) -> bool {
+        self.place(pc).is_some_and(|place| self.code[place].1)
+    }
+
+    /// Lets an address be a leader, if there is an instruction.
+    pub fn lead(&mut self, pc: u64) -> bool {
+        let place = self.place(pc);
+        place.iter().for_each(|place| self.code[*place].1 = true);
+        place.is_some()
+    }
+}
+
+impl Reach {
+    /// Lays the blocks of all leaders one behind the other.
+    pub(super) fn lay(&mut self, visited: &Visited) {
+        let leaders = visited.code.iter().filter(|(_, leads)| *leads);
+        self.leaders = leaders.map(|(instruction, _)| instruction.ip()).collect();
+        self.leaders.sort_unstable();
+        self.code.reserve(visited.code.len());
+        self.blocks.reserve(self.leaders.len());
+        let mut following = self.leaders.iter().copied().skip(1).peekable();
+        for &leader in &self.leaders {
+            let (first, mut pc) = (self.code.len(), leader);
+            let mut place = visited.place(pc);
+            let mut ahead = following.clone();
+            following.next();
+            let next = loop {
+                let Some(at) = place else { break Some(pc) };
+                let instruction = visited.code[at].0;
+                self.code.push(instruction);
+                if instruction.is_invalid() || ends(&instruction) {
+                    break None;
+                }
+                pc = instruction.next_ip();
+                while ahead.next_if(|leader| *leader < pc).is_some() {}
+                if ahead.peek() == Some(&pc) {
+                    break Some(pc);
+                }
+                // Most follow each other.
+                let is_next = visited.code.get(at + 1).is_some_and(|(next, _)| next.ip() == pc);
+                place = if is_next { Some(at + 1) } else { visited.place(pc) };
+            };
+            self.blocks.push(Block { first, end: self.code.len(), next });
+        }
+    }
+}
