@@ -19,7 +19,7 @@ impl Lowering<'_> {
         self.make_room();
         let d = general(i.destination());
         let is_mark = i.op == Op::Andi && i.rt() == 0;
-        if i.is_served() && !i.is_checked_sum() || is_mark {
+        if i.is_served() && !i.is_checked_sum() || is_mark || i.op == Op::Break {
             self.flush(u64::MAX);
             return Plan::Plain;
         }

@@ -127,10 +127,7 @@ impl<'a> Lowering<'a> {
                     self.assembler.push(Code::new(La::Syscall));
                 }
                 Op::Break => {
-                    self.flush(EVERYTHING);
-                    self.position(true);
-                    let code = (instruction.word >> 16 & 0x3ff) as i32;
-                    self.assembler.push(Code { imm: code, ..Code::new(La::Break) });
+                    self.single(instruction);
                     return;
                 }
                 _ => self.single(instruction),
@@ -143,7 +140,7 @@ impl<'a> Lowering<'a> {
     fn single(&mut self, instruction: Instruction) {
         let plan = self.plan(instruction);
         let is_first = !self.in_slot || self.assembler.words.len() as u32 == self.jump_at;
-        self.position(is_first && self.product.is_none());
+        self.position(is_first);
         let (value, width) = (self.value_of(instruction), self.width_of(instruction));
         match plan {
             Plan::Plain => return self.plain(instruction),

@@ -84,6 +84,12 @@ impl Instruction {
     }
 }
 
+/// The code of a `break`, which assemblers put into either half of its field. One that is in both is none that Linux knows.
+fn break_code(word: u32) -> i32 {
+    let (high, low) = (word >> 16 & 0x3ff, word >> 6 & 0x3ff);
+    if high != 0 && low != 0 { 0 } else { (high | low) as i32 }
+}
+
 impl Lowering<'_> {
     /// Translates an instruction that does not jump.
     pub(super) fn plain(&mut self, instruction: Instruction) {
@@ -297,7 +303,7 @@ impl Lowering<'_> {
         true
     }
 
-    /// Moves and traps that depend on a register.
+    /// Moves that depend on a register, and traps.
     fn conditional(&mut self, i: Instruction) -> bool {
         let (d, s, t) = (general(i.rd()), self.read(i.rs()), self.read(i.rt()));
         let (clear_if, keep_if) = match i.op {
@@ -307,6 +313,10 @@ impl Lowering<'_> {
                 let skip = if i.op == Op::Movt { La::Bceqz } else { La::Bcnez };
                 self.skip_one(Code { j: i.cc(), ..Code::new(skip) });
                 self.assembler.three(La::Or, d, s, 0);
+                return true;
+            }
+            Op::Break => {
+                self.assembler.push(Code { imm: break_code(i.word), ..Code::new(La::Break) });
                 return true;
             }
             _ => return self.trap_if(i),

@@ -62,7 +62,7 @@ impl Lowering<'_> {
     /// that know it (GCC's -fipa-ra) read them behind the call.
     pub(super) fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
         let slot = self.reach.instruction(pc.wrapping_add(4));
-        let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi));
+        let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi | Op::Break));
         if !slot_reads && is_return(instruction) {
             self.product = None;
         }

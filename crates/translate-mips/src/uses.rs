@@ -52,7 +52,9 @@ impl Instruction {
             Mflo => LOW_BIT,
             Mfhi => HIGH_BIT,
             Madd | Maddu | Msub | Msubu => PRODUCTS | GENERAL,
-            Syscall | Break => GENERAL,
+            Syscall => GENERAL,
+            // A handler sees all registers and goes on where it likes.
+            Break => EVERYTHING,
             // A mark tells the model what is in a register.
             Andi if self.rt() == 0 => GENERAL,
             _ if self.is_served() && !self.is_checked_sum() => GENERAL,
@@ -64,7 +66,7 @@ impl Instruction {
     fn writes(self) -> Set {
         use Op::*;
         let more = match self.op {
-            Mult | Multu | Dmult | Dmultu | Div | Divu | Ddiv | Ddivu | Mul | Syscall | Break => PRODUCTS,
+            Mult | Multu | Dmult | Dmultu | Div | Divu | Ddiv | Ddivu | Mul | Syscall => PRODUCTS,
             Mtlo => LOW_BIT,
             Mthi => HIGH_BIT,
             _ => 0,

@@ -190,21 +190,27 @@ fn begin(random: &mut Random) -> State {
     state
 }
 
-/// Executes instructions one by one from the source address in `state` on.
-fn alone(state: &mut State, world: &World) {
+/// Executes the instruction at the source address in `state`, with its delay slot if it is a jump.
+fn one(state: &mut State, world: &World) -> Result<(), Trap> {
     let fetch = |address| Memory::fetch(world, address).ok();
-    while state.pc != END {
-        let unit = Mips64::translate_one(state.pc, &fetch);
-        state.pc = ALONE + 4 * u64::from(unit.entries[0].1);
-        loop {
-            let at = (state.pc - ALONE) / 4;
-            let word = decode(unit.words[at as usize]).expect("it is code");
-            let Err(trap) = semantics::execute(state, &word, world) else { continue };
-            match unit.exits.iter().find(|exit| u64::from(exit.0) == at) {
-                Some((_, Exit::To(pc))) => break state.pc = *pc,
-                other => panic!("{trap:?}, {other:?}"),
-            }
+    let unit = Mips64::translate_one(state.pc, &fetch);
+    state.pc = ALONE + 4 * u64::from(unit.entries[0].1);
+    loop {
+        let at = (state.pc - ALONE) / 4;
+        let word = decode(unit.words[at as usize]).expect("it is code");
+        let Err(trap) = semantics::execute(state, &word, world) else { continue };
+        match unit.exits.iter().find(|exit| u64::from(exit.0) == at) {
+            Some((_, Exit::To(pc))) => state.pc = *pc,
+            _ => return Err(trap),
         }
+        return Ok(());
+    }
+}
+
+/// Executes instructions one by one from there on.
+fn alone(state: &mut State, world: &World) {
+    while state.pc != END {
+        one(state, world).expect("nothing is refused");
     }
 }
 
@@ -240,6 +246,12 @@ fn together(state: &mut State, world: &World, parts: Parts, words: u64) {
                     Mips64::settle(pending, state, world);
                 }
                 state.pc = position.pc;
+                let told = one(&mut state.clone(), world);
+                assert!(
+                    matches!(told, Err(Trap::Memory(_))),
+                    "a fault is told of the access that has failed, not of {:#x}",
+                    state.pc
+                );
                 break;
             }
         }
