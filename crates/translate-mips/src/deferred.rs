@@ -16,8 +16,8 @@ use super::width::Width;
 impl Lowering<'_> {
     /// Decides what becomes of an instruction that does not jump, and computes what it needs of values that wait.
     pub(super) fn plan(&mut self, i: Instruction) -> Plan {
-        self.make_room();
         let d = general(i.destination());
+        self.make_room(d);
         let is_mark = i.op == Op::Andi && i.rt() == 0;
         if i.is_served() && !i.is_checked_sum() || is_mark || i.op == Op::Break {
             self.flush(u64::MAX);

@@ -69,8 +69,9 @@ impl Lowering<'_> {
 
     fn call(&mut self, pc: u64, target: u64, next: Option<u64>) {
         let (behind, live) = (pc.wrapping_add(8), self.live.behind(pc));
-        self.flush(self.before_slot(pc, live));
+        self.flush_living(self.before_slot(pc, live));
         self.assembler.constant(general(31), behind as i64);
+        self.changed(general(31));
         self.note(31, Some(behind as i64), Width::UNKNOWN);
         self.slot(pc, live);
         self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
@@ -80,13 +81,14 @@ impl Lowering<'_> {
     /// What `jr` and `jalr` jump to: the register, or the spare one if the delay slot changes it.
     fn target_across_slot(&mut self, pc: u64, rs: u8, link: u8) -> u8 {
         let live = self.live.behind(pc);
-        self.flush(self.before_slot(pc, live) | bit(general(rs)));
+        self.flush_living(self.before_slot(pc, live) | bit(general(rs)));
         let changes = self.slot_writes(pc, [rs, rs]) || link != 0 && link == rs;
         if changes {
             self.assembler.two(La::Movgr2scr, SPARE, general(rs));
         }
         if link != 0 {
             self.assembler.constant(general(link), pc.wrapping_add(8) as i64);
+            self.changed(general(link));
             self.note(link, None, Width::UNKNOWN);
         }
         self.slot(pc, live);
@@ -174,7 +176,7 @@ impl Lowering<'_> {
         self.before_reads(read);
         let condition = self.condition(instruction);
         if self.may_change(condition, pc, before_slot) {
-            self.flush(before_slot | read);
+            self.flush_living(before_slot | read);
             return self.keep_condition(instruction, pc, live);
         }
         self.slot(pc, live);
@@ -225,7 +227,7 @@ impl Lowering<'_> {
         Some(condition)
     }
 
-    /// The delay slot changes what the branch compares: the comparison is made before it. No value waits.
+    /// The delay slot changes what the branch compares: the comparison is made before it. No value waits that anybody reads behind.
     fn keep_condition(&mut self, instruction: Instruction, pc: u64, live: Set) -> Condition {
         let (rs, rt) = (general(instruction.rs()), general(instruction.rt()));
         let mut condition = match instruction.op {

@@ -35,6 +35,8 @@ pub(super) struct Lowering<'a> {
     /// Where the instruction being translated stands, or the branch whose slot it is in.
     pub pc: u64,
     in_slot: bool,
+    /// The general registers that this branch reads, before its slot.
+    pub compared: Set,
     /// The next position is a block's first.
     begins: bool,
     /// The word before which everything is as it is before the jump whose slot is translated.
@@ -73,6 +75,7 @@ impl<'a> Lowering<'a> {
             stubs: Vec::new(),
             pc: 0,
             in_slot: false,
+            compared: 0,
             begins: false,
             jump_at: 0,
             skip: false,
@@ -208,9 +211,9 @@ impl<'a> Lowering<'a> {
             return;
         };
         (self.live_before, self.live_after) = (slot_before(instruction, live), live);
-        self.in_slot = true;
+        (self.in_slot, self.compared) = (true, self.reach.instruction(pc).map_or(0, Instruction::read));
         self.single(instruction);
-        self.in_slot = false;
+        (self.in_slot, self.compared) = (false, 0);
         self.settle_in_slot();
         self.flush(live);
     }

@@ -2,7 +2,7 @@
 //! of what reads it; never if nobody does. Where the program can be interrupted, its position says which they are.
 //! Not which results wait (`deferred`), and not their code (`forms`).
 
-use super::code::{Pending, Waiting};
+use super::code::{Pending, WAITING, Waiting};
 use super::forms::{Form, Shape};
 use super::instruction::Instruction;
 use super::lower::Lowering;
@@ -16,7 +16,7 @@ impl Lowering<'_> {
         (pending.product.is_some() || pending.waiting.iter().any(Option::is_some)).then_some(pending)
     }
 
-    fn all_waiting(&self) -> impl Iterator<Item = Waiting> + use<> {
+    fn all_waiting(&self) -> impl Iterator<Item = Waiting> + Clone + use<> {
         self.waiting.into_iter().flatten()
     }
 
@@ -55,8 +55,14 @@ impl Lowering<'_> {
 
     /// Values that wait come to their registers as far as `live` has them; the others are never computed.
     pub(super) fn flush(&mut self, live: Set) {
+        self.flush_living(live);
+        self.waiting = [None; WAITING];
+    }
+
+    /// Values that wait come to their registers as far as `live` has them; the others wait on, for who is told of a fault in a delay slot.
+    pub(super) fn flush_living(&mut self, live: Set) {
         let before = std::mem::replace(&mut self.live_before, live);
-        for waiting in self.all_waiting() {
+        for waiting in self.all_waiting().filter(|waiting| live & bit(waiting.d) != 0) {
             self.materialise(waiting.d);
         }
         self.live_before = before;
@@ -132,13 +138,17 @@ impl Lowering<'_> {
         self.waiting[free] = Some(Waiting { d: register, form });
     }
 
-    /// One more value may wait.
-    pub(super) fn make_room(&mut self) {
-        if self.waiting.iter().all(Option::is_some) {
-            let dead = self.all_waiting().find(|waiting| self.live_before & bit(waiting.d) == 0);
-            if let Some(first) = dead.or(self.waiting[0]) {
-                self.materialise(first.d);
-            }
+    /// The value of a register may wait. What the branch whose slot is translated compares stays as it is, be it that nobody reads it
+    /// behind: after a fault in the slot, the branch is executed again.
+    pub(super) fn make_room(&mut self, register: u8) {
+        if self.waiting.iter().any(Option::is_none) || self.form(register).is_some() {
+            return;
+        }
+        let kept = self.compared;
+        let mut others = self.all_waiting().filter(|waiting| kept & bit(waiting.d) == 0);
+        let dead = others.clone().find(|waiting| self.live_before & bit(waiting.d) == 0);
+        if let Some(waiting) = dead.or_else(|| others.next()) {
+            self.materialise(waiting.d);
         }
     }
 }
