@@ -370,6 +370,11 @@ fn faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
+fn faults_in_delay_slots_and_behind_products_are_told_once_and_where_they_are() {
+    check("slots", 0, true);
+}
+
+#[test]
 fn signals_come_between_instructions_and_interrupted_calls_end_or_go_on() {
     check("signals", 7, true);
 }

@@ -14,6 +14,8 @@ use super::width::Width;
 use longma_translate::assembler::Goal;
 use longma_translate::front_end::MARKS;
 
+/// What tells a conditional trap from a `break`, but for the codes of overflows and divisions by zero: `longma-linux` tells other things of it.
+const TRAP: i32 = 1 << 10;
 /// The hardware register with the thread pointer (UserLocal).
 const USER_LOCAL: u8 = 29;
 
@@ -353,7 +355,7 @@ impl Lowering<'_> {
             self.assembler.constant(SCRATCH, i.imm().into());
             (t, code) = (SCRATCH, 0);
         }
-        let label = self.trap(code);
+        let label = self.trap(if matches!(code, 6 | 7) { code } else { code | TRAP });
         self.assembler.jump(Code { j: s, d: t, ..Code::new(op) }, Goal::Label(label));
         true
     }

@@ -11,7 +11,7 @@ use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{Exit, FrontEnd, Memory, Structures};
 use longma_translate::parts::{Part, Parts};
 use longma_translate_mips::Mips64;
-use longma_translate_mips::registers::TABLE;
+use longma_translate_mips::registers::{TABLE, general};
 
 const SOURCE: u64 = 0x1000;
 const CODE: Range<u64> = 0x1000_0000..0x1010_0000;
@@ -288,5 +288,38 @@ fn sequences_do_what_their_instructions_do_alone_wherever_they_are_interrupted()
             );
             assert_eq!(*other.written.borrow(), *expected.written.borrow(), "sequence {seed}: {source:x?}");
         }
+    }
+}
+
+#[test]
+fn a_branch_is_executed_again_after_a_fault_in_its_slot_as_it_was_before() {
+    let source = [
+        immediate(0x19, 2, 5, 8),           // daddiu a1, v0, 8
+        immediate(0x19, 2, 6, 16),          // daddiu a2, v0, 16
+        immediate(0x19, 2, 7, 24),          // daddiu a3, v0, 24
+        2 << 21 | 3 << 16 | 4 << 11 | 0x2a, // slt a0, v0, v1
+        immediate(5, 4, 0, 2),              // bnez a0, over
+        immediate(0x37, 8, 9, 0),           // ld a5, (a4)
+        immediate(0x19, 5, 5, 1),           // daddiu a1, a1, 1
+        immediate(0xd, 0, 4, 0),            // over: ori a0, zero, 0
+        2 << 26 | 0x40_0000,                // j away
+        0,
+    ];
+    let refused = (0..).step_by(8).find(|address| mixed(*address).is_multiple_of(6)).expect("some are");
+    for (less, wanted) in [(0, 9), (1, 8)] {
+        let world = World {
+            source: source.to_vec(),
+            code: RefCell::default(),
+            written: RefCell::default(),
+            refuses: Cell::new(true),
+        };
+        let mut state = State::default();
+        state.set_r(TABLE, TABLE_AT);
+        // What is compared last had another result.
+        for (register, value) in [(3, less), (4, 1 - less), (8, refused)] {
+            state.set_r(general(register), value);
+        }
+        together(&mut state, &world, Parts::default(), u64::MAX);
+        assert_eq!([5, 6, 7].map(|register| state.r(register)), [wanted, 16, 24]);
     }
 }

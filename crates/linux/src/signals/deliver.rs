@@ -35,6 +35,8 @@ const TRAP_BRKPT: i32 = 1;
 /// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
+/// A conditional trap of MIPS, not a `break`: `longma-translate-mips` adds this to its code.
+const MIPS_TRAP: u32 = 1 << 10;
 /// The code of x86's INT1.
 const BRK_DEBUG: u32 = 1;
 /// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
@@ -144,6 +146,12 @@ impl Thread {
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
             // INT3, of which x86 tells no address.
             Trap::Break(code) if self.process.architecture() == Architecture::X86_64 && code != BRK_DEBUG => {
+                Cause::at(libc::SIGTRAP, SI_KERNEL, 0)
+            }
+            // `teq` and its kin, of which MIPS tells no address.
+            Trap::Break(code)
+                if self.process.architecture() == Architecture::Mips64 && code & MIPS_TRAP != 0 =>
+            {
                 Cause::at(libc::SIGTRAP, SI_KERNEL, 0)
             }
             Trap::Break(_) => Cause::at(libc::SIGTRAP, TRAP_BRKPT, pc),
