@@ -422,6 +422,32 @@ impl GuestMemory {
         Err(fault(FaultCause::BeyondFile))
     }
 
+    /// As [`Self::fetch`], of words that follow each other, which nobody changes meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Self::fetch`], of any of them.
+    pub fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
+        let mut page = None;
+        for (at, word) in (address..).step_by(4).zip(words) {
+            // Where the page is executable and its words can be loaded, that is all there is to it.
+            let here = at / HOST_PAGE_BYTES;
+            if page != Some(here) {
+                page = Some(here).filter(|page| {
+                    at.is_multiple_of(4) && self.0.executable.contains(*page) && !self.is_own_code(at)
+                });
+            }
+            *word = match page.map(|_| self.load(at)) {
+                Some(Ok(word)) => word,
+                _ => self.fetch(at)?,
+            };
+        }
+        Ok(())
+    }
+
+    fn is_own_code(&self, address: u64) -> bool {
+        self.0.own_code.get().is_some_and(|code| code.word(address).is_some())
+    }
+
     /// Why the host refused an access of `size` bytes, from the guest's own map.
     pub fn explain(&self, address: u64, size: u64, access: Access) -> Fault {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");

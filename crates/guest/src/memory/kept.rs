@@ -18,6 +18,9 @@ pub(super) struct Kept {
     key: Option<WriteKey>,
 }
 
+/// Pages that are no farther apart are written to in one go: a call of the host's costs more than a few pages between.
+const NEAR_BYTES: u64 = 64 << 10;
+
 impl AddressSpace {
     /// From now on the guest's calls leave `range` as it is; what it shows is mapped by the caller before, private, anonymous, readable
     /// and not writable.
@@ -49,8 +52,8 @@ impl AddressSpace {
             let start = page(first);
             let mut end = start + HOST_PAGE_BYTES;
             let follows = |(address, _): &&(u64, u32)| {
-                if page(*address) == end {
-                    end += HOST_PAGE_BYTES;
+                if (end..end + NEAR_BYTES).contains(&page(*address)) {
+                    end = page(*address) + HOST_PAGE_BYTES;
                 }
                 (start..end).contains(address)
             };
