@@ -14,7 +14,7 @@ use crate::{
     block::Interest,
     changes::{Change, Changes},
     counting::{Counting, Executed},
-    jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession},
+    jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession, kept::KeptRegions},
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
@@ -192,6 +192,18 @@ impl SharedCode {
         if let Some(untraced) = &self.untraced {
             untraced.invalidate(range);
         }
+    }
+
+    /// What has been translated, and its host code, for another process of this very program that executes the same code at the same
+    /// addresses. `None` if nothing is translated, if blocks are counted or traced, or in a forked child that has no code of its own.
+    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
+        self.translators.as_ref().filter(|_| self.untraced.is_none())?.keep()
+    }
+
+    /// Takes up what another process has [kept](Self::keep), before a core runs. Where its code comes from must be what it was there before a core comes to it;
+    /// a word that is not is to be [forgotten](Self::invalidate). False, and nothing is taken up, if it does not fit.
+    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
+        self.untraced.is_none() && self.translators.as_ref().is_some_and(|all| all.take_up(kept, code))
     }
 
     /// Before a fork, while no other thread holds a lock: keeps what a child will need.

@@ -1,6 +1,8 @@
 //! Which guest registers live in host registers throughout one region.
 //! Not linear scan: one mapping holds for a whole region, so that the guest's registers are known at every instruction.
 
+use serde::{Deserialize, Serialize};
+
 use longma_loongarch::{Class, Instruction, Operand, RegisterKind};
 
 use super::{
@@ -10,7 +12,7 @@ use super::{
 use crate::block::End;
 
 /// How a region moves vector registers between host registers and memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VectorWidth {
     /// Only scalar floating point: the low 64 bits.
     Scalar,
@@ -21,7 +23,7 @@ pub(crate) enum VectorWidth {
 }
 
 /// The mapping of one region.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Allocation {
     /// The guest register in each of [`GENERAL_HOSTS`].
     pub general: [u8; GENERAL_HOSTS.len()],
@@ -66,6 +68,19 @@ fn is_store_conditional(instruction: &Instruction) -> bool {
 }
 
 impl Allocation {
+    /// Whether every register in it is one, and each is where it says.
+    pub fn is_sound(&self) -> bool {
+        let is_at = |hosts: &[Option<u8>; 32], guest: u8, index: usize| {
+            hosts.get(usize::from(guest)) == Some(&Some(index as u8))
+        };
+        let general = self.general.iter().enumerate();
+        let vector = self.vector.iter().enumerate();
+        general.into_iter().all(|(index, guest)| is_at(&self.general_host, *guest, index))
+            && vector
+                .into_iter()
+                .all(|(index, guest)| guest.is_none_or(|guest| is_at(&self.vector_host, guest, index)))
+    }
+
     /// Gives host registers to the guest registers that the region uses most.
     pub fn choose(region: &Region) -> Self {
         let usage = Usage::count(region);

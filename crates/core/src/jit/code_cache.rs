@@ -103,6 +103,36 @@ impl CodeCache {
         address..address + length as u64
     }
 
+    /// All that has ever been written.
+    pub fn written(&self) -> &[u8] {
+        // SAFETY: the range is inside the mapping, which is only written through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) }
+    }
+
+    /// Puts code behind all that has been written; false if there is no room for it.
+    pub fn extend(&mut self, code: &[u8]) -> bool {
+        if code.len() > self.bytes - self.used || !code.len().is_multiple_of(LINE_BYTES) {
+            return false;
+        }
+        // SAFETY: the destination lies inside the mapping, where no code is that anybody runs.
+        unsafe {
+            ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(self.used), code.len());
+        }
+        self.used += code.len();
+        true
+    }
+
+    /// Changes what has just been written at `place`, and nobody runs yet.
+    ///
+    /// # Panics
+    /// Outside of what has been written.
+    pub fn overwrite(&mut self, place: usize, bytes: &[u8]) {
+        assert!(place + bytes.len() <= self.used, "whoever has written code knows where it is");
+        self.copy.note(place..place + bytes.len());
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(place), bytes.len()) };
+    }
+
     /// Takes back what [`CodeCache::insert`] gave, which nobody may run any more.
     pub fn remove(&mut self, code: Range<u64>) {
         let start = self.start.as_ptr() as u64;

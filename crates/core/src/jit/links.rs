@@ -44,6 +44,11 @@ impl Links {
         number
     }
 
+    /// The link of a number.
+    pub fn get(&self, number: LinkNumber) -> Option<&Link> {
+        self.listed.get(number).map(|listed| &listed.link)
+    }
+
     pub fn remove(&mut self, number: LinkNumber) {
         let Listed { link, before, behind } = self.listed.remove(number);
         match (before, behind) {

@@ -75,9 +75,9 @@ impl HostCode {
         let Emitted { code, spill, call_out, positions, call_outs, .. } = emitted;
         names.insert(REGION + spill as u64, "leave_region".into());
         names.insert(REGION + call_out as u64, "interpret_one".into());
-        names.insert(execute_call_out as *const () as u64, "execute_call_out".into());
-        for call_out in &call_outs {
-            names.insert(std::ptr::from_ref(&**call_out) as u64, format!("{{{}}}", call_out.instruction));
+        for placed in &call_outs {
+            let call_out = &*placed.call_out;
+            names.insert(std::ptr::from_ref(call_out) as u64, format!("{{{}}}", call_out.instruction));
         }
         Some(Self { start: REGION, bytes: code.at(REGION), positions, names })
     }
@@ -167,6 +167,7 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
         (trampolines.leave_indirect, "leave_indirect"),
         (trampolines.return_miss, "return_miss"),
         (trampolines.call_out, "call_out"),
+        (execute_call_out as *const () as u64, "execute_call_out"),
     ];
     (trampolines, names.map(|(address, name)| (address, name.into())).into(), bytes)
 }

@@ -8,6 +8,7 @@ mod call_out;
 mod code_cache;
 mod cross_modification;
 mod emit;
+pub(crate) mod kept;
 mod links;
 pub(crate) mod listing;
 pub(crate) mod recovery;
@@ -298,7 +299,7 @@ impl Translator {
             entries: vec![region.entry],
             links: links.collect(),
             pieces: vec![code],
-            _call_outs: call_outs,
+            call_outs,
         };
         let mut entries = self.entries.write().expect("no panic while held");
         for (guest, _) in &retained.blocks {

@@ -25,7 +25,7 @@ pub(crate) struct Retained {
     pub pieces: Vec<Range<u64>>,
     pub links: Vec<LinkNumber>,
     /// The code holds their addresses.
-    pub _call_outs: CallOuts,
+    pub call_outs: CallOuts,
 }
 
 impl Retained {
@@ -70,6 +70,11 @@ impl Regions {
     pub fn block(&mut self, pc: u64) -> Option<(u64, &mut Retained)> {
         let &(host, number) = self.blocks.get(&pc)?;
         Some((host, &mut self.retained[number]))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Retained> {
+        self.retained.iter().map(|(_, region)| region)
     }
 
     /// Takes out the regions that have code from `range`.

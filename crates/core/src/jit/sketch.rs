@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A power of two; addresses of instructions that are so many apart share one.
-const BITS: u64 = 1 << 17;
+const BITS: u64 = 1 << 20;
 
 pub(super) struct Sketch(Box<[AtomicU64]>);
 

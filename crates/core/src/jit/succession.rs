@@ -11,7 +11,7 @@ use std::{
 
 use longma_guest::host::locks::RwLock;
 
-use super::{Origin, Translator};
+use super::{Origin, Translator, kept::KeptRegions};
 
 /// The translator of a process. Those before it live as long as a core runs their code.
 pub(crate) struct Succession {
@@ -50,6 +50,16 @@ impl Succession {
             *newest = Arc::new(empty);
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// What the newest translator has, see [`Translator::keep`].
+    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
+        self.newest().0.keep()
+    }
+
+    /// Lets the newest translator begin with what another process has kept, see [`Translator::take_up`].
+    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
+        self.newest().0.take_up(kept, code)
     }
 
     /// The number of blocks in all regions ever translated.

@@ -10,6 +10,7 @@ use longma_loongarch::State;
 
 use super::{
     assembler::{Assembled, Assembler, Condition},
+    call_out::execute_call_out,
     emit::control::find_host_code,
     registers::{CANONICAL, GENERAL_HOSTS},
 };
@@ -46,7 +47,7 @@ pub(crate) struct Trampolines {
     pub leave_indirect: u64,
     /// A return to RDX that the return stack did not expect: empties it, then jumps. The mapping is canonical.
     pub return_miss: u64,
-    /// Calls the function in RAX with the Cpu and RDX, on the host's stack; registers are in memory. Its result is in EAX.
+    /// Has the interpreter execute the instruction that RDX points at, on the host's stack; registers are in memory. The result is in EAX.
     pub call_out: u64,
 }
 
@@ -132,6 +133,7 @@ fn call_out(a: &mut Assembler) {
     a.op0(Code::VEX_Vzeroupper);
     a.op2(Code::Lea_r64_m, Register::RDI, MemoryOperand::with_base_displ(Register::RBP, -BASE_BIAS));
     a.op2(Code::Mov_r64_rm64, Register::RSI, Register::RDX);
+    a.op2(Code::Mov_r64_imm64, Register::RAX, execute_call_out as *const () as i64);
     a.op1(Code::Call_rm64, Register::RAX);
     a.op1(Code::Ldmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack)));

@@ -19,13 +19,13 @@ mod vector_table;
 use std::mem::offset_of;
 
 use iced_x86::{Code, MemoryOperand, Register};
-use longma_loongarch::{Instruction, Op, State, semantics::semantics_of};
+use longma_loongarch::{Instruction, Op, State};
 use longma_trace::has_address;
 
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
-    call_out::{CallOut, CallOuts, execute_call_out},
+    call_out::{CallOut, CallOuts, PlacedCallOut},
     region::{Region, RegionBlock},
     registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
     trampolines::{Trampolines, field, general_slot, vector_slot},
@@ -375,10 +375,10 @@ impl Emitter<'_> {
     /// Hands one instruction to the interpreter and goes on.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
-        let call_out =
-            Box::new(CallOut { instruction: *instruction, semantics: semantics_of(instruction.op) });
+        let call_out = CallOut::new(*instruction);
         self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*call_out) as i64);
-        self.call_outs.push(call_out);
+        let site = self.a.position() - size_of::<u64>();
+        self.call_outs.push(PlacedCallOut { call_out, site });
         let label = self.call_out;
         self.a.call(label);
     }
@@ -459,7 +459,6 @@ impl Emitter<'_> {
 
         self.a.place(self.call_out);
         self.registers_to_memory();
-        self.a.op2(Code::Mov_r64_imm64, Register::RAX, execute_call_out as *const () as i64);
         let call = self.a.label();
         let (done, trapped) = (self.a.label(), self.a.label());
         self.a.call(call);

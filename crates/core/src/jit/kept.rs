@@ -1,0 +1,219 @@
+//! Translated code of a process, in a form that another process of this very program can take up: host code, which leads to nothing outside of
+//! its cache but the instructions that are left to the interpreter, and what is known of its regions.
+//! Not the guest's code that it comes from: whoever keeps it sees to it that it is the same there.
+
+use std::ops::Range;
+
+use longma_loongarch::{decode, encode};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Placed, Translator, Work,
+    allocation::Allocation,
+    call_out::{CallOut, CallOuts, PlacedCallOut},
+    code_cache::LINE_BYTES,
+    cross_modification::serialise_all,
+    links::Link,
+    regions::Retained,
+};
+
+/// All that a translator has. Places are distances from the beginning of the cache.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct KeptRegions {
+    /// Where the shared code is, which each process writes for itself.
+    shared: Vec<u32>,
+    /// How many bytes of the cache are used.
+    used: u32,
+    regions: Vec<KeptRegion>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptRegion {
+    allocation: Allocation,
+    pieces: Vec<Range<u32>>,
+    spill: u32,
+    /// The bytes of host code from the instruction before, and the distance of the guest's instructions: both are small.
+    positions: Vec<(u32, i64)>,
+    /// Guest address, bytes of guest code, place.
+    blocks: Vec<(u64, u32, u32)>,
+    /// Guest address and place.
+    entries: Vec<(u64, u32)>,
+    /// Place of the displacement, guest address, place to go to while that has no code.
+    links: Vec<(u32, u64, u32)>,
+    /// Where the code has an instruction's address, and the instruction.
+    call_outs: Vec<(u32, u32)>,
+}
+
+impl KeptRegion {
+    fn of(retained: &Retained, placed: &Placed, translator: &Translator, work: &Work) -> Option<Self> {
+        let place = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
+        let range = |piece: &Range<u64>| Some(place(piece.start)?..place(piece.end)?);
+        let code = place(placed.code.start)?;
+        let entries = translator.entries.read().ok()?;
+        let entry = |pc: &u64| Some((*pc, place(*entries.get(pc)?)?));
+        let link = |number: &usize| {
+            let link = work.links.get(*number)?;
+            Some((place(link.displacement)?, link.target, place(link.unlinked)?))
+        };
+        let block = |(guest, host): &(Range<u64>, u64)| {
+            Some((guest.start, (guest.end - guest.start) as u32, place(*host)?))
+        };
+        let call_out = |placed: &PlacedCallOut| {
+            Some((code + placed.site as u32, encode(&placed.call_out.instruction).ok()?))
+        };
+        Some(Self {
+            allocation: retained.allocation.clone(),
+            pieces: retained.pieces.iter().map(range).collect::<Option<_>>()?,
+            spill: place(placed.spill)?,
+            positions: distances(&placed.positions),
+            blocks: retained.blocks.iter().map(block).collect::<Option<_>>()?,
+            entries: retained.entries.iter().map(entry).collect::<Option<_>>()?,
+            links: retained.links.iter().map(link).collect::<Option<_>>()?,
+            call_outs: retained.call_outs.iter().map(call_out).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Whether all of its places lie in its own pieces, and those behind the shared code.
+    fn is_sound(&self, room: &Range<u32>) -> bool {
+        let Some(code) = self.pieces.first() else { return false };
+        let is_own = |place: u32, bytes: u32| {
+            let is_in = |piece: &Range<u32>| piece.contains(&place) && piece.end - place >= bytes;
+            self.pieces.iter().any(is_in)
+        };
+        let is_line = |place: &u32| place.is_multiple_of(LINE_BYTES as u32);
+        let is_piece = |piece: &Range<u32>| {
+            piece.start < piece.end
+                && room.start <= piece.start
+                && piece.end <= room.end
+                && is_line(&piece.start)
+                && is_line(&piece.end)
+        };
+        self.pieces.iter().all(is_piece)
+            && code.contains(&self.spill)
+            && self.allocation.is_sound()
+            && self.blocks.iter().all(|(_, bytes, host)| *bytes > 0 && is_own(*host, 1))
+            && self.entries.iter().all(|(_, host)| is_own(*host, 1))
+            && self.links.iter().all(|(displacement, _, unlinked)| {
+                is_own(*displacement, 4) && (1..=4).contains(&(displacement % 8)) && is_own(*unlinked, 1)
+            })
+            && self.call_outs.iter().all(|(site, word)| is_own(*site, 8) && decode(*word).is_some())
+    }
+}
+
+/// Each position as what it is more than the one before.
+fn distances(positions: &[(u32, u64)]) -> Vec<(u32, i64)> {
+    let mut last = (0, 0);
+    let distance = |&(place, pc): &(u32, u64)| {
+        let distance = (place.wrapping_sub(last.0), pc.wrapping_sub(last.1) as i64);
+        last = (place, pc);
+        distance
+    };
+    positions.iter().map(distance).collect()
+}
+
+fn positions(distances: &[(u32, i64)]) -> Vec<(u32, u64)> {
+    let mut last = (0u32, 0u64);
+    let position = |&(bytes, code): &(u32, i64)| {
+        last = (last.0.wrapping_add(bytes), last.1.wrapping_add(code as u64));
+        last
+    };
+    distances.iter().map(position).collect()
+}
+
+impl Translator {
+    fn shared_places(&self) -> Vec<u32> {
+        let at = &self.trampolines;
+        let all = [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.call_out];
+        all.map(|host| (host - self.cache_range.start) as u32).into()
+    }
+
+    /// What it has translated, and the host code of it. `None` if that is its parent's, or counted.
+    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
+        if self.origin.counting.is_some() || self.origin.tracing.is_some() {
+            return None;
+        }
+        let work = self.work.lock().expect("no panic while held");
+        if work.cache.is_parents() {
+            return None;
+        }
+        let placed = self.placed.read().expect("no panic while held");
+        let region = |retained: &Retained| {
+            let placed = placed.get(&retained.pieces.first()?.end)?;
+            KeptRegion::of(retained, placed, self, &work)
+        };
+        let regions = work.regions.all().map(region).collect::<Option<_>>()?;
+        let code = work.cache.written().to_vec();
+        Some((KeptRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
+    }
+
+    /// Takes up what another process has kept, before anything has been translated. False, and nothing is taken up, if it does not fit.
+    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
+        let mut work = self.lock();
+        let own = work.cache.written().len();
+        let room = own as u32..kept.used;
+        let fits = !work.cache.is_parents()
+            && self.origin.counting.is_none()
+            && self.origin.tracing.is_none()
+            && work.regions.all().next().is_none()
+            && kept.shared == self.shared_places()
+            && code.len() == kept.used as usize
+            && own <= code.len()
+            && kept.regions.iter().all(|region| region.is_sound(&room));
+        if !fits || !work.cache.extend(&code[own..]) {
+            return false;
+        }
+        kept.regions.iter().for_each(|region| self.take_up_region(&mut work, region));
+        serialise_all();
+        let mut entries = self.entries.write().expect("no panic while held");
+        entries.reserve(kept.regions.iter().map(|region| region.blocks.len()).sum());
+        for region in &kept.regions {
+            for (pc, ..) in &region.blocks {
+                self.sketch.add(*pc);
+                entries.entry(*pc).or_insert(super::NO_ENTRY_YET);
+            }
+            entries.extend(region.entries.iter().map(|(pc, place)| (*pc, self.host(*place))));
+        }
+        true
+    }
+
+    fn host(&self, place: u32) -> u64 {
+        self.cache_range.start + u64::from(place)
+    }
+
+    fn take_up_region(&self, work: &mut Work, kept: &KeptRegion) {
+        let pieces: Vec<Range<u64>> =
+            kept.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
+        let code = pieces[0].clone();
+        let mut call_outs = CallOuts::new();
+        for (site, word) in &kept.call_outs {
+            let Some(call_out) = decode(*word).map(CallOut::new) else { continue };
+            let address = std::ptr::from_ref(&*call_out) as u64;
+            work.cache.overwrite(*site as usize, &address.to_le_bytes());
+            call_outs.push(PlacedCallOut { call_out, site: (self.host(*site) - code.start) as usize });
+        }
+        let placed = Placed {
+            code: code.clone(),
+            spill: self.host(kept.spill),
+            positions: positions(&kept.positions),
+            counted_blocks: Vec::new(),
+        };
+        self.placed.write().expect("no panic while held").insert(code.end, placed);
+        let links = kept.links.iter().map(|(displacement, target, unlinked)| {
+            work.links.add(Link {
+                displacement: self.host(*displacement),
+                target: *target,
+                unlinked: self.host(*unlinked),
+            })
+        });
+        let links = links.collect();
+        let block = |(pc, bytes, place): &(u64, u32, u32)| (*pc..pc + u64::from(*bytes), self.host(*place));
+        work.regions.add(Retained {
+            allocation: kept.allocation.clone(),
+            blocks: kept.blocks.iter().map(block).collect(),
+            entries: kept.entries.iter().map(|(pc, _)| *pc).collect(),
+            pieces,
+            links,
+            call_outs,
+        });
+    }
+}
