@@ -28,7 +28,7 @@ fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let text = format!(
         "/// The name of an instruction, in the order of the table.\n\
-         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub enum Op {{\n{names}}}\n\n\
+         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]\npub enum Op {{\n{names}}}\n\n\
          static ROWS: [Row; {count}] = [\n{rows}];\n"
     );
     std::fs::write(format!("{out}/mips.rs"), text).expect("OUT_DIR is writable");

@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6; `instructions.tsv` is the one table all of it comes from.
 
 use super::registers::{FPCR, FPSR, is_readable, is_writable};
+use serde::{Deserialize, Serialize};
 
 /// What the table knows of one instruction.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ pub(super) enum Operand {
 include!(concat!(env!("OUT_DIR"), "/arm.rs"));
 
 /// A decoded instruction: which one, and its word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
 pub struct Instruction {
     /// Which instruction.
     pub op: Op,
@@ -80,6 +82,20 @@ pub(super) fn bit_mask(word: u32, is_wide: bool) -> Option<u64> {
         if rotation == 0 { element } else { (element >> rotation | element << (size - rotation)) & all };
     let mask = (0..64 / size).fold(0, |mask, index| mask | element << (index * size));
     Some(if is_wide { mask } else { mask & 0xffff_ffff })
+}
+
+impl From<Instruction> for u32 {
+    fn from(instruction: Instruction) -> Self {
+        instruction.word
+    }
+}
+
+impl TryFrom<u32> for Instruction {
+    type Error = &'static str;
+
+    fn try_from(word: u32) -> Result<Self, Self::Error> {
+        decode(word).ok_or("the table has no such instruction")
+    }
 }
 
 impl Instruction {

@@ -4,6 +4,7 @@
 //! Manual (Arm DDI 0487), section C5.2 (system registers of EL0).
 
 use longma_loongarch::State;
+use serde::{Deserialize, Serialize};
 
 use longma_translate::front_end::Structures;
 pub use longma_translate::front_end::{SCRATCH, STACK_POINTER};
@@ -45,7 +46,7 @@ pub const SLOT_OF_LENT: i32 = 320;
 pub const SLOT_BYTES: u64 = 336;
 
 /// Where a general register is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// In one of LoongArch's.
     Register(u8),

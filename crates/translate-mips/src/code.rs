@@ -1,6 +1,7 @@
 //! What a translated unit is: its words, and what is known of each of them.
 //! Not how it is made: that is `unit` and `lower`.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
@@ -11,7 +12,7 @@ use longma_translate::assembler::Assembler;
 use longma_translate::front_end;
 
 /// A product or a quotient whose registers have not been written yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
     /// The multiplication or division.
     pub op: Op,
@@ -23,7 +24,7 @@ pub struct Product {
 pub const WAITING: usize = 4;
 
 /// A value that has not been written yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// The LoongArch register that it is to be in.
     pub d: u8,
@@ -32,7 +33,7 @@ pub struct Waiting {
 }
 
 /// What registers are yet to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// What hi and lo are to be.
     pub product: Option<Product>,

@@ -4,11 +4,12 @@
 
 use longma_loongarch::{Instruction as Code, Op as La, State};
 use longma_translate::assembler::Assembler;
+use serde::{Deserialize, Serialize};
 
 use super::registers::SCRATCH;
 
 /// How a value is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// `j + (k << shift) + imm`, 64 bits.
     Sum,
@@ -27,7 +28,7 @@ pub enum Shape {
 }
 
 /// A value of what LoongArch registers hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     /// How it is computed.
     pub shape: Shape,

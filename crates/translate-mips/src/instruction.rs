@@ -2,6 +2,7 @@
 //! Not what they do: that is `lower`.
 //! Source: MIPS64 Architecture for Programmers, volume II-A; `instructions.tsv` is the one table all of it comes from.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What the table knows of one instruction.
@@ -52,7 +53,8 @@ const fn mask_of(operands: &[Operand]) -> u32 {
 include!(concat!(env!("OUT_DIR"), "/mips.rs"));
 
 /// A decoded instruction: which one, and its word, whose fields stand where they always stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
 pub struct Instruction {
     /// Which instruction.
     pub op: Op,
@@ -76,6 +78,20 @@ pub fn decode(word: u32) -> Option<Instruction> {
     let row = GROUPS[(word >> 26) as usize].iter().find(|row| word & row.mask == row.matched)?;
     let instruction = Instruction { op: row.op, word };
     instruction.is_defined().then_some(instruction)
+}
+
+impl From<Instruction> for u32 {
+    fn from(instruction: Instruction) -> Self {
+        instruction.word
+    }
+}
+
+impl TryFrom<u32> for Instruction {
+    type Error = &'static str;
+
+    fn try_from(word: u32) -> Result<Self, Self::Error> {
+        decode(word).ok_or("the table has no such instruction")
+    }
 }
 
 impl Instruction {

@@ -1,9 +1,11 @@
 //! Where translated units lie, and where the next one will: in one area, or in two that take turns.
 //! Not when they do, which is the engine's, nor who may still be in one, which whoever runs the threads knows.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::positions::Positions;
+use crate::reading::Origin;
 
 /// A unit that has its place.
 pub(crate) struct Placed<P> {
@@ -12,6 +14,8 @@ pub(crate) struct Placed<P> {
     pub positions: Positions<P>,
     /// The words that an instruction of the source counts with, in order.
     pub counted: Vec<u32>,
+    /// What it has been made of, if that is noted.
+    pub origin: Option<Origin>,
 }
 
 struct Area<P> {
@@ -26,12 +30,18 @@ struct Area<P> {
 pub(crate) struct Areas<P> {
     areas: Vec<Area<P>>,
     current: usize,
+    /// Units of the first area that have been taken up from elsewhere, by their addresses.
+    taken: BTreeMap<u64, Placed<P>>,
 }
 
 impl<P> Areas<P> {
     /// All of `range` is one area.
     pub fn one(range: Range<u64>) -> Self {
-        Self { areas: vec![Area { next: range.start, range, units: Vec::new() }], current: 0 }
+        Self {
+            areas: vec![Area { next: range.start, range, units: Vec::new() }],
+            current: 0,
+            taken: BTreeMap::new(),
+        }
     }
 
     /// Each half of `range` is one.
@@ -39,7 +49,7 @@ impl<P> Areas<P> {
         let middle = (range.start + (range.end - range.start) / 2) & !3;
         let halves = [range.start..middle, middle..range.end];
         let areas = halves.map(|range| Area { next: range.start, range, units: Vec::new() });
-        Self { areas: areas.into(), current: 0 }
+        Self { areas: areas.into(), current: 0, taken: BTreeMap::new() }
     }
 
     /// The addresses of all.
@@ -69,7 +79,8 @@ impl<P> Areas<P> {
 
     /// True if nothing is in the area in use.
     pub fn is_fresh(&self) -> bool {
-        self.areas[self.current].units.is_empty()
+        let Area { range, next, .. } = &self.areas[self.current];
+        *next == range.start
     }
 
     /// Where a unit of so many words will lie, if it fits.
@@ -88,19 +99,44 @@ impl<P> Areas<P> {
     /// The unit that has a word at `address`.
     pub fn unit_at(&self, address: u64) -> Option<&Placed<P>> {
         let units = &self.areas[self.of(address)?].units;
-        let behind = units.partition_point(|unit| unit.start <= address);
-        let unit = &units[behind.checked_sub(1)?];
+        let unit = match units.partition_point(|unit| unit.start <= address).checked_sub(1) {
+            Some(number) => &units[number],
+            None => self.taken.range(..=address).next_back()?.1,
+        };
         (address < unit.start + 4 * unit.words).then_some(unit)
+    }
+
+    /// True if the first area is in use, and nothing has ever been in the other.
+    pub fn is_first(&self) -> bool {
+        self.current == 0 && self.areas[1..].iter().all(|area| area.units.is_empty())
+    }
+
+    /// The units of the area in use, by their addresses.
+    pub fn current_units(&self) -> &[Placed<P>] {
+        &self.areas[self.current].units
+    }
+
+    /// The next unit lies at `address`: before, there are those that have been taken up from elsewhere.
+    pub fn begin_behind(&mut self, address: u64) {
+        self.areas[self.current].next = address;
+    }
+
+    /// Adds a unit that has been taken up from elsewhere.
+    pub fn add_taken(&mut self, unit: Placed<P>) {
+        self.taken.insert(unit.start, unit);
     }
 
     /// All units.
     pub fn units(&self) -> impl Iterator<Item = &Placed<P>> {
-        self.areas.iter().flat_map(|area| &area.units)
+        self.taken.values().chain(self.areas.iter().flat_map(|area| &area.units))
     }
 
     /// The other area is in use from now on, and empty: its addresses.
     pub fn turn(&mut self) -> Range<u64> {
         self.current = self.other().unwrap_or(self.current);
+        if self.current == 0 {
+            self.taken.clear();
+        }
         let area = &mut self.areas[self.current];
         area.units.clear();
         area.next = area.range.start;
@@ -113,7 +149,7 @@ mod tests {
     use super::*;
 
     fn unit(start: u64, words: u64) -> Placed<()> {
-        Placed { start, words, positions: Positions::of(Vec::new()), counted: Vec::new() }
+        Placed { start, words, positions: Positions::of(Vec::new()), counted: Vec::new(), origin: None }
     }
 
     #[test]

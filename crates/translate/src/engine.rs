@@ -9,10 +9,12 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction, encode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::areas::{Areas, Placed};
+use crate::asleep::Asleep;
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 use crate::heat::{Heat, PAGE};
 use crate::parts::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Options, Part, Parts};
 use crate::positions::Positions;
+use crate::reading::{Origin, Reading, Sources};
 
 /// The addresses that translated code takes. The program has nothing there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,28 +51,32 @@ pub struct Engine<F: FrontEnd> {
     /// The source addresses that have entries of the hash table, by the entries' numbers.
     hashed: FxHashMap<u64, u64>,
     /// Source addresses that can be jumped to.
-    entries: FxHashMap<u64, u64>,
-    exits: FxHashMap<u64, Exit<F::Service>>,
+    pub(crate) entries: FxHashMap<u64, u64>,
+    pub(crate) exits: FxHashMap<u64, Exit<F::Service>>,
     /// Calls of addresses in registers, by the address behind them.
-    calls: FxHashMap<u64, u8>,
-    areas: Areas<F::Pending>,
+    pub(crate) calls: FxHashMap<u64, u8>,
+    pub(crate) areas: Areas<F::Pending>,
     /// Source addresses whose code has been read, by pages: the entries of the units that read them.
-    readers: FxHashMap<u64, Vec<u64>>,
+    pub(crate) readers: FxHashMap<u64, Vec<u64>>,
     /// The same of what only jumps of the units themselves lead to: the source's address and the code's.
-    heads: FxHashMap<u64, Vec<(u64, u64)>>,
+    pub(crate) heads: FxHashMap<u64, Vec<(u64, u64)>>,
     /// How often such a source address has been translated.
     copies: FxHashMap<u64, u32>,
     /// The code of source addresses that have been come to a few times: nothing but the engine leads there.
-    cold: FxHashMap<u64, u64>,
-    heat: Heat,
+    pub(crate) cold: FxHashMap<u64, u64>,
+    pub(crate) heat: Heat,
     /// How often functions have been translated from their beginning because of what else had become hot in them.
     made: FxHashMap<u64, u32>,
     /// Each unit is one instruction: between any two of them every register is as the source has it.
-    is_watched: bool,
+    pub(crate) is_watched: bool,
     /// Source addresses that have no code for who comes to them.
     stops: BTreeSet<u64>,
     /// The code that they have for who goes on from there all the same.
     past_stops: FxHashMap<u64, u64>,
+    /// It is noted what translations are made of.
+    pub(crate) notes_origins: bool,
+    /// What has been taken up from another process.
+    pub(crate) asleep: Option<Asleep>,
 }
 
 /// No instruction of any architecture has more bytes than this.
@@ -106,6 +112,8 @@ impl<F: FrontEnd> Engine<F> {
             is_watched: false,
             stops: BTreeSet::new(),
             past_stops: FxHashMap::default(),
+            notes_origins: false,
+            asleep: None,
         }
     }
 
@@ -138,6 +146,7 @@ impl<F: FrontEnd> Engine<F> {
     /// # Errors
     /// The host gives no memory.
     pub fn turn(&mut self, memory: &dyn Memory) -> Result<(), Fault> {
+        self.asleep = None;
         let old = self.areas.current();
         let heads = self.heads.drain().flat_map(|(_, heads)| heads);
         let indirect: BTreeSet<u64> = self.entries.keys().copied().collect();
@@ -198,6 +207,12 @@ impl<F: FrontEnd> Engine<F> {
         if let Some(&found) = found {
             return Ok(found);
         }
+        if self.asleep.is_some() {
+            self.wake(pc, memory)?;
+            if let Some(&found) = self.entries.get(&pc) {
+                return Ok(found);
+            }
+        }
         let is_made = |function| self.made.contains_key(&function);
         let is_hot = self.is_watched || !self.options.has(Part::Units) || self.heat.visit(pc, is_made);
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
@@ -214,20 +229,20 @@ impl<F: FrontEnd> Engine<F> {
                 return Ok(found);
             }
         }
-        let (unit, is_hot) = loop {
+        let (unit, is_hot, sources) = loop {
             memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
             // On the same page, what can be executed there can be here.
             let is_near_end = pc % PAGE + LONGEST_INSTRUCTION > PAGE;
             if is_near_end && let Some(missing) = F::missing(pc, &|pc| memory.fetch(pc).ok()) {
                 memory.fetch(missing)?;
             }
-            let (unit, is_hot) = self.translate(pc, is_hot, memory);
+            let (unit, is_hot, sources) = self.translate(pc, is_hot, memory);
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
-                break (unit, is_hot);
+                break (unit, is_hot, sources);
             }
             // Another thread has taken the code away since it was looked for: it is looked for again, and maybe that is a fault.
         };
-        self.place(unit, is_hot, memory)?;
+        self.place(unit, is_hot, sources, memory)?;
         let placed = match (is_stop, is_hot) {
             (true, _) => &self.past_stops,
             (false, true) => &self.entries,
@@ -242,19 +257,21 @@ impl<F: FrontEnd> Engine<F> {
         pc: u64,
         is_hot: bool,
         memory: &dyn Memory,
-    ) -> (Unit<F::Service, F::Pending>, bool) {
-        let fetch = |pc| memory.fetch(pc).ok();
+    ) -> (Unit<F::Service, F::Pending>, bool, Option<Sources>) {
         if self.is_watched {
-            return (F::translate_one(pc, &fetch), true);
+            return (F::translate_one(pc, &|pc| memory.fetch(pc).ok()), true, None);
         }
         if !is_hot {
+            let reading = Reading::new(memory, self.notes_origins);
+            let fetch = |pc| reading.fetch(pc);
             let block = F::translate(pc, None, &fetch, &|_| false, &self.options.cold());
             self.heat.note(&block);
-            return (block, false);
+            return (block, false, reading.sources());
         }
         // A loop may be under way there.
         let door = self.heat.waits().then_some(pc);
-        (self.unit_from(pc, door, &(pc..pc), memory), true)
+        let (unit, sources) = self.unit_from(pc, door, &(pc..pc), memory);
+        (unit, true, sources)
     }
 
     /// Translates what `pc` reaches and is worth it, with `door`; once more, what is in `function`.
@@ -264,12 +281,15 @@ impl<F: FrontEnd> Engine<F> {
         door: Option<u64>,
         function: &Range<u64>,
         memory: &dyn Memory,
-    ) -> Unit<F::Service, F::Pending> {
+    ) -> (Unit<F::Service, F::Pending>, Option<Sources>) {
+        let is_asleep = |pc| self.asleep.as_ref().is_some_and(|asleep| asleep.has_hot(pc));
         let is_known = |pc| {
-            let has_code = self.entries.contains_key(&pc) || self.is_copied_enough(pc);
+            let has_code = self.entries.contains_key(&pc) || is_asleep(pc) || self.is_copied_enough(pc);
             has_code && !function.contains(&pc) || !self.heat.has_executed(pc)
         };
-        F::translate(pc, door, &|pc| memory.fetch(pc).ok(), &is_known, &self.options)
+        let reading = Reading::new(memory, self.notes_origins);
+        let unit = F::translate(pc, door, &|pc| reading.fetch(pc), &is_known, &self.options);
+        (unit, reading.sources())
     }
 
     fn is_copied_enough(&self, pc: u64) -> bool {
@@ -286,10 +306,10 @@ impl<F: FrontEnd> Engine<F> {
         };
         let Some(function) = function.filter(is_again) else { return Ok(()) };
         *self.made.entry(function.start).or_default() += 1;
-        let unit = self.unit_from(function.start, Some(pc), &function, memory);
+        let (unit, sources) = self.unit_from(function.start, Some(pc), &function, memory);
         // Where a function begins is a guess.
         if unit.entries.iter().any(|(entry, _)| *entry == pc) {
-            self.place(unit, true, memory)?;
+            self.place(unit, true, sources, memory)?;
         }
         Ok(())
     }
@@ -300,7 +320,7 @@ impl<F: FrontEnd> Engine<F> {
     }
 
     /// Where the table of targets has the entry of `pc`.
-    fn entry_of(&self, pc: u64) -> u64 {
+    pub(crate) fn entry_of(&self, pc: u64) -> u64 {
         self.layout.table + (pc << F::ENTRY_SHIFT)
     }
 
@@ -308,6 +328,7 @@ impl<F: FrontEnd> Engine<F> {
         &mut self,
         mut unit: Unit<F::Service, F::Pending>,
         is_hot: bool,
+        sources: Option<Sources>,
         memory: &dyn Memory,
     ) -> Result<(), Refusal> {
         let start = self.areas.room(unit.words.len() as u64).ok_or(Refusal::Full)?;
@@ -328,7 +349,8 @@ impl<F: FrontEnd> Engine<F> {
         let mut counted: Vec<u32> = positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
         let positions = Positions::of(positions);
-        self.areas.add(Placed { start, words: unit.words.len() as u64, positions, counted });
+        let origin = sources.map(|sources| Origin::of(&unit, sources));
+        self.areas.add(Placed { start, words: unit.words.len() as u64, positions, counted, origin });
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.stops.contains(pc));
@@ -366,14 +388,19 @@ impl<F: FrontEnd> Engine<F> {
                 self.heads.entry(page).or_default().extend(&heads);
             }
         }
-        for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
-            *self.copies.entry(pc).or_default() += 1;
-        }
+        self.note_copies(&heads);
         Ok(())
     }
 
+    /// What only a unit's own jumps lead to has been placed once more.
+    pub(crate) fn note_copies(&mut self, heads: &[(u64, u64)]) {
+        for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
+            *self.copies.entry(pc).or_default() += 1;
+        }
+    }
+
     /// Who comes to the old code of `pc` goes on at the new one: only the newest is closed when the source changes.
-    fn lead_on(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
+    pub(crate) fn lead_on(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
         match jump(old, new) {
             Some(word) => {
                 memory.replace(old, word)?;
@@ -525,6 +552,7 @@ impl<F: FrontEnd> Engine<F> {
     /// The host gives no memory.
     pub fn watch(&mut self, is_watched: bool, memory: &dyn Memory) -> Result<(), Fault> {
         self.is_watched = is_watched;
+        (self.asleep, self.notes_origins) = (None, false);
         self.stops.clear();
         self.forget(0..self.layout.limit, memory)
     }
@@ -560,7 +588,7 @@ impl<F: FrontEnd> Engine<F> {
 }
 
 /// The word that comes out to the engine.
-fn leave() -> u32 {
+pub(crate) fn leave() -> u32 {
     encode(&Instruction { imm: EXIT, ..Instruction::new(La::Break) }).unwrap_or_default()
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use longma_loongarch::{Fault, Instruction, State};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::assembler::Assembler;
 use crate::debug::{Description, Register, Value};
@@ -40,7 +42,7 @@ pub struct Position<P> {
 }
 
 /// Why translated code comes out to the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit<S> {
     /// To go on at a source address that has no code yet.
     To(u64),
@@ -186,9 +188,9 @@ pub type CallResult = Result<(u64, Option<u64>), u64>;
 /// A source architecture.
 pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// An instruction that the engine executes.
-    type Service: Copy + Debug + Send + Sync + PartialEq;
+    type Service: Copy + Debug + Send + Sync + PartialEq + Serialize + DeserializeOwned;
     /// What registers are yet to be.
-    type Pending: Copy + Debug + Send + Sync;
+    type Pending: Copy + Debug + Send + Sync + Serialize + DeserializeOwned;
     /// What remains to be done with a call's result.
     type After: Copy + Debug;
     /// What a register is that a debugger is told of.
@@ -319,11 +321,27 @@ pub trait Memory {
     /// There is nothing that can be executed.
     fn fetch(&self, address: u64) -> Result<u32, Fault>;
 
+    /// Reads words of the source's code that follow each other.
+    ///
+    /// # Errors
+    /// As for [`Self::fetch`], of any of them.
+    fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
+        for (at, word) in (address..).step_by(4).zip(words) {
+            *word = self.fetch(at)?;
+        }
+        Ok(())
+    }
+
     /// Writes words to the area of code from an address on, where the program itself cannot.
     ///
     /// # Errors
     /// The host gives no memory.
     fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault>;
+
+    /// The word of translated code at an address, if whoever has the memory can tell.
+    fn placed(&self, _address: u64) -> Option<u32> {
+        None
+    }
 
     /// Writes words that translated code loads, to the table of targets or the hash table, where the program itself cannot. Addresses ascend.
     ///

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 use crate::front_end::Unit;
 
@@ -14,18 +15,27 @@ use crate::front_end::Unit;
 pub(crate) const PAGE: u64 = 4096;
 
 /// What is known of how code is executed.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Heat {
     /// Code is hot when somebody has come to it so often by way of the engine; 1 for at once.
     hot: u32,
     /// How often, by source address.
     visits: FxHashMap<u64, u32>,
     /// The bytes of code in blocks that have been come to, by page.
-    executed: FxHashMap<u64, [u64; PAGE as usize / 64]>,
+    executed: FxHashMap<u64, Executed>,
     /// Where functions begin, as far as calls and jumps have told.
     functions: BTreeSet<u64>,
     /// Where calls come back to.
     behind_calls: FxHashSet<u64>,
+}
+
+/// The bytes of a page.
+type Executed = [[u64; 32]; 2];
+
+/// Where the word with the bit of an address is.
+fn word_of(address: u64) -> (usize, usize) {
+    let word = (address % PAGE / 64) as usize;
+    (word / 32, word % 32)
 }
 
 /// A function has no code farther behind its beginning than this.
@@ -40,6 +50,22 @@ impl Heat {
             executed: FxHashMap::default(),
             functions: BTreeSet::new(),
             behind_calls: FxHashSet::default(),
+        }
+    }
+
+    /// What is known of another process that executes the same program, but for how often it has come where. It is a guess here, as it is there.
+    pub fn take_up(&mut self, known: Self) {
+        *self = Self { hot: self.hot, visits: FxHashMap::default(), ..known };
+    }
+
+    /// What another process is told.
+    pub fn known(&self) -> Self {
+        Self {
+            hot: self.hot,
+            visits: FxHashMap::default(),
+            executed: self.executed.clone(),
+            functions: self.functions.clone(),
+            behind_calls: self.behind_calls.clone(),
         }
     }
 
@@ -67,13 +93,18 @@ impl Heat {
     pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
         self.functions.extend(called);
         self.behind_calls.extend(behind_calls);
-        for (first, bytes) in sources {
+        self.note_code(sources);
+    }
+
+    /// The code in these places has been executed: first address and bytes.
+    pub fn note_code(&mut self, places: &[(u64, u64)]) {
+        for (first, bytes) in places {
             let (mut at, end) = (*first, first.saturating_add(*bytes));
             while at < end {
                 // As far as one word of the map goes.
                 let count = (64 - at % 64).min(end - at);
-                let page = self.executed.entry(at / PAGE).or_insert([0; PAGE as usize / 64]);
-                page[(at % PAGE / 64) as usize] |= (u64::MAX >> (64 - count)) << (at % 64);
+                let page = self.executed.entry(at / PAGE).or_default();
+                page[word_of(at).0][word_of(at).1] |= (u64::MAX >> (64 - count)) << (at % 64);
                 at += count;
             }
         }
@@ -81,8 +112,7 @@ impl Heat {
 
     /// Whether the code at `pc` has been executed, as far as that is asked for: what has not hardly ever will be.
     pub fn has_executed(&self, pc: u64) -> bool {
-        let is_there =
-            |page: &[u64; PAGE as usize / 64]| page[(pc % PAGE / 64) as usize] >> (pc % 64) & 1 != 0;
+        let is_there = |page: &Executed| page[word_of(pc).0][word_of(pc).1] >> (pc % 64) & 1 != 0;
         self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_there)
     }
 

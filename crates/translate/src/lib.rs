@@ -3,12 +3,16 @@
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology", 2022; the front ends name their own.
 
 mod areas;
+mod asleep;
 pub mod assembler;
+pub mod bytes;
 pub mod calls;
 pub mod debug;
 pub mod engine;
 pub mod front_end;
 mod heat;
+pub mod kept;
 pub mod parts;
 mod positions;
 pub mod process_frame;
+mod reading;

@@ -2,6 +2,15 @@
 //! are yet to be.
 //! Not where the unit lies.
 
+use std::cell::OnceCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::bytes::Bytes;
 use crate::front_end::Position;
 
 /// The number of what registers are yet to be; none.
@@ -19,13 +28,145 @@ struct Kept {
     begins: bool,
 }
 
-/// The positions of a unit, in the order of their words.
-pub(crate) struct Positions<P> {
+struct All<P> {
     kept: Box<[Kept]>,
     pending: Box<[P]>,
 }
 
-impl<P: Copy> Positions<P> {
+/// A position as it is written: bits of [`bit`], what it is more than the one before, and what follows by the bits.
+type Step = (u8, u32, i64);
+
+mod bit {
+    pub const BOUNDARY: u8 = 1;
+    pub const BEGINS: u8 = 2;
+    /// The word is that of the position.
+    pub const COUNTED: u8 = 4;
+    /// How far the word is from there follows.
+    pub const COUNTED_ELSEWHERE: u8 = 8;
+    /// As of the position before.
+    pub const SAME_PENDING: u8 = 16;
+    /// Where it is written follows.
+    pub const PENDING: u8 = 32;
+}
+
+/// The positions of many units, as bytes.
+#[derive(Clone, Default)]
+pub struct Written {
+    /// The positions, unit by unit.
+    pub steps: Bytes,
+    /// What registers are yet to be somewhere, each once.
+    pub pending: Bytes,
+}
+
+/// Writes positions.
+#[derive(Default)]
+pub(crate) struct Writer {
+    steps: Vec<u8>,
+    pending: Vec<u8>,
+    places: FxHashMap<Vec<u8>, u32>,
+}
+
+impl Writer {
+    /// Where the positions of a unit are from now on.
+    pub fn write<P>(&mut self, positions: &Positions<P>) -> Option<Range<usize>>
+    where
+        P: Copy + Serialize + DeserializeOwned,
+    {
+        let start = self.steps.len();
+        let mut steps = std::mem::take(&mut self.steps);
+        let (mut last, mut last_pending) = ((0, 0), None);
+        for position in positions.iter() {
+            let pending = position.pending.map(|pending| self.place_of(&pending)).transpose().ok()?;
+            let counted = position.counted.map(|counted| counted.wrapping_sub(position.offset) as i32);
+            let bits = [
+                (position.is_boundary, bit::BOUNDARY),
+                (position.begins, bit::BEGINS),
+                (counted == Some(0), bit::COUNTED),
+                (counted.is_some_and(|distance| distance != 0), bit::COUNTED_ELSEWHERE),
+                (pending.is_some() && pending == last_pending, bit::SAME_PENDING),
+                (pending.is_some() && pending != last_pending, bit::PENDING),
+            ];
+            let bits = bits.iter().filter(|(is_set, _)| *is_set).fold(0, |bits, (_, bit)| bits | bit);
+            let step: Step = (bits, position.offset - last.0, position.pc.wrapping_sub(last.1) as i64);
+            steps = postcard::to_extend(&step, steps).ok()?;
+            if bits & bit::COUNTED_ELSEWHERE != 0 {
+                steps = postcard::to_extend(&counted.unwrap_or_default(), steps).ok()?;
+            }
+            if bits & bit::PENDING != 0 {
+                steps = postcard::to_extend(&pending.unwrap_or_default(), steps).ok()?;
+            }
+            (last, last_pending) = ((position.offset, position.pc), pending);
+        }
+        self.steps = steps;
+        Some(start..self.steps.len())
+    }
+
+    /// What has been written.
+    pub fn finish(self) -> Written {
+        Written { steps: self.steps.into(), pending: self.pending.into() }
+    }
+
+    fn place_of<P: Serialize>(&mut self, pending: &P) -> postcard::Result<u32> {
+        let bytes = postcard::to_allocvec(pending)?;
+        Ok(*self.places.entry(bytes).or_insert_with_key(|bytes| {
+            let place = self.pending.len() as u32;
+            self.pending.extend(bytes);
+            place
+        }))
+    }
+}
+
+impl Written {
+    /// The positions at a place.
+    fn read<P: DeserializeOwned>(&self, place: &Range<usize>) -> Option<All<P>> {
+        let mut steps = self.steps.get(place.clone())?;
+        let (mut kept, mut pending) = (Vec::new(), Vec::new());
+        let mut last = (0u32, 0u64);
+        while !steps.is_empty() {
+            let (bits, offset, pc) = take::<Step>(&mut steps)?;
+            last = (last.0.checked_add(offset)?, last.1.wrapping_add(pc as u64));
+            let counted = match bits & (bit::COUNTED | bit::COUNTED_ELSEWHERE) {
+                0 => NOTHING,
+                bit::COUNTED => last.0,
+                _ => last.0.wrapping_add(take::<i32>(&mut steps)? as u32),
+            };
+            let number = match bits & (bit::SAME_PENDING | bit::PENDING) {
+                0 => NOTHING,
+                bit::SAME_PENDING => u32::try_from(pending.len()).ok()?.checked_sub(1)?,
+                _ => {
+                    let place = take::<u32>(&mut steps)?;
+                    pending.push(take(&mut self.pending.get(place as usize..)?)?);
+                    pending.len() as u32 - 1
+                }
+            };
+            kept.push(Kept {
+                pc: last.1,
+                offset: last.0,
+                counted,
+                pending: number,
+                is_boundary: bits & bit::BOUNDARY != 0,
+                begins: bits & bit::BEGINS != 0,
+            });
+        }
+        Some(All { kept: kept.into(), pending: pending.into() })
+    }
+}
+
+/// Takes a value off the beginning of bytes.
+fn take<T: DeserializeOwned>(bytes: &mut &[u8]) -> Option<T> {
+    let (value, rest) = postcard::take_from_bytes(bytes).ok()?;
+    *bytes = rest;
+    Some(value)
+}
+
+/// The positions of a unit, in the order of their words.
+pub(crate) struct Positions<P> {
+    all: OnceCell<All<P>>,
+    /// Where they are written, if they have been taken up from another process and nobody has asked for them.
+    written: Option<(Arc<Written>, Range<usize>)>,
+}
+
+impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
     /// Of positions in any order; those of one word stay in theirs.
     pub fn of(mut positions: Vec<Position<P>>) -> Self {
         if !positions.is_sorted_by_key(|position| position.offset) {
@@ -44,30 +185,44 @@ impl<P: Copy> Positions<P> {
             begins: position.begins,
         });
         let kept = kept.collect();
-        Self { kept, pending: pending.into() }
+        Self { all: OnceCell::from(All { kept, pending: pending.into() }), written: None }
+    }
+
+    /// Those that a [`Writer`] has written at a place.
+    pub fn written(written: Arc<Written>, place: Range<usize>) -> Self {
+        Self { all: OnceCell::new(), written: Some((written, place)) }
+    }
+
+    fn all(&self) -> &All<P> {
+        self.all.get_or_init(|| {
+            let read = self.written.as_ref().and_then(|(written, place)| written.read(place));
+            // What has been written here is read here: nothing else has the name and the hash of it.
+            read.unwrap_or(All { kept: Box::default(), pending: Box::default() })
+        })
     }
 
     /// How many are at the word or before.
     pub fn up_to(&self, offset: u32) -> usize {
-        self.kept.partition_point(|kept| kept.offset <= offset)
+        self.all().kept.partition_point(|kept| kept.offset <= offset)
     }
 
     /// That of a number, if there is one.
     pub fn get(&self, number: usize) -> Option<Position<P>> {
-        let kept = self.kept.get(number)?;
+        let all = self.all();
+        let kept = all.kept.get(number)?;
         Some(Position {
             offset: kept.offset,
             pc: kept.pc,
             is_boundary: kept.is_boundary,
             counted: Some(kept.counted).filter(|counted| *counted != NOTHING),
             begins: kept.begins,
-            pending: self.pending.get(kept.pending as usize).copied(),
+            pending: all.pending.get(kept.pending as usize).copied(),
         })
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Position<P>> {
-        (0..self.kept.len()).filter_map(|number| self.get(number))
+        (0..self.all().kept.len()).filter_map(|number| self.get(number))
     }
 }
 

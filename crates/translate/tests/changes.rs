@@ -24,9 +24,12 @@ const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;
 const STACKS: u64 = 0x100_0000;
-const CODE: u64 = 0x1000_0000 - CODE_BYTES;
+/// Where translated code ends.
+const CODE_END: u64 = 0x1000_0000;
 /// Both areas of translated code, each of which is soon full.
 const CODE_BYTES: u64 = 0xc00;
+/// The same where none of them is ever full.
+const MUCH_CODE_BYTES: u64 = 0x4_0000;
 /// Behind them, if it is asked for.
 const HASH_BYTES: u64 = longma_translate::parts::HASH_BYTES;
 const TABLE: u64 = 0x2000_0000;
@@ -296,21 +299,40 @@ fn begin<F: Writes>(number: u64, memory: &Parts, random: &mut Random) -> Thread 
 
 impl<F: Writes> World<F> {
     fn new(hot: u32, choice: Choice, random: &mut Random) -> Self {
-        let program = Program::new::<F>(random);
+        Self::of(Program::new::<F>(random), hot, choice, CODE_BYTES)
+    }
+
+    fn of(program: Program, hot: u32, choice: Choice, code_bytes: u64) -> Self {
         let hash = if choice.has(Part::Table) { 0 } else { HASH_BYTES };
-        let layout = Layout { code: CODE..CODE + CODE_BYTES + hash, table: TABLE, limit: LIMIT };
+        let code = CODE_END - code_bytes;
+        let layout = Layout { code: code..CODE_END + hash, table: TABLE, limit: LIMIT };
         let mut engine = Engine::new(layout, choice);
         engine.wait_until_hot(hot);
         engine.use_room_again();
         let memory = Parts::new([
             (BASE, vec![0; (LIMIT - BASE) as usize]),
             (STACKS, vec![0; (THREADS * PAGE) as usize]),
-            (CODE, vec![0; (CODE_BYTES + HASH_BYTES) as usize]),
+            (code, vec![0; (code_bytes + HASH_BYTES) as usize]),
             (TABLE + (BASE << F::ENTRY_SHIFT), vec![0; ((LIMIT - BASE) << F::ENTRY_SHIFT) as usize]),
             (SLOTS, vec![0; (THREADS * F::SLOT_BYTES) as usize]),
         ]);
         (0..FUNCTIONS as usize).for_each(|function| program.write::<F>(function, &memory));
         Self { program, engine, memory, told: HashMap::new(), turns: 0 }
+    }
+
+    /// Another process of the same program, some of which may have changed, with what this one has translated.
+    fn again(self, hot: u32, random: &mut Random) -> Self {
+        let kept = self.engine.keep(&self.memory);
+        let mut program = self.program;
+        for _ in 0..random.below(3) {
+            program.change(random);
+        }
+        let mut next = Self::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
+        next.engine.note_origins();
+        if let Some(kept) = kept {
+            assert!(next.engine.take_up(kept));
+        }
+        next
     }
 
     /// Where the code of `pc` is for who has come out at `exit`, or elsewhere. When there is no room, nobody goes any more where somebody
@@ -438,6 +460,59 @@ where
         turns += world.turns;
     }
     assert!(turns > 3 * PROGRAMS as u32, "{turns}");
+}
+
+/// One process after the other, each with what those before it have translated.
+fn what_is_kept_is_executed_while_its_source_is_the_same<F: Writes>()
+where
+    F::Service: Debug,
+{
+    const PROCESSES: u64 = 12;
+    let (mut executed, mut useless) = (0, 0);
+    for seed in 0..PROGRAMS {
+        let mut random = Random(seed);
+        let hot = [2, 3, 5][seed as usize % 3];
+        let program = Program::new::<F>(&mut random);
+        let mut world = World::<F>::of(program, hot, Choice::default(), MUCH_CODE_BYTES);
+        world.engine.note_origins();
+        for _ in 0..PROCESSES {
+            let kept_to = CODE_END - MUCH_CODE_BYTES + 4 * world.engine.amount().all;
+            let start =
+                |number, world: &World<F>, random: &mut Random| begin::<F>(number, &world.memory, random);
+            let mut threads: Vec<_> = (0..THREADS).map(|number| start(number, &world, &mut random)).collect();
+            for _ in 0..TURNS / PROCESSES * 2 {
+                let number = random.below(THREADS);
+                let thread = &mut threads[number as usize];
+                if world.run(thread, &mut random) {
+                    *thread = start(number, &world, &mut random);
+                }
+                executed += usize::from(world.told.values().flatten().any(|code| *code < kept_to));
+                if random.below(16) == 0 {
+                    world.change(&mut random);
+                }
+            }
+            useless += world.engine.amount().useless;
+            assert_eq!(world.turns, 0);
+            world = world.again(hot, &mut random);
+        }
+    }
+    // Most turns are in processes that have come to something that was kept, and some of what was kept has changed.
+    assert!(executed > (PROGRAMS * TURNS) as usize && useless > 1000, "{executed} {useless}");
+}
+
+#[test]
+fn what_is_kept_is_executed_while_its_source_is_the_same_on_x86_64() {
+    what_is_kept_is_executed_while_its_source_is_the_same::<X86_64>();
+}
+
+#[test]
+fn what_is_kept_is_executed_while_its_source_is_the_same_on_aarch64() {
+    what_is_kept_is_executed_while_its_source_is_the_same::<Aarch64>();
+}
+
+#[test]
+fn what_is_kept_is_executed_while_its_source_is_the_same_on_mips64() {
+    what_is_kept_is_executed_while_its_source_is_the_same::<Mips64>();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections C1.2.4 (conditions) and J1 (AddWithCarry).
 
 use longma_loongarch::{Instruction as Code, Op as La, State};
+use serde::{Deserialize, Serialize};
 
 use super::known::Facts;
 use super::loops::Homes;
@@ -47,7 +48,7 @@ pub(super) fn holds(condition: u8, flags: u8) -> bool {
 }
 
 /// What flags are to be computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Sub,
     Add,
@@ -55,7 +56,7 @@ pub(super) enum Kind {
 }
 
 /// A second operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Second {
     /// A general register of the source.
     Register(u8),
@@ -65,7 +66,7 @@ pub(super) enum Second {
 }
 
 /// An instruction that sets flags, whose operands, or whose result, are still in their registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Comparison {
     pub kind: Kind,
     pub is_wide: bool,
@@ -76,7 +77,7 @@ pub(super) struct Comparison {
 }
 
 /// Where the condition flags are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Flags {
     /// In LoongArch's, as far as they are read.
     Stored,

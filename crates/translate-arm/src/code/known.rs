@@ -4,6 +4,7 @@
 //! Source: Arm Architecture Reference Manual (Arm DDI 0487), sections B1.2.1 (registers: what becomes of upper parts).
 
 use longma_loongarch::State;
+use serde::{Deserialize, Serialize};
 
 use super::flags::Flags;
 use super::loops::{Homes, OUTSIDE};
@@ -11,7 +12,7 @@ use crate::registers::{self, Place, SLOT_OF_LENT, SLOTS};
 use longma_translate::front_end::Structures;
 
 /// What is known of the bits of a LoongArch register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// All bits from here on are zero; 64 if that is not known.
     pub width: u8,
@@ -50,7 +51,7 @@ impl Facts {
 }
 
 /// What a temporary register holds as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kept {
     /// A general register of the source.
     Register(u8),
@@ -75,7 +76,7 @@ impl Kept {
 }
 
 /// What is known between two instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Of the general registers where they are; nothing of those without a LoongArch register of their own.
     pub(super) facts: [Facts; 31],

@@ -2,6 +2,7 @@
 //! Not the code that moves them at a loop's edges (`homes`).
 //! Source: Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1(2), 1972 (strongly connected components).
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,7 +14,7 @@ use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::{Place, place, slot};
 
 /// Where each register is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Homes {
     /// The general registers.
     pub(super) general: [Place; 31],

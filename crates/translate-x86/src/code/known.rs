@@ -4,6 +4,7 @@
 //! Source: Intel SDM, volume 1, section 3.4.1.1 (what becomes of the upper half of a register).
 
 use longma_loongarch::State;
+use serde::{Deserialize, Serialize};
 
 use super::extension;
 use crate::registers::{GENERAL, STACK_POINTER, set_upper};
@@ -12,7 +13,7 @@ use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 pub(super) const RSP: usize = 4;
 
 /// What is known of the bits of a LoongArch register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// All bits from here on are zero; 64 if that is not known.
     pub width: u8,
@@ -51,7 +52,7 @@ pub(super) enum Upper {
 }
 
 /// Where the sixteen general registers and vectors are, and in which form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The LoongArch register that holds each one's value: its own, that of another of the same value, or r0.
     pub(super) at: [u8; 16],

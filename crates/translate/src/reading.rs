@@ -1,0 +1,175 @@
+//! Which words of the source's code a translation has been made of, so that it can be told whether they are the same.
+//! Not the translation.
+
+use std::cell::RefCell;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash3_64;
+
+use crate::front_end::{Memory, Unit};
+
+/// The words that have been read: addresses of the first ones of runs and how many there are, by their addresses, and a hash of them all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sources {
+    runs: Vec<(u64, u32)>,
+    hash: u64,
+}
+
+impl Sources {
+    fn of(mut words: Vec<(u64, u32)>) -> Self {
+        words.sort_unstable();
+        words.dedup();
+        let mut runs: Vec<(u64, u32)> = Vec::new();
+        for (address, _) in &words {
+            match runs.last_mut() {
+                Some((first, count)) if *first + 4 * u64::from(*count) == *address => *count += 1,
+                _ => runs.push((*address, 1)),
+            }
+        }
+        let words: Vec<u32> = words.into_iter().map(|(_, word)| word).collect();
+        Self { runs, hash: hash(&words) }
+    }
+
+    /// Whether the same words are there to be executed.
+    pub fn are_in(&self, memory: &dyn Memory) -> bool {
+        let mut found: Vec<u32> = Vec::new();
+        let is_there = self.runs.iter().all(|(first, count)| {
+            let start = found.len();
+            found.resize(start + *count as usize, 0);
+            memory.fetch_all(*first, &mut found[start..]).is_ok()
+        });
+        is_there && hash(&found) == self.hash
+    }
+
+    /// The pages that they are on, in order.
+    pub fn pages(&self, page_bytes: u64) -> Vec<u64> {
+        let of_run = |(first, count): &(u64, u32)| {
+            first / page_bytes..=(first + 4 * u64::from(*count) - 1) / page_bytes
+        };
+        let mut pages: Vec<u64> = self.runs.iter().flat_map(of_run).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages
+    }
+
+    /// Whether all of them could be the source's.
+    pub fn are_below(&self, limit: u64) -> bool {
+        let is_below = |(first, count): &(u64, u32)| {
+            first % 4 == 0
+                && *count > 0
+                && first.checked_add(4 * u64::from(*count)).is_some_and(|end| end <= limit)
+        };
+        self.runs.iter().all(is_below)
+    }
+}
+
+/// What a unit that has its place has been made of, and where others come into it.
+pub(crate) struct Origin {
+    /// `None` if it is of no use.
+    pub sources: Option<Sources>,
+    /// Its own instructions: first address and bytes.
+    pub code: Box<[(u64, u64)]>,
+    pub entries: Box<[(u64, u32)]>,
+    pub heads: Box<[(u64, u32)]>,
+}
+
+impl Origin {
+    pub fn of<S, P>(unit: &Unit<S, P>, sources: Sources) -> Self {
+        Self {
+            sources: Some(sources),
+            code: unit.sources.as_slice().into(),
+            entries: unit.entries.as_slice().into(),
+            heads: unit.heads.as_slice().into(),
+        }
+    }
+}
+
+fn hash(words: &[u32]) -> u64 {
+    let mut bytes = vec![0; 4 * words.len()];
+    let (four, _) = bytes.as_chunks_mut::<4>();
+    four.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+    XxHash3_64::oneshot(&bytes)
+}
+
+/// Words of the source's code as they are read.
+pub(crate) struct Reading<'a> {
+    memory: &'a dyn Memory,
+    /// What has been read, if somebody wants to know.
+    read: Option<RefCell<Vec<(u64, u32)>>>,
+}
+
+impl<'a> Reading<'a> {
+    pub fn new(memory: &'a dyn Memory, is_noted: bool) -> Self {
+        Self { memory, read: is_noted.then(RefCell::default) }
+    }
+
+    /// The word at an aligned address, if it can be executed.
+    pub fn fetch(&self, address: u64) -> Option<u32> {
+        let word = self.memory.fetch(address).ok()?;
+        if let Some(read) = &self.read {
+            read.borrow_mut().push((address, word));
+        }
+        Some(word)
+    }
+
+    /// What has been read. A word that was not there is none of it: code that ends before it may do so.
+    pub fn sources(self) -> Option<Sources> {
+        Some(Sources::of(self.read?.into_inner()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ops::Range;
+
+    use longma_loongarch::{Access, Fault, FaultCause};
+
+    use super::*;
+
+    /// Words that are their addresses, but for one.
+    struct Words(Range<u64>, Cell<Option<u64>>);
+
+    impl Memory for Words {
+        fn fetch(&self, address: u64) -> Result<u32, Fault> {
+            let fault = Fault { address, access: Access::Execute, cause: FaultCause::Unmapped };
+            if !self.0.contains(&address) {
+                return Err(fault);
+            }
+            Ok(if self.1.get() == Some(address) { 1 } else { address as u32 })
+        }
+
+        fn place(&self, _: u64, _: &[u32]) -> Result<(), Fault> {
+            Ok(())
+        }
+
+        fn forget(&self, _: Range<u64>) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_has_been_read_is_the_same_until_a_word_of_it_changes() {
+        let memory = Words(0..0x3000, Cell::new(None));
+        let reading = Reading::new(&memory, true);
+        for address in [0x1004, 0x1000, 0x1ffc, 0x2000, 0x1004, 0x3000] {
+            let _ = reading.fetch(address);
+        }
+        let sources = reading.sources().unwrap();
+        assert_eq!(sources.runs, [(0x1000, 2), (0x1ffc, 2)]);
+        assert_eq!(sources.pages(4096), [1, 2]);
+        assert!(sources.are_in(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
+        for address in [0x1000, 0x1004, 0x1ffc, 0x2000] {
+            memory.1.set(Some(address));
+            assert!(!sources.are_in(&memory), "{address:#x}");
+        }
+        // Words between are none of it.
+        memory.1.set(Some(0x1008));
+        assert!(sources.are_in(&memory));
+        assert!(
+            !sources.are_in(&Words(0..0x2000, Cell::new(None))),
+            "what cannot be executed is not the same"
+        );
+        assert_eq!(Reading::new(&memory, false).sources(), None);
+    }
+}
