@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         execution: Execution { translate: !interprets, counting: counts.is_some(), ..Execution::default() },
         parts,
         translated_bytes: None,
+        translation_cache: std::env::var_os("LONGMA_TRANSLATION_CACHE").map(Into::into),
         simulated: None,
     };
     match Node::load(config) {

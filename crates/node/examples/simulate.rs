@@ -214,6 +214,7 @@ fn start() -> Result<Never, String> {
         execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
         parts: Parts::default(),
         translated_bytes: None,
+        translation_cache: None,
         simulated: Some(Simulated::new(SimulatedConfig {
             scheduler,
             clockwork,

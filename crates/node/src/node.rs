@@ -1,7 +1,7 @@
 //! One process from its first instruction to its end.
 //! Not how its threads run (see `run.rs`), nor what it prints: that goes through the guest's own file descriptors.
 
-use std::{io, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use longma_core::{ConfigurationWords, Core, Execution};
 use longma_guest::host::faults;
@@ -33,6 +33,8 @@ pub struct NodeConfig {
     pub parts: Parts,
     /// In how many bytes of room for what it becomes; all there is if left out.
     pub translated_bytes: Option<u64>,
+    /// The folder in which what it becomes is kept for later runs, and found of earlier ones; `None` for nowhere.
+    pub translation_cache: Option<PathBuf>,
     /// Who runs it in simulated time, if it does.
     pub simulated: Option<Simulated>,
 }
@@ -41,7 +43,12 @@ impl NodeConfig {
     /// Where code is told apart by its address, that stays what it is.
     fn room(&self) -> Room {
         let Execution { counting, tracing, .. } = self.execution;
-        Room { bytes: self.translated_bytes, is_used_again: !counting && !tracing }
+        Room {
+            bytes: self.translated_bytes,
+            is_used_again: !counting && !tracing,
+            cache: self.translation_cache.clone(),
+            root: self.process.root.clone(),
+        }
     }
 
     /// The process is told of who runs it.
@@ -123,6 +130,9 @@ impl Node {
         }
         let cores = Cores::of(process, words, execution, simulated).map_err(NodeError::Host)?;
         let shared = Arc::new(Shared::new(Arc::new(cores), translated));
+        if let Some(translated) = shared.translated() {
+            translated.take_up_kept(&shared.cores);
+        }
         shared.cores.process().set_engine(Arc::new(NodeEngine(Arc::downgrade(&shared))));
         let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.cores.make(state)?)));
         let threads = threads.collect::<io::Result<_>>().map_err(NodeError::Host)?;

@@ -148,6 +148,9 @@ pub(crate) fn end(shared: &Shared, ending: Ending) -> ! {
     if let Some(finish) = shared.finish.get() {
         finish(ending, &Report { cores: &shared.cores, translated: shared.translated().map(AsRef::as_ref) });
     }
+    if let (Ending::Exit(_), Some(translated)) = (ending, shared.translated()) {
+        translated.keep(&shared.cores);
+    }
     if let Some(session) = shared.session() {
         session.end(ending);
     }

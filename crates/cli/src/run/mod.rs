@@ -16,7 +16,7 @@ mod summary;
 mod wires;
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::OpenOptions,
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -189,6 +189,11 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
     translation_room: u64,
 
+    /// The folder in which what programs for other architectures become is kept between runs, so that they start sooner; `none` for
+    /// nowhere. [default: longma/translations in XDG_CACHE_HOME or in ~/.cache]
+    #[arg(long, value_name = "DIR", env = "LONGMA_TRANSLATION_CACHE")]
+    translation_cache: Option<PathBuf>,
+
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
     interpret: bool,
@@ -335,7 +340,9 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let words = machine.map(|machine| machine.words).unwrap_or_default();
     let translated_bytes = Some(arguments.translation_room << 20);
     let parts = arguments.translation;
-    let config = NodeConfig { process, words, execution, parts, translated_bytes, simulated };
+    let translation_cache = translation_cache(&arguments);
+    let config =
+        NodeConfig { process, words, execution, parts, translated_bytes, translation_cache, simulated };
     let confined = arguments.root.is_some();
     sandbox::enter(&arguments)?;
     let node = match &checkpoint {
@@ -360,6 +367,18 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         }
         None => reports.print(ending, report, &messages),
     })
+}
+
+/// Where translations are kept, if they are. In a sandbox nothing is, and a debugger wants other code.
+fn translation_cache(arguments: &Arguments) -> Option<PathBuf> {
+    let none = OsStr::new("none");
+    let is_wanted = !arguments.sandbox && !arguments.interpret && arguments.gdb.is_none();
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let default = || {
+        Some(std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("longma/translations"))
+    };
+    let folder = arguments.translation_cache.clone().or_else(default).filter(|_| is_wanted);
+    folder.filter(|folder| folder.as_os_str() != none && folder.is_absolute())
 }
 
 /// The process that runs the program with the arguments `given`; `is_modelled` if a machine or its devices are modelled.

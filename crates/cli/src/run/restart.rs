@@ -44,6 +44,8 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     option("--translation", parts.map(|parts| parts.to_string().into()));
     let room = arguments.translation_room;
     option("--translation-room", (room != MOST_ROOM_MIB).then(|| room.to_string().into()));
+    let cache = super::translation_cache(arguments).unwrap_or_else(|| "none".into());
+    option("--translation-cache", Some(cache.into()));
     let reporting = arguments.reporting_process.unwrap_or_else(std::process::id);
     option("--reporting-process", Some(reporting.to_string().into()));
     let flags = [

@@ -1,7 +1,9 @@
 //! Programs for other architectures on cores that execute LoongArch code: what is translated of a process, and where that lies.
 //! Not the translation (`longma-translate`), nor the run loop and the system calls (`run.rs`, `calls.rs`).
 
+mod cache;
 mod calls;
+mod keeping;
 pub mod listing;
 mod places;
 mod room;
@@ -11,6 +13,7 @@ mod steered;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
@@ -30,6 +33,7 @@ use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
+use cache::CacheFile;
 use listing::ListedUnit;
 use places::Places;
 use steered::Steered;
@@ -81,6 +85,12 @@ pub(crate) trait Translation: Send + Sync {
     /// In a forked child, where only the calling thread exists.
     fn become_forked(&self);
 
+    /// Takes up what earlier runs of the program have kept. No thread runs.
+    fn take_up_kept(&self, cores: &Cores);
+
+    /// Keeps what has been translated for later runs. Other threads may still run; the process is about to end.
+    fn keep(&self, cores: &Cores);
+
     /// The source address of what stands at `address` of translated code; other addresses are their own.
     fn source_address(&self, address: u64) -> u64;
 
@@ -95,12 +105,16 @@ pub(crate) trait Translation: Send + Sync {
 }
 
 /// The room for translated code.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Room {
     /// So much of what there is, if not all.
     pub bytes: Option<u64>,
     /// When it is full, it is used again; in simulated time it is not.
     pub is_used_again: bool,
+    /// Where translations are kept between runs, if they are.
+    pub cache: Option<PathBuf>,
+    /// What the program sees as `/`, if not the host's.
+    pub root: Option<PathBuf>,
 }
 
 /// What a process needs whose program is for another architecture, which is translated with these parts; `None` for LoongArch's own.
@@ -135,6 +149,9 @@ struct Translated<F: FrontEnd> {
     places: Places,
     /// Where the second area of translated code begins; the last address if there is one.
     second_area: u64,
+    /// Where translations are kept.
+    cache: Option<CacheFile>,
+    is_forked: AtomicBool,
 }
 
 /// Code that is to be forgotten must be: what is old would go on.
@@ -228,6 +245,15 @@ impl<F: FrontEnd> Translation for Translated<F> {
 
     fn become_forked(&self) {
         self.places.become_forked();
+        self.is_forked.store(true, Ordering::Release);
+    }
+
+    fn take_up_kept(&self, cores: &Cores) {
+        self.take_up_kept(cores);
+    }
+
+    fn keep(&self, cores: &Cores) {
+        self.keep(cores);
     }
 
     fn source_address(&self, address: u64) -> u64 {
@@ -268,6 +294,19 @@ impl<F: FrontEnd> Translated<F> {
             bytes => memory_for(process.address_space(), bytes).ok()?,
         };
         let mut engine = Engine::new(layout.clone(), parts);
+        let folder = room.cache.filter(|_| room.is_used_again);
+        let text = format!("{layout:?} {first_slots:#x}");
+        let cache = folder.and_then(|folder| {
+            keeping::file_of::<F>(
+                process,
+                [&folder, room.root.as_deref().unwrap_or(Path::new("/"))],
+                parts,
+                &text,
+            )
+        });
+        if cache.is_some() {
+            engine.note_origins();
+        }
         // The models count no time for translation: there, code is from the beginning what it becomes.
         if process.simulation().is_none() {
             engine.wait_until_hot(HOT);
@@ -286,6 +325,8 @@ impl<F: FrontEnd> Translated<F> {
             is_watched: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             places: Places::new(),
+            cache,
+            is_forked: AtomicBool::new(false),
         })
     }
 
@@ -351,8 +392,27 @@ impl Memory for View<'_> {
         process.memory().fetch(address)
     }
 
+    fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
+        let mut rest = words;
+        let mut at = address;
+        while !rest.is_empty() {
+            // The first of each page sees to it that changes are noticed.
+            let on_page = ((HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) / 4).clamp(1, rest.len() as u64);
+            let (here, behind) = rest.split_at_mut(on_page as usize);
+            here[0] = self.fetch(at)?;
+            self.cores.process().memory().fetch_all(at + 4, &mut here[1..])?;
+            (rest, at) = (behind, at + 4 * on_page);
+        }
+        Ok(())
+    }
+
     fn place(&self, address: u64, words: &[u32]) -> Result<(), Fault> {
         self.cores.process().address_space().write_own_code(address, words)
+    }
+
+    fn placed(&self, address: u64) -> Option<u32> {
+        let is_placed = self.code.contains(&address);
+        is_placed.then(|| self.cores.process().memory().fetch(address).ok()).flatten()
     }
 
     fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {

@@ -1,0 +1,192 @@
+//! Translations that are kept between runs, as a user has them: the same results with them and without, whatever the program and the files are by then.
+//! Not how units become code again: `longma-translate` tests that.
+
+mod programs;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use programs::*;
+use tempfile::{TempDir, tempdir};
+
+const COMPILERS: [&str; 3] = ["cc", "aarch64-linux-gnu-gcc", "mips64el-linux-gnuabi64-gcc"];
+
+/// A program for each architecture that there is a compiler for.
+struct Programs {
+    folder: TempDir,
+    compilers: Vec<&'static str>,
+}
+
+impl Programs {
+    fn new() -> Self {
+        let folder = tempdir().unwrap();
+        let mut programs = Self { folder, compilers: Vec::new() };
+        let is_there = |compiler: &&str| programs.compile(compiler, 1);
+        programs.compilers = COMPILERS.into_iter().filter(is_there).collect();
+        programs
+    }
+
+    fn path(&self, compiler: &str) -> PathBuf {
+        self.folder.path().join(compiler)
+    }
+
+    fn compile(&self, compiler: &str, value: u32) -> bool {
+        if compiler == "cc" && !cfg!(target_arch = "x86_64") {
+            return false;
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/kept.c");
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-w", "-static", &format!("-DVALUE={value}")]).arg(source);
+        let works =
+            command.arg("-o").arg(self.path(compiler)).output().is_ok_and(|done| done.status.success());
+        if !works {
+            eprintln!("left out: there is no {compiler} that links programs statically");
+        }
+        works
+    }
+
+    /// What a program prints, which must be of `value`.
+    fn run(&self, compiler: &str, cache: &Path, value: u32) -> String {
+        let program = self.path(compiler);
+        let done = finish(longma_run().arg("--translation-cache").arg(cache).arg(program));
+        let printed = text(&done.stdout);
+        assert_eq!(
+            (text(&done.stderr), done.status.code()),
+            (String::new(), Some(0)),
+            "{compiler}: {printed}"
+        );
+        assert!(printed.starts_with(&format!("value {value},")), "{compiler}: {printed}");
+        printed
+    }
+}
+
+fn files(cache: &Path) -> Vec<PathBuf> {
+    fs::read_dir(cache)
+        .map_or_else(|_| Vec::new(), |found| found.map(|entry| entry.unwrap().path()).collect())
+}
+
+/// The one file that there is.
+fn only_file(cache: &Path) -> PathBuf {
+    let found = files(cache);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+#[test]
+fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_has_changed() {
+    let programs = Programs::new();
+    for compiler in &programs.compilers {
+        let folder = tempdir().unwrap();
+        let cache = folder.path().join("a/cache");
+        let mut printed = Vec::new();
+        for value in [1, 2, 1] {
+            assert!(programs.compile(compiler, value));
+            printed.push(programs.run(compiler, &cache, value));
+            let file = only_file(&cache);
+            // What the first starts have left is of use to those that follow, which find hardly anything that is new.
+            for _ in 0..5 {
+                assert_eq!(programs.run(compiler, &cache, value), printed[printed.len() - 1]);
+            }
+            let kept = fs::metadata(&file).unwrap().ino();
+            for _ in 0..2 {
+                assert_eq!(programs.run(compiler, &cache, value), printed[printed.len() - 1]);
+                assert_eq!(fs::metadata(only_file(&cache)).unwrap().ino(), kept, "{compiler}");
+            }
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+            assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700);
+        }
+        assert_eq!(printed[0], printed[2]);
+    }
+}
+
+#[test]
+fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
+    let programs = Programs::new();
+    let Some(compiler) = programs.compilers.first() else { return };
+    let folder = tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let printed = programs.run(compiler, &cache, 1);
+    let file = only_file(&cache);
+    let whole = fs::read(&file).unwrap();
+    let with = |bytes: &[u8]| {
+        let _ = fs::remove_file(&file);
+        fs::write(&file, bytes).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(programs.run(compiler, &cache, 1), printed);
+        // In the place of one that is of no use, there is one that is.
+        assert!(fs::metadata(only_file(&cache)).unwrap().len() > whole.len() as u64 / 2);
+    };
+    for length in [0, 7, 40, 48, 56, 1000, whole.len() / 2, whole.len() - 1] {
+        with(&whole[..length]);
+    }
+    for number in 0..24 {
+        let mut changed = whole.clone();
+        let place = number * (whole.len() - 1) / 23;
+        changed[place] ^= 1 << (number % 8);
+        with(&changed);
+    }
+    with(&[&whole[..], b"more"].concat());
+    let elsewhere = folder.path().join("elsewhere");
+    fs::write(&elsewhere, &whole).unwrap();
+    fs::remove_file(&file).unwrap();
+    symlink(&elsewhere, &file).unwrap();
+    assert_eq!(programs.run(compiler, &cache, 1), printed);
+    assert_eq!(fs::read(&elsewhere).unwrap(), whole);
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!(programs.run(compiler, &cache, 1), printed);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert_eq!(programs.run(compiler, &cache, 1), printed);
+    assert_eq!(files(&cache), [file], "what could not be put in its place is gone");
+}
+
+#[test]
+fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_costs_nothing() {
+    let programs = Programs::new();
+    let Some(compiler) = programs.compilers.first() else { return };
+    let folder = tempdir().unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+    programs.run(compiler, &open, 1);
+    assert_eq!(files(&open).len(), 0);
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for place in
+        [&file, &file.join("below"), Path::new("none"), Path::new("relative"), Path::new("/proc/1/x")]
+    {
+        programs.run(compiler, place, 1);
+    }
+    assert!(!Path::new("none").exists() && !Path::new("relative").exists());
+}
+
+#[test]
+fn translations_are_kept_in_the_users_cache_unless_there_is_none_of_use() {
+    let programs = Programs::new();
+    let Some(compiler) = programs.compilers.first() else { return };
+    let folder = tempdir().unwrap();
+    let run = |options: &[&str], variables: &[(&str, &Path)]| {
+        let mut command = longma_run();
+        command.env_remove("LONGMA_TRANSLATION_CACHE").env_remove("XDG_CACHE_HOME").env_remove("HOME");
+        let done = finish(command.envs(variables.iter().copied()).args(options).arg(programs.path(compiler)));
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    };
+    let kept = |home: &Path| files(&home.join("longma/translations")).len();
+    let [home, other] = ["home", "other"].map(|name| folder.path().join(name));
+    run(&[], &[("HOME", &home)]);
+    assert_eq!(kept(&home.join(".cache")), 1);
+    run(&[], &[("HOME", &home), ("XDG_CACHE_HOME", &other)]);
+    assert_eq!(kept(&other), 1);
+    // Where code is counted by its place, interpreted, or looked at otherwise, nothing is kept.
+    let nowhere = folder.path().join("nowhere");
+    for options in
+        [&["--stats"][..], &["--interpret"], &["--level", "cache"], &["--translation-cache", "none"]]
+    {
+        run(options, &[("HOME", &nowhere)]);
+        assert_eq!(kept(&nowhere.join(".cache")), 0, "{options:?}");
+    }
+    run(&[], &[]);
+}

@@ -1,0 +1,308 @@
+//! The files in which translations are kept between runs: one a program.
+//! Not what is in them (`longma_translate::kept`, `longma_core::KeptRegions`), nor whether it is of use: that is found where somebody comes to it.
+//! Source: the idea is FX!32's database and Rosetta's; the place is the XDG Base Directory Specification's for caches.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use longma_core::KeptRegions;
+use longma_translate::bytes::Bytes;
+use longma_translate::kept::{Kept, Written};
+use sha2::{Digest, Sha256};
+use twox_hash::XxHash3_64;
+
+/// What the folder's files have together at most; those that have not been used for longest go.
+const MOST_BYTES: u64 = 1 << 30;
+/// A file with more is not worth being read.
+const MOST_FILE_BYTES: u64 = 256 << 20;
+
+const MAGIC: &[u8; 8] = b"LongmaT1";
+const NAME: &str = "translations";
+/// Of files that nobody has finished.
+const UNFINISHED: &str = "unfinished";
+
+/// What a file has.
+pub(super) struct Content {
+    pub units: Kept,
+    pub regions: KeptRegions,
+    pub code: Bytes,
+}
+
+/// The file of one program.
+#[derive(Debug)]
+pub(super) struct CacheFile {
+    folder: PathBuf,
+    /// The folder that has been there at first: the program may have changed what its path leads to.
+    folder_identity: (u64, u64),
+    name: String,
+    /// Of all that what is kept depends on, but for the program's code itself.
+    identity: [u8; 32],
+}
+
+impl CacheFile {
+    /// The file for a program, of which `program` tells it from others and `identity` is what its translation depends on besides. `None` if there is no folder, and
+    /// none can be made, that is this user's alone.
+    pub fn of(folder: &Path, program: &[&OsStr], identity: &[String]) -> Option<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
+        let found = fs::symlink_metadata(folder).ok().filter(|found| found.is_dir() && is_own(found))?;
+        let build = fs::metadata("/proc/self/exe").ok()?;
+        let build = format!(
+            "{} {} {} {} {}",
+            build.dev(),
+            build.ino(),
+            build.size(),
+            build.mtime(),
+            build.mtime_nsec()
+        );
+        let mut of_name = Sha256::new();
+        for part in program {
+            of_name.update(part.len().to_le_bytes());
+            of_name.update(part.as_bytes());
+        }
+        let mut of_identity = Sha256::new();
+        for part in [build].iter().chain(identity) {
+            of_identity.update(part.len().to_le_bytes());
+            of_identity.update(part.as_bytes());
+        }
+        let name: String = of_name.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Self {
+            folder: folder.into(),
+            folder_identity: (found.dev(), found.ino()),
+            name: format!("{name}.{NAME}"),
+            identity: of_identity.finalize().into(),
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// What it has, if it is there, whole and of this identity.
+    pub fn read(&self) -> Option<Content> {
+        let no_link = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = OpenOptions::new().read(true).custom_flags(no_link).open(self.path()).ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || !is_own(&found) || found.size() > MOST_FILE_BYTES {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(found.size() as usize + 1);
+        (&mut file).take(MOST_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+        let content = self.parse(&bytes.into())?;
+        // Whoever makes room goes by this.
+        let _ = file.set_modified(SystemTime::now());
+        Some(content)
+    }
+
+    fn parse(&self, bytes: &Bytes) -> Option<Content> {
+        let rest = bytes.strip_prefix(MAGIC)?.strip_prefix(&self.identity)?;
+        let (hash, rest) = rest.split_first_chunk::<8>()?;
+        if XxHash3_64::oneshot(rest) != u64::from_le_bytes(*hash) {
+            return None;
+        }
+        let mut at = bytes.len() - rest.len();
+        let mut section = || {
+            let length = bytes.get(at..)?.first_chunk::<8>()?;
+            let start = at + length.len();
+            at = start.checked_add(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+            bytes.part(start..at)
+        };
+        let (index, units, words, steps) = (section()?, section()?, section()?, section()?);
+        let (pending, regions, code) = (section()?, section()?, section()?);
+        let positions = Arc::new(Written { steps, pending });
+        Some(Content {
+            units: Kept { index, units, words, positions },
+            regions: postcard::from_bytes(&regions).ok()?,
+            code,
+        })
+    }
+
+    /// Puts `content` in the place of what it has. Another process that reads or writes at the same time has the old or the new.
+    ///
+    /// # Errors
+    /// The host's, and the folder is another one by now, or the content is too large. What the file has stays.
+    pub fn write(&self, content: &Content) -> io::Result<()> {
+        let found = fs::symlink_metadata(&self.folder)?;
+        if (found.dev(), found.ino()) != self.folder_identity || !is_own(&found) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let regions = postcard::to_allocvec(&content.regions).map_err(io::Error::other)?;
+        let Kept { index, units, words, positions } = &content.units;
+        let Written { steps, pending } = &**positions;
+        let sections: [&[u8]; 7] = [index, units, words, steps, pending, &regions, &content.code];
+        let mut all = Vec::new();
+        for section in sections {
+            all.extend((section.len() as u64).to_le_bytes());
+            all.extend(section);
+        }
+        let bytes = (MAGIC.len() + self.identity.len() + 8 + all.len()) as u64;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if bytes > MOST_FILE_BYTES || limit.is_some_and(|limit| bytes > limit) {
+            // The second would be a signal.
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        make_room(&self.folder, bytes);
+        let unfinished = self.folder.join(format!("{}.{}.{UNFINISHED}", self.name, std::process::id()));
+        let _ = fs::remove_file(&unfinished);
+        let written = self.write_to(&unfinished, &all).and_then(|()| fs::rename(&unfinished, self.path()));
+        if written.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        written
+    }
+
+    fn write_to(&self, path: &Path, all: &[u8]) -> io::Result<()> {
+        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(MAGIC)?;
+        file.write_all(&self.identity)?;
+        file.write_all(&XxHash3_64::oneshot(all).to_le_bytes())?;
+        file.write_all(all)
+    }
+
+    /// What it has is of no use.
+    pub fn remove(&self) {
+        let _ = fs::remove_file(self.path());
+    }
+}
+
+/// Nobody else can have put anything there.
+fn is_own(found: &fs::Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
+/// Removes files that have not been used for long until so many bytes more have room, and those that somebody has begun and not finished within an hour.
+fn make_room(folder: &Path, bytes: u64) {
+    const HOUR_S: u64 = 3600;
+    let Ok(found) = fs::read_dir(folder) else { return };
+    let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in found.filter_map(Result::ok) {
+        let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
+        let Ok(used) = about.modified() else { continue };
+        match path.extension().and_then(OsStr::to_str) {
+            Some(NAME) => files.push((used, about.len(), path)),
+            Some(UNFINISHED) if used.elapsed().is_ok_and(|age| age.as_secs() > HOUR_S) => {
+                let _ = fs::remove_file(path);
+            }
+            _ => {}
+        }
+    }
+    files.sort_unstable();
+    let mut all: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+    for (_, size, path) in files {
+        if all.saturating_add(bytes) <= MOST_BYTES {
+            break;
+        }
+        let _ = fs::remove_file(path);
+        all -= size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn content(bytes: usize) -> Content {
+        let part = |byte: u8| Bytes::from(vec![byte; bytes]);
+        let positions = Arc::new(Written { steps: part(4), pending: part(5) });
+        let units = Kept { index: part(1), units: part(2), words: part(3), positions };
+        Content { units, regions: KeptRegions::default(), code: part(6) }
+    }
+
+    fn file(folder: &Path, program: &str, identity: &str) -> CacheFile {
+        CacheFile::of(folder, &[OsStr::new(program)], &[identity.into()]).unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_the_same_program_and_identity_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("cache");
+        let one = file(&folder, "a", "1");
+        assert!(one.read().is_none());
+        one.write(&content(1000)).unwrap();
+        let found = one.read().unwrap();
+        assert_eq!((&found.units.words[..], &found.code[..]), (&[3; 1000][..], &[6; 1000][..]));
+        assert!(file(&folder, "a", "2").read().is_none() && file(&folder, "b", "1").read().is_none());
+        // One part is not another that begins or ends elsewhere.
+        let of = |program: &[&str]| {
+            let program: Vec<&OsStr> = program.iter().map(OsStr::new).collect();
+            CacheFile::of(&folder, &program, &[]).unwrap().name
+        };
+        assert_ne!(of(&["ab", "c"]), of(&["a", "bc"]));
+        one.remove();
+        assert!(one.read().is_none());
+    }
+
+    #[test]
+    fn a_file_of_which_a_bit_has_changed_or_a_part_is_missing_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let one = file(&folder.path().join("cache"), "a", "1");
+        one.write(&content(10)).unwrap();
+        let whole = fs::read(one.path()).unwrap();
+        for bit in 0..8 * whole.len() {
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(one.parse(&changed.into()).is_none(), "{bit}");
+        }
+        for length in 0..whole.len() {
+            assert!(one.parse(&whole[..length].to_vec().into()).is_none(), "{length}");
+        }
+        assert!(one.parse(&whole.into()).is_some());
+    }
+
+    #[test]
+    fn a_folder_that_has_become_another_or_everybodys_is_not_written_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cache");
+        let one = file(&path, "a", "1");
+        fs::rename(&path, folder.path().join("old")).unwrap();
+        assert!(one.write(&content(10)).is_err());
+        fs::create_dir(&path).unwrap();
+        assert!(one.write(&content(10)).is_err() && names(&path).is_empty());
+        fs::remove_dir(&path).unwrap();
+        fs::rename(folder.path().join("old"), &path).unwrap();
+        one.write(&content(10)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(one.write(&content(10)).is_err());
+        assert!(CacheFile::of(&path, &[], &[]).is_none());
+    }
+
+    #[test]
+    fn what_has_not_been_used_for_longest_makes_room_and_what_was_never_finished_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let hours = |hours: u64| SystemTime::now() - Duration::from_secs(3600 * hours);
+        let place = |name: &str, bytes: u64, used: SystemTime| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_len(bytes).unwrap();
+            file.set_modified(used).unwrap();
+        };
+        place("a.translations", MOST_BYTES / 2, hours(3));
+        place("b.translations", MOST_BYTES / 4, hours(2));
+        place("c.translations", MOST_BYTES / 4, hours(1));
+        place("d.unfinished", 1, hours(2));
+        place("e.unfinished", 1, hours(0));
+        place("else", MOST_BYTES, hours(9));
+        make_room(folder.path(), 1);
+        assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
+        make_room(folder.path(), MOST_BYTES / 2);
+        assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
+        make_room(folder.path(), 3 * (MOST_BYTES / 4));
+        assert_eq!(names(folder.path()), ["c.translations", "e.unfinished", "else"]);
+    }
+}
