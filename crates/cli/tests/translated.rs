@@ -258,6 +258,20 @@ fn strings_are_interrupted_and_go_on_as_on_the_host() {
     assert!(text(&done.stdout).starts_with("left 0, in its middle 1, moved -1 -1\n"), "{done:?}");
 }
 
+#[test]
+fn a_store_that_changes_the_next_instruction_takes_effect_on_it_as_on_the_host() {
+    let directory = tempdir().unwrap();
+    let Some(program) = for_x86(&source("next.c"), &directory) else { return };
+    let native = finish(&mut Command::new(&program));
+    assert_eq!(text(&native.stdout).lines().count(), 212);
+    let options =
+        [&[][..], &["--interpret"], &["--translation", "none"], &["--stats"], &["--translation", "no-units"]];
+    for extra in options {
+        let done = finish(longma_run().args(extra).arg(&program));
+        assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
+    }
+}
+
 /// Several times as much code as there is room for, in a process of many threads and its child.
 #[test]
 fn room_for_translated_code_is_used_again() {

@@ -155,12 +155,10 @@ fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_
     assert_eq!(files(&open).len(), 0);
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    for place in
-        [&file, &file.join("below"), Path::new("none"), Path::new("relative"), Path::new("/proc/1/x")]
-    {
+    for place in [&file, &file.join("below"), Path::new("none"), Path::new("/proc/1/x")] {
         programs.run(compiler, place, 1);
     }
-    assert!(!Path::new("none").exists() && !Path::new("relative").exists());
+    assert!(!Path::new("none").exists());
 }
 
 #[test]
@@ -189,4 +187,12 @@ fn translations_are_kept_in_the_users_cache_unless_there_is_none_of_use() {
         assert_eq!(kept(&nowhere.join(".cache")), 0, "{options:?}");
     }
     run(&[], &[]);
+    // An empty name is none, and one that is relative is of a folder here.
+    let again = home.join("again");
+    run(&["--translation-cache", ""], &[("HOME", &again)]);
+    assert_eq!(kept(&again.join(".cache")), 1);
+    let mut command = longma_run();
+    command.current_dir(&folder).args(["--translation-cache", "here"]).arg(programs.path(compiler));
+    assert_eq!(finish(&mut command).status.code(), Some(0));
+    assert_eq!(files(&folder.path().join("here")).len(), 1);
 }

@@ -449,8 +449,17 @@ impl Core {
         if is_barrier && is_executed(&done) {
             self.code.watch.barrier();
         }
-        if matches!(done, Err(Stop::Trap(_) | Stop::Quantum)) {
-            self.count_left(LeftBlock { start: pc, instructions: counted }, self.cpu.state.pc, &done);
+        let left = match done {
+            Err(Stop::Trap(_) | Stop::Quantum) => Some(done),
+            // The program counter is at the first instruction that has not been executed, as for a quantum's end.
+            Err(Stop::Attention) => Some(Err(Stop::Quantum)),
+            _ => None,
+        };
+        if let Some(left) = left {
+            self.count_left(LeftBlock { start: pc, instructions: counted }, self.cpu.state.pc, &left);
+        }
+        if done == Err(Stop::Attention) {
+            self.refresh();
         }
         done
     }

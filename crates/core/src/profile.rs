@@ -109,7 +109,8 @@ impl Profile for BlockProfile {
 
 impl ProfiledBlock {
     /// Executes the block's instructions. An instruction that reads the clock stops the core first, unless nothing was executed
-    /// since the clock was set (`clock_is_fresh`).
+    /// since the clock was set (`clock_is_fresh`). Whoever asks for attention gets it behind the instruction: it may be one that has changed
+    /// what comes next.
     pub fn interpret(&self, cpu: &mut Cpu, clock_is_fresh: bool) -> Result<(), Stop> {
         let instructions = &self.block.instructions;
         for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
@@ -119,6 +120,10 @@ impl ProfiledBlock {
                 return Err(Stop::Quantum);
             }
             semantics(&mut cpu.state, instruction, &cpu.guest)?;
+            if !is_last && cpu.attention.is_requested() {
+                cpu.state.pc = self.block.pc(index + 1);
+                return Err(Stop::Attention);
+            }
         }
         self.end(cpu)
     }

@@ -48,6 +48,7 @@ impl FrontEnd for X86_64 {
     const ENTRY_SHIFT: u32 = 2;
     const ALIGNMENT: u64 = 1;
     const TABLE: u8 = TABLE;
+    const IS_COHERENT: bool = true;
     const THREAD_POINTER: u8 = THREAD_POINTER;
     const SYSCALL_BYTES: u64 = 2;
     const ROOM_BYTES: u64 = system::ROOM_BYTES;

@@ -210,6 +210,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     const SLOT_BYTES: u64 = 0;
     /// Bits of addresses that loads, stores and jumps ignore, so that programs may keep something else there.
     const IGNORED_ADDRESS_BITS: u64 = 0;
+    /// A thread's stores to code take effect on its next instruction, without a word.
+    const IS_COHERENT: bool = false;
     /// The general register with the thread pointer, or 0 if that is elsewhere.
     const THREAD_POINTER: u8;
     /// The length of the instruction that makes a system call.

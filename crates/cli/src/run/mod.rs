@@ -16,7 +16,7 @@ mod summary;
 mod wires;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::OpenOptions,
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -192,7 +192,7 @@ pub struct Arguments {
     /// The folder in which what programs for other architectures become is kept between runs, so that they start sooner; `none` for
     /// nowhere. [default: longma/translations in XDG_CACHE_HOME or in ~/.cache]
     #[arg(long, value_name = "DIR", env = "LONGMA_TRANSLATION_CACHE")]
-    translation_cache: Option<PathBuf>,
+    translation_cache: Option<OsString>,
 
     /// Interpret everything: slower, and every instruction by its reference semantics.
     #[arg(long)]
@@ -371,14 +371,16 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
 
 /// Where translations are kept, if they are. In a sandbox nothing is, and a debugger wants other code.
 fn translation_cache(arguments: &Arguments) -> Option<PathBuf> {
-    let none = OsStr::new("none");
     let is_wanted = !arguments.sandbox && !arguments.interpret && arguments.gdb.is_none();
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let default = || {
         Some(std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("longma/translations"))
     };
-    let folder = arguments.translation_cache.clone().or_else(default).filter(|_| is_wanted);
-    folder.filter(|folder| folder.as_os_str() != none && folder.is_absolute())
+    // A variable that is empty is none.
+    let given = arguments.translation_cache.as_deref().filter(|given| !given.is_empty());
+    let folder = given.map(PathBuf::from).or_else(default).filter(|_| is_wanted);
+    // The program may go elsewhere.
+    folder.filter(|folder| folder != Path::new("none")).and_then(|folder| std::path::absolute(folder).ok())
 }
 
 /// The process that runs the program with the arguments `given`; `is_modelled` if a machine or its devices are modelled.

@@ -136,6 +136,8 @@ struct Translated<F: FrontEnd> {
     /// Source code that may have changed since it was last forgotten.
     changed: Mutex<Vec<Range<u64>>>,
     has_changed: AtomicBool,
+    /// How often changes have been told of.
+    noted: AtomicU64,
     /// Held while it is forgotten.
     forgetting: Mutex<()>,
     /// What the program does not have.
@@ -232,6 +234,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
         if range.start < self.layout.limit && !self.layout.code.contains(&range.start) {
             self.changed.lock().unwrap_or_else(PoisonError::into_inner).push(range);
             self.has_changed.store(true, Ordering::Release);
+            self.noted.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -319,6 +322,7 @@ impl<F: FrontEnd> Translated<F> {
             engine: Mutex::new(engine),
             changed: Mutex::default(),
             has_changed: AtomicBool::new(false),
+            noted: AtomicU64::new(0),
             forgetting: Mutex::default(),
             layout,
             first_slots,

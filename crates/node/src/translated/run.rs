@@ -1,6 +1,8 @@
 //! The run loop of a guest thread whose program is translated: what its stops mean for the program.
 //! Not its system calls (see `calls.rs`).
 
+use std::sync::atomic::Ordering;
+
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{
@@ -24,6 +26,7 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
         self.forget_noted(on.cores);
         self.note_place(core.cpu().state.pc);
+        on.noted = self.noted.load(Ordering::Acquire);
         let stop = match on.cores.in_time() {
             Some(simulated) => simulated.run(core, on.thread),
             None => core.run(),
@@ -125,6 +128,7 @@ impl<F: FrontEnd> Translated<F> {
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
+                let noted = self.noted.load(Ordering::Acquire);
                 match F::serve(instruction, state, &self.view(cores)) {
                     Served::Trap(trap) => return self.raise(on, state, trap),
                     Served::TrapBehind(trap, behind) => {
@@ -142,6 +146,12 @@ impl<F: FrontEnd> Translated<F> {
                     Served::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }
                 state.pc = pc + 4;
+                if F::IS_COHERENT
+                    && self.noted.load(Ordering::Acquire) != noted
+                    && self.reach_boundary(cores, state).is_some()
+                {
+                    return self.go_on(on, state, state.pc);
+                }
                 Outcome::Continue
             }
             Some(Exit::Illegal) => {
@@ -295,7 +305,9 @@ impl<F: FrontEnd> Translated<F> {
                 return self.deliver(on, core, None);
             }
             if let Some(here) = self.reach_boundary(on.cores, &mut core.cpu().state) {
-                return self.deliver(on, core, Some(here));
+                // The thread's own stores to code take effect on what it executes next.
+                let is_old = F::IS_COHERENT && self.noted.load(Ordering::Acquire) != on.noted;
+                return self.deliver(on, core, Some(here).filter(|_| !is_old));
             }
             match core.step() {
                 None => {}

@@ -60,12 +60,14 @@ pub(super) struct Steered<'a> {
     pub follower: Option<&'a mut dyn Steers>,
     /// The program counter is a source address, every register is in its place, and the debugger may look. Nobody's but a follower's.
     pub is_at_source: bool,
+    /// How often changes of the source's code had been told of when the thread went on last.
+    pub noted: u64,
 }
 
 impl<'a> Steered<'a> {
     /// A thread that nobody steers.
     pub fn free(cores: &'a Cores, thread: &'a mut Thread) -> Self {
-        Self { cores, thread, follower: None, is_at_source: false }
+        Self { cores, thread, follower: None, is_at_source: false, noted: 0 }
     }
 
     /// Raises the signal of a trap, once the debugger has seen it.
@@ -111,7 +113,7 @@ impl<F: FrontEnd> Translated<F> {
         if !follower.is_attached() {
             return self.go(&mut Steered::free(cores, thread), core);
         }
-        let mut on = Steered { cores, thread, follower: Some(follower), is_at_source: false };
+        let mut on = Steered { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
         self.note_place(core.cpu().state.pc);
         let mut outcome = self.attend(&mut on, core);
         while outcome == Outcome::Continue && on.follower.is_some() {
