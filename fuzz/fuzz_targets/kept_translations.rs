@@ -76,16 +76,16 @@ fn run(engine: &mut Engine<Mips64>, memory: &Words) {
     }
 }
 
-static KEPT: LazyLock<(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
+static KEPT: LazyLock<[Vec<u8>; 5]> = LazyLock::new(|| {
     let (mut engine, memory) = (engine(), Words::of(PROGRAM.into()));
     run(&mut engine, &memory);
     let Kept { index, units, words, positions } = engine.keep(&memory).expect("it has been noted");
     let Written { steps, pending } = &*positions;
-    (index.to_vec(), units.to_vec(), words.to_vec(), steps.to_vec(), pending.to_vec())
+    [index, units, words, steps.clone(), pending.clone()].map(|part| part.to_vec())
 });
 
 fuzz_target!(|data: &[u8]| {
-    let (mut index, mut units, mut words, mut steps, mut pending) = KEPT.clone();
+    let [mut index, mut units, mut words, mut steps, mut pending] = KEPT.clone();
     let mut program = PROGRAM.to_vec();
     // Where, and what.
     for change in data.chunks_exact(4) {
