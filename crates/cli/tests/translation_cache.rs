@@ -102,6 +102,27 @@ fn a_program_does_the_same_when_it_is_started_again_and_what_it_is_now_when_it_h
 }
 
 #[test]
+fn no_thread_goes_on_while_translations_are_kept() {
+    let folder = tempdir().unwrap();
+    let program = folder.path().join("over");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/over.c");
+    let done = Command::new("cc").args(["-O2", "-w", "-static"]).arg(source).arg("-o").arg(&program).output();
+    if !cfg!(target_arch = "x86_64") || !done.is_ok_and(|done| done.status.success()) {
+        eprintln!("left out: there is no compiler that links programs statically");
+        return;
+    }
+    for number in 0..5 {
+        let cache = folder.path().join(number.to_string());
+        let done = finish(longma_run().arg("--translation-cache").arg(&cache).arg(&program));
+        let printed = text(&done.stdout);
+        assert_eq!(files(&cache).len(), 1);
+        let behind = printed.split("end").nth(1).unwrap().len();
+        // It writes some hundred times in a millisecond, and what is kept takes tens of them.
+        assert!(behind < 100, "{behind}");
+    }
+}
+
+#[test]
 fn what_is_in_the_place_of_the_file_changes_nothing_that_a_program_does() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };

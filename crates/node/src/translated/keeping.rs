@@ -49,12 +49,15 @@ impl<F: FrontEnd> Translated<F> {
         }
     }
 
-    /// Keeps what has been translated, if it is worth it. Other threads may still run.
+    /// Keeps what has been translated, if it is worth it. The program is over, which other threads do not know.
     pub(super) fn keep(&self, cores: &Cores) {
         let Some(file) = &self.cache else { return };
         if self.is_forked.load(Ordering::Acquire) || self.turns.load(Ordering::SeqCst) > 0 {
             return;
         }
+        // What is kept takes a while, in which they would go on.
+        self.is_over.store(true, Ordering::Release);
+        cores.request_all();
         self.forget_noted(cores);
         let engine = self.engine();
         let amount = engine.amount();

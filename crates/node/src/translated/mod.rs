@@ -88,7 +88,7 @@ pub(crate) trait Translation: Send + Sync {
     /// Takes up what earlier runs of the program have kept. No thread runs.
     fn take_up_kept(&self, cores: &Cores);
 
-    /// Keeps what has been translated for later runs. Other threads may still run; the process is about to end.
+    /// Keeps what has been translated for later runs. The program is over: other threads of it do not go on.
     fn keep(&self, cores: &Cores);
 
     /// The source address of what stands at `address` of translated code; other addresses are their own.
@@ -154,6 +154,8 @@ struct Translated<F: FrontEnd> {
     /// Where translations are kept.
     cache: Option<CacheFile>,
     is_forked: AtomicBool,
+    /// The program is over: no thread goes on any more.
+    is_over: AtomicBool,
 }
 
 /// Code that is to be forgotten must be: what is old would go on.
@@ -331,6 +333,7 @@ impl<F: FrontEnd> Translated<F> {
             places: Places::new(),
             cache,
             is_forked: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
         })
     }
 

@@ -24,6 +24,9 @@ pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 impl<F: FrontEnd> Translated<F> {
     /// Lets the thread go on until it stops.
     pub(super) fn go(&self, on: &mut Steered, core: &mut Core) -> Outcome {
+        while self.is_over.load(Ordering::Acquire) {
+            std::thread::park();
+        }
         self.forget_noted(on.cores);
         self.note_place(core.cpu().state.pc);
         on.noted = self.noted.load(Ordering::Acquire);
