@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Bytes;
 use crate::front_end::Exit;
 use crate::heat::Heat;
 use crate::positions::Written;

@@ -5,7 +5,6 @@
 mod areas;
 mod asleep;
 pub mod assembler;
-pub mod bytes;
 pub mod calls;
 pub mod debug;
 pub mod engine;

@@ -6,11 +6,11 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bytes::Bytes;
 use crate::front_end::Position;
 
 /// The number of what registers are yet to be; none.

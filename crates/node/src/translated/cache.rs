@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use longma_core::KeptRegions;
-use longma_translate::bytes::Bytes;
 use longma_translate::kept::{Kept, Written};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
@@ -110,7 +110,7 @@ impl CacheFile {
             let length = bytes.get(at..)?.first_chunk::<8>()?;
             let start = at + length.len();
             at = start.checked_add(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-            bytes.part(start..at)
+            (at <= bytes.len()).then(|| bytes.slice(start..at))
         };
         let (index, units, words, steps) = (section()?, section()?, section()?, section()?);
         let (pending, regions, code) = (section()?, section()?, section()?);

@@ -7,8 +7,8 @@ mod wake;
 
 use std::sync::Arc;
 
-use crate::bytes::Bytes;
 pub use crate::positions::Written;
+use bytes::Bytes;
 
 /// What is kept of a process's translations.
 #[derive(Clone)]
