@@ -14,7 +14,7 @@ from microprograms import BASE, DATA, OTHER, ROWS, ZERO, branch, chain, constant
 LINE = 64
 PAGE = 16 << 10
 TOLERANCE = 0.05
-TIMING = ROOT / "crates" / "timing" / "src"
+TIMING = ROOT / "crates/model/timing/src"
 AUDITED = "loongson-3a5000"
 # One way of a word between two cores of a 3A5000HV at 2.5 GHz: the mean of its six pairs (nviennot/core-to-core-latency, results).
 HANDED_OVER_NS = 39.5
@@ -239,7 +239,7 @@ def strides(audit):
 
 def without_prefetcher(audit):
     """The same machine without any prefetcher."""
-    text = (ROOT / "crates" / "topology" / "machines" / f"{audit.options.machine}.toml").read_text()
+    text = (ROOT / "crates/machine/topology/machines" / f"{audit.options.machine}.toml").read_text()
     tables = text.split("\n\n")
     kept = "\n\n".join(table for table in tables if ".prefetcher]" not in table)
     path = pathlib.Path(audit.folder) / "without-prefetcher.toml"

@@ -1,7 +1,7 @@
 """Small LoongArch programs made on the spot: words by the table of instructions, a loop around them, and an ELF file around that.
 
 Not an assembler: operands are given by field, and nothing is checked but their size. Python's standard library only.
-Source: encodings from crates/loongarch/instructions.tsv; ELF-64 Object File Format; the system call's number from Linux.
+Source: encodings from crates/isa/loongarch/instructions.tsv; ELF-64 Object File Format; the system call's number from Linux.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import struct
 
 from children import ROOT
 
-TABLE = ROOT / "crates" / "loongarch" / "instructions.tsv"
+TABLE = ROOT / "crates/isa/loongarch/instructions.tsv"
 # Where the code lies, and behind it data that is all zero.
 CODE = 0x1_0000
 DATA = 0x100_0000

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The command `longma experiment` from the outside: a campaign that is killed and goes on, two at once, shards, errors.
-# Not the library's own tests: those are in crates/lab/tests. Usage: tests/experiments.sh LONGMA
+# Not the library's own tests: those are in crates/experiments/lab/tests. Usage: tests/experiments.sh LONGMA
 set -euo pipefail
 
 longma=$(readlink -f "$1")

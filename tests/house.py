@@ -69,23 +69,21 @@ def ours(package):
     return package.removeprefix("longma-") if package.startswith("longma-") else None
 
 
+def manifests(root=ROOT):
+    """The manifest of each crate: `crates/CRATE` or `crates/SHELF/CRATE`."""
+    return sorted([*root.glob("crates/*/Cargo.toml"), *root.glob("crates/*/*/Cargo.toml")])
+
+
 def crates(root=ROOT):
     """The workspace's crates by name."""
     shared = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["dependencies"]
-    found = (Crate(manifest.parent, shared) for manifest in sorted(root.glob("crates/*/Cargo.toml")))
+    found = (Crate(manifest.parent, shared) for manifest in manifests(root))
     return {crate.name: crate for crate in found}
 
 
 def floors(text):
-    """The floors of CONTRIBUTING.md's table, by crate."""
-    return {name: int(floor) for floor, name in re.findall(r"^\| (\d+) \| `([\w-]+)` \|", text, re.M)}
-
-
-def order(text):
-    """The crates in the order of the README's table of folders."""
-    rows = re.findall(r"^\| (`crates/[^|]*) \|", text, re.M)
-    names = [name for row in rows for name in re.findall(r"`([\w/-]+)`", row)]
-    return [name.removeprefix("crates/") for name in names if not name.endswith("/")]
+    """The floors in the table of crates/README.md, by crate."""
+    return {name: int(floor) for name, floor in re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.M)}
 
 
 def code(path):
@@ -338,7 +336,7 @@ def lines(crate):
 
 def draw():
     """The crates by floor, each with its lines and what it imports."""
-    found, high = crates(), floors((ROOT / "CONTRIBUTING.md").read_text())
+    found, high = crates(), floors((ROOT / "crates/README.md").read_text())
     for floor in sorted(set(high.values()), reverse=True):
         print(f"floor {floor}")
         for name in sorted(name for name in found if high.get(name) == floor):

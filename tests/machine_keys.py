@@ -26,7 +26,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
 CHAPTER = ROOT / "docs" / "src" / "machines.md"
-FILES = sorted((ROOT / "crates" / "topology" / "machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
+FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
 # Keys that change nothing, each with the reason. A `*` stands for any name or number.
 EXCEPTIONS = {
@@ -44,13 +44,13 @@ EXCEPTIONS = {
     "hosts.*.buses.*.protocol": "what the bus speaks: where a model needs PCI another is refused, else width, rate and latency say it",
     "hosts.*.os.kernel": "a name: which kernel's costs are stated",
     "devices.*.zoned.zone_size": "how far zones are apart: no time depends on it",
-    "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/zoned do",
-    "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/zoned has tests that do",
+    "devices.*.zoned.max_active": "a limit that the trees do not come to; the zone rules' tests in crates/storage/zoned do",
+    "devices.*.zoned.page": "matters to reads of more than a block, which the trees do not make; crates/storage/zoned has tests that do",
     "devices.*.myrinet.interrupt_interval": "of interrupts, which the workload's polling programs do not ask for",
     "*.units.*.name": "a name for people: nothing refers to it",
     "cores.*.isa": "another is refused by `longma run`, whose tests say so: the models run LoongArch64",
     "cores.*.threads": "what the host's operating system sees; a modelled core runs one thread",
-    "chips.*.address_windows.address": "how far up addresses go: caches and memories count by the bits below; crates/memory has tests of the windows",
+    "chips.*.address_windows.address": "how far up addresses go: caches and memories count by the bits below; crates/model/memory has tests of the windows",
     "chips.*.address_windows.chip_bit": "where a chip's addresses begin: as above",
 }
 

@@ -8,7 +8,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TABLE = ROOT / "crates/linux/src/syscalls/table.rs"
+TABLE = ROOT / "crates/emulator/linux/src/syscalls/table.rs"
 ROW = re.compile(r"^\s*\w+\((\d+), \"(\w+)\"|^\s*(?:\w+\()?(\d+),\s*\"(\w+)\",", re.MULTILINE)
 
 
@@ -22,7 +22,7 @@ class Tables(unittest.TestCase):
     def test_a_call_of_the_same_name_has_the_number_of_the_one_table(self):
         here = numbers()
         self.assertGreater(len(here), 250)
-        tables = sorted((ROOT / "crates").glob("translate-*/src/calls.tsv"))
+        tables = sorted((ROOT / "crates/emulator").glob("translate-*/src/calls.tsv"))
         self.assertGreaterEqual(len(tables), 2)
         for table in tables:
             lines = table.read_text().splitlines()
@@ -40,9 +40,9 @@ class Tables(unittest.TestCase):
     def test_numbers_that_stand_elsewhere_are_those_of_the_one_table(self):
         here = numbers()
         for path, found in {
-            "crates/node/src/translated/calls.rs": r"const (RT_SIGRETURN|CLONE|CLONE3): u64 = (\d+);",
-            "crates/translate-mips/src/system.rs": r"const (NEWFSTATAT): u64 = (\d+);",
-            "crates/guest/src/elf/vdso.rs": r'"__vdso_(\w+)", (\d+),',
+            "crates/runner/src/translated/calls.rs": r"const (RT_SIGRETURN|CLONE|CLONE3): u64 = (\d+);",
+            "crates/emulator/translate-mips/src/system.rs": r"const (NEWFSTATAT): u64 = (\d+);",
+            "crates/emulator/guest/src/elf/vdso.rs": r'"__vdso_(\w+)", (\d+),',
         }.items():
             rows = re.findall(found, (ROOT / path).read_text())
             self.assertTrue(rows, path)

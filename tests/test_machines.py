@@ -18,7 +18,7 @@ class TwoNics(unittest.TestCase):
     """The published host with a second NIC, for `experiments/affinity-nics.toml`."""
 
     def test_it_is_the_published_host_but_for_that_nic_and_its_flow_control(self):
-        one, two = read("crates/topology/machines/sandybridge-2x6.toml"), read("experiments/machines/sandybridge-2x6-two-nics.toml")
+        one, two = read("crates/machine/topology/machines/sandybridge-2x6.toml"), read("experiments/machines/sandybridge-2x6-two-nics.toml")
         for machine in (one, two):
             for words in ("name", "title", "description"):
                 del machine[words]

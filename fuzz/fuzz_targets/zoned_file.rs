@@ -1,6 +1,6 @@
 //! Any header, checkpoint and log of a file that emulates a zoned device: it is opened or refused, and what is opened can be used.
 //! Not the map on it.
-//! Source: the layout in crates/zoned/src/device/file/layout.rs.
+//! Source: the layout in crates/storage/zoned/src/device/file/layout.rs.
 
 #![no_main]
 

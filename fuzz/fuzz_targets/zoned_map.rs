@@ -2,7 +2,7 @@
 //! versions of blocks), it does what a `BTreeMap` does, or says what is damaged: nothing is lost in silence, and nothing invented.
 #![no_main]
 
-#[path = "../../crates/zoned/tests/support/adversary.rs"]
+#[path = "../../crates/storage/zoned/tests/support/adversary.rs"]
 #[allow(dead_code, reason = "the test counts what the runs went through")]
 mod adversary;
 

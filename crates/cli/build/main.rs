@@ -1,5 +1,4 @@
-//! Works out the version of the models, which is part of every result's key, so that stored results are never taken for those of others.
-//! Not a version for people: that is the package's.
+//! Computes the version of the models, which is part of every stored result's key: results of other sources are never reused.
 
 mod sources;
 

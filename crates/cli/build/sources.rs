@@ -1,6 +1,7 @@
-//! What a result can depend on: the sources of every crate that workloads and `longma run` are built of, and the versions of those that
-//! are not ours.
-//! Not the machine, the parameters and the program of a point: its key has them by themselves.
+//! The inputs of the build that can change a result: the sources of every workspace crate that `longma run` and the workloads are built
+//! from, and the versions of the external crates.
+//!
+//! A point's machine, parameters and program have their own parts in its key.
 
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,34 +9,35 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// The crates whose dependencies decide results: what experiments run, and what the command runs programs with.
-const ROOTS: [&str; 2] = ["longma-workloads", "longma-node"];
-/// Ours that decide none: the lab only asks.
+/// The crates that compute results. Their dependencies count too.
+const ROOTS: [&str; 2] = ["longma-workloads", "longma-runner"];
+/// Workspace crates that cannot change a result.
 const LEFT_OUT: [&str; 1] = ["longma-lab"];
-/// What decides beside them: how crates are built, how a setting becomes a word of a command, and the part of the command that runs
-/// programs, with whom it asks how it was called.
-const BESIDE: [&str; 8] = [
-    ".cargo/config.toml",
+/// Further files and folders that can change a result: build settings, the translation of settings into command lines, and the part of
+/// the command that runs programs.
+///
+/// Each must exist: cargo treats a watched path that does not exist as changed and reruns the build script every time.
+const BESIDE: [&str; 7] = [
     "Cargo.toml",
     "crates/cli/Cargo.toml",
-    "crates/lab/src/setting.rs",
-    "crates/lab/src/point.rs",
-    "crates/lab/src/workload.rs",
+    "crates/experiments/lab/src/setting.rs",
+    "crates/experiments/lab/src/point.rs",
+    "crates/experiments/lab/src/workload.rs",
     "crates/cli/src/run",
     "crates/cli/src/binfmt/invoked.rs",
 ];
-/// What of a crate's folder its library is not built of.
+/// Entries of a crate's folder that its library is not built from.
 const NOT_BUILT: [&str; 7] =
     ["tests", "benches", "examples", "proptest-regressions", "include", "README.md", "clippy.toml"];
 
-/// The files and versions that decide results.
+/// The files and versions that can change a result.
 pub struct Sources {
     root: PathBuf,
-    /// From the root, in order.
+    /// Relative to the root, sorted.
     pub files: Vec<PathBuf>,
-    /// Crates of others: name, version and checksum.
+    /// External crates: name, version and checksum.
     pub others: BTreeSet<String>,
-    /// Where a change is to be looked for.
+    /// Absolute paths for cargo to watch; all exist.
     pub watched: Vec<PathBuf>,
 }
 
@@ -58,7 +60,7 @@ impl Sources {
                 if let Some(origin) = &package.origin {
                     others.insert(format!("{name} {origin}"));
                 } else {
-                    let folder = Path::new("crates").join(name.trim_start_matches("longma-"));
+                    let folder = folder(&name, &shared);
                     let built_of = built_of(&read(&root.join(&folder).join("Cargo.toml")), &shared);
                     dependencies.retain(|dependency| built_of.contains(dependency));
                     ours.insert(folder);
@@ -101,7 +103,7 @@ struct Package {
     dependencies: Vec<String>,
 }
 
-/// A file of Cargo's; empty if there is none, or none that can be read.
+/// A manifest or lock file of Cargo's; empty if it cannot be read.
 fn read(path: &Path) -> Table {
     fs::read_to_string(path).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
@@ -121,7 +123,7 @@ fn packages(lock: &Table) -> BTreeMap<String, Vec<Package>> {
     packages
 }
 
-/// The packages that a manifest needs, but for those of tests. What it takes from the workspace may be called otherwise there.
+/// The packages that a manifest depends on, dev-dependencies excepted, under their real names where the workspace renames them.
 fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
     let shared = shared.get("workspace").and_then(|workspace| workspace.get("dependencies"));
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
@@ -139,14 +141,22 @@ fn built_of(manifest: &Table, shared: &Table) -> BTreeSet<String> {
         .collect()
 }
 
+/// The folder of a workspace crate, relative to the root, as the workspace's manifest gives it.
+fn folder(name: &str, shared: &Table) -> PathBuf {
+    let path = shared
+        .get("workspace")
+        .and_then(|workspace| workspace.get("dependencies")?.get(name)?.get("path")?.as_str());
+    path.map_or_else(|| panic!("Cargo.toml: [workspace.dependencies] has no path for {name}"), PathBuf::from)
+}
+
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // What editors and builds leave.
+        // Left by editors and builds.
         if name.starts_with('.') || name == "target" {
             continue;
         }
-        let is_at_top = folder.parent() == Some(Path::new("crates"));
+        let is_at_top = root.join(folder).join("Cargo.toml").exists();
         if is_at_top && (NOT_BUILT.contains(&&*name) || name.starts_with("LICENSE")) {
             continue;
         }

@@ -3,7 +3,7 @@
 
 use clap::{Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use longma_node::simulation::refusals;
+use longma_runner::simulation::refusals;
 use longma_topology::{
     BUILTIN, Checked, Detail, Machine, Measured, Sysfs, Thoroughness, check, discover, draw_svg, draw_text,
     measure,

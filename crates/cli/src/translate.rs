@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use longma_node::parts::Parts;
+use longma_runner::parts::Parts;
 
 use crate::run;
 use crate::run::listing::Options;

@@ -97,7 +97,7 @@ fn check_refuses_what_a_run_refuses_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("machine.toml");
     let path = path.to_str().unwrap();
-    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../topology/machines/loongson-3a5000.toml");
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../machine/topology/machines/loongson-3a5000.toml");
     let shipped = std::fs::read_to_string(shipped).unwrap();
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/prebuilt/loongarch64/hello");
     // What is written, and what the complaint names; nothing for what is fine.

@@ -1,5 +1,5 @@
 //! Programs for other architectures through the command: started anew by execve, and in simulated time.
-//! Not what translated programs do otherwise: `longma-node` compares that.
+//! Not what translated programs do otherwise: `longma-runner` compares that.
 //! Source: execve(2); `guests/c`, `programs/pending.c`.
 
 mod programs;

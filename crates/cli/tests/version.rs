@@ -34,22 +34,22 @@ fn an_edit_of_anything_that_a_workload_depends_on_changes_the_version() {
     let copy = copy();
     let mut version = Sources::of(copy.path()).digest();
     for file in [
-        "crates/workloads/src/zoned/paper_trees.rs",
-        "crates/workloads/src/via/exchange.rs",
-        "crates/workloads/src/program/mod.rs",
-        "crates/loongarch/instructions.tsv",
-        "crates/loongarch/build.rs",
-        "crates/zoned-lab/src/ycsb/zipfian.rs",
-        "crates/zoned/src/device/zones.rs",
-        "crates/via-myrinet/src/steps.rs",
-        "crates/via/src/engine/queues.rs",
-        "crates/reliable/src/sender.rs",
-        "crates/placement/src/allocator.rs",
-        "crates/node/Cargo.toml",
+        "crates/experiments/workloads/src/zoned/paper_trees.rs",
+        "crates/experiments/workloads/src/via/exchange.rs",
+        "crates/experiments/workloads/src/program/mod.rs",
+        "crates/isa/loongarch/instructions.tsv",
+        "crates/isa/loongarch/build.rs",
+        "crates/storage/zoned-lab/src/ycsb/zipfian.rs",
+        "crates/storage/zoned/src/device/zones.rs",
+        "crates/messaging/via-myrinet/src/steps.rs",
+        "crates/messaging/via/src/engine/queues.rs",
+        "crates/messaging/reliable/src/sender.rs",
+        "crates/placement/placement/src/allocator.rs",
+        "crates/runner/Cargo.toml",
         "crates/cli/src/run/simulated.rs",
         "crates/cli/src/binfmt/invoked.rs",
-        "crates/lab/src/setting.rs",
-        "crates/lab/src/point.rs",
+        "crates/experiments/lab/src/setting.rs",
+        "crates/experiments/lab/src/point.rs",
         "crates/cli/Cargo.toml",
         "Cargo.toml",
     ] {
@@ -91,14 +91,14 @@ fn an_edit_of_what_only_asks_prints_or_tests_leaves_the_version_alone() {
     let copy = copy();
     let version = Sources::of(copy.path()).digest();
     for file in [
-        "crates/lab/src/report/mod.rs",
+        "crates/experiments/lab/src/report/mod.rs",
         "crates/cli/src/main.rs",
         "crates/cli/src/experiment/print.rs",
-        "crates/zoned/tests/durable_map/model.rs",
-        "crates/node/README.md",
-        "crates/placement-service/src/lib.rs",
-        "crates/memory/src/.lib.rs.swp",
-        "crates/node/target/something",
+        "crates/storage/zoned/tests/durable_map/model.rs",
+        "crates/runner/README.md",
+        "crates/placement/placement-service/src/lib.rs",
+        "crates/model/memory/src/.lib.rs.swp",
+        "crates/runner/target/something",
     ] {
         let path = copy.path().join(file);
         assert!(!path.exists(), "{file}");

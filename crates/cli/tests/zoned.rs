@@ -1,5 +1,5 @@
 //! `longma zoned` as a user types it: a map in a file from format to check, and what is refused.
-//! Not the map: crates/zoned/tests has that.
+//! Not the map: crates/storage/zoned/tests has that.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use longma_node::{
+use longma_runner::{
     KeptLimit,
     descriptors::{self, Limit},
 };

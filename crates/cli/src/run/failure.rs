@@ -4,7 +4,7 @@
 
 use std::{fmt, io, path::Path};
 
-use longma_node::{ElfError, LoadError, NodeError};
+use longma_runner::{ElfError, LoadError, NodeError};
 use longma_workloads::program::{HOST_FAULT_STATUS, HOST_FAULT_WORDS};
 
 /// longma itself failed.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use longma_node::listing::{Line, ListedUnit, Word};
+use longma_runner::listing::{Line, ListedUnit, Word};
 
 use super::grouped;
 

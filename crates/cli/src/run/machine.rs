@@ -1,7 +1,7 @@
 //! The machine that `longma run` is given, as far as the program sees it.
-//! Not what it sees: `longma_node::Seen` reads that from the machine file.
+//! Not what it sees: `longma_runner::Seen` reads that from the machine file.
 
-use longma_node::Seen;
+use longma_runner::Seen;
 use longma_topology::{Machine, OpenError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

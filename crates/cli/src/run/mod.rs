@@ -26,9 +26,9 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_node::parts::Parts;
-use longma_node::x86_features::Features;
-use longma_node::{
+use longma_runner::parts::Parts;
+use longma_runner::x86_features::Features;
+use longma_runner::{
     Debugger, Execution, KeptLimit, Node, NodeConfig, ProcessConfig, Sink, descriptors::Limit,
     devices::has_devices,
 };
@@ -292,7 +292,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     let is_constant = arguments.level != Level::Functional || arguments.fixed_names;
     descriptors::set_apart(arguments.open_files, is_constant)?;
     sandbox::check(&arguments)?;
-    longma_node::x86_features::announce(arguments.x86_features);
+    longma_runner::x86_features::announce(arguments.x86_features);
     let checkpoint = simulated::restored(&mut arguments)?;
     let (given, is_option) = program_arguments(&arguments);
     if is_option {
@@ -357,7 +357,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
-    longma_node::descriptors::hand_over();
+    longma_runner::descriptors::hand_over();
     node.run(move |ending, report| match &outcome {
         Some(outcome) => {
             if outcome.finish(ending, report, &messages).is_err() {

@@ -2,7 +2,7 @@
 //! Not the placement.
 //! Source: numactl(8) and taskset(1) for the notation.
 
-use longma_node::simulation::Policy;
+use longma_runner::simulation::Policy;
 
 use super::failure::Failure;
 

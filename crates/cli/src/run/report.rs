@@ -1,10 +1,10 @@
 //! What a run cost, printed when the program has ended.
-//! Not collected here: the cores count, see `longma-node`.
+//! Not collected here: the cores count, see `longma-runner`.
 //! Source: getrusage(2).
 
 use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
 
-use longma_node::{Ending, Executed, Report, profile, profile::FunctionShare};
+use longma_runner::{Ending, Executed, Report, profile, profile::FunctionShare};
 use serde_json::{Value, json};
 
 use super::{Arguments, Format, descriptors::Messages, listing::Options};
@@ -253,7 +253,7 @@ pub fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_node::symbols::Place;
+    use longma_runner::symbols::Place;
 
     #[test]
     fn large_numbers_are_grouped_by_three_digits() {

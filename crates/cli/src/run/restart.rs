@@ -12,8 +12,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use longma_node::parts::Parts;
-use longma_node::x86_features::Features;
+use longma_runner::parts::Parts;
+use longma_runner::x86_features::Features;
 
 use super::{Arguments, Format, MOST_ROOM_MIB, absolute, failure::Failure};
 

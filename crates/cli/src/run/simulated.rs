@@ -1,5 +1,5 @@
 //! A run in simulated time, from the command line's options to the result that is printed and written.
-//! Not the models: see `longma-node`.
+//! Not the models: see `longma-runner`.
 
 use std::{
     fmt,
@@ -14,8 +14,8 @@ use std::{
 };
 
 use clap::ValueEnum;
-use longma_node::parts::Parts;
-use longma_node::{
+use longma_runner::parts::Parts;
+use longma_runner::{
     Ending, Report, Sink,
     checkpoint::{AfterSave, Checkpoint, Saver},
     descriptors,

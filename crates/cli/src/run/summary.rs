@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use longma_node::{
+use longma_runner::{
     simulation::{FunctionTime, RunResult, Traffic},
     timing::Cause,
 };

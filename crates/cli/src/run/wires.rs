@@ -1,9 +1,9 @@
 //! What `--wire` says is at the other ends of the wires of Ethernet devices.
-//! Not what happens there: see `longma-node`.
+//! Not what happens there: see `longma-runner`.
 
 use std::collections::BTreeMap;
 
-use longma_node::devices::{TcpOptions, WireEnd};
+use longma_runner::devices::{TcpOptions, WireEnd};
 use longma_sim::{Duration, Time};
 
 use super::failure::Failure;

@@ -1,0 +1,130 @@
+//! What a flow's cycles go to, by what a kernel does with a frame: driver, protocol, copy, wake-up and the like.
+//! Not where they stall: that is the CPI stack of a core.
+//! Source: the parts are those by which Hanford et al. 2014 (driver, protocol, copy) and Cai et al., SIGCOMM 2021, table 1 (memory
+//! management and scheduling apart) profile a receiver; which function of the guest is whose is said here.
+
+use longma_affinity::places::Pair;
+use serde_json::Value;
+
+use super::{count, of_cores};
+
+/// The parts, in the order of a frame's way, and what is none of them.
+pub const STAGES: [&str; 9] = [
+    "interrupts",
+    "driver",
+    "buffers",
+    "protocol",
+    "rest of a frame",
+    "wake-ups",
+    "system calls",
+    "copy",
+    "the program",
+];
+
+/// The guest's functions by stage. What the C library does for a call is the call's.
+const FUNCTIONS: [(&str, usize); 33] = [
+    ("softirq", 1),
+    ("poll_frames", 1),
+    ("poll_ring", 1),
+    ("poll_all", 1),
+    ("busy_poll", 1),
+    ("merge", 1),
+    ("send_first", 1),
+    ("send_second", 1),
+    ("send_segment", 1),
+    ("allocate_buff", 2),
+    ("release", 2),
+    ("memset", 2),
+    ("steer", 3),
+    ("steering", 3),
+    ("deliver", 3),
+    ("receive_large", 3),
+    ("process_backlog", 3),
+    ("socket_receive", 3),
+    ("take_headers", 3),
+    ("take_data", 3),
+    ("keep_early", 3),
+    ("acknowledge", 3),
+    ("fill_headers", 3),
+    ("internet_sum", 3),
+    ("socket_read", 3),
+    ("memcpy", 3),
+    ("other_work", 4),
+    ("wake_reader", 5),
+    ("syscall", 6),
+    ("sccp", 6),
+    ("read", 6),
+    ("__syscall_ret", 6),
+    ("copy_plain", 7),
+];
+
+/// Cycles of a pair's cores by stage; the last sum is what no other stage has. `result` is what `longma run --stats-out` wrote.
+pub fn cycles(result: &Value, pair: Pair) -> [f64; STAGES.len()] {
+    let all = &result["statistics"];
+    let kernel = |works: &[&str]| {
+        let names: Vec<String> = works.iter().map(|work| format!("kernel.{work}.cycles")).collect();
+        of_cores(all, pair, &names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut sums = [0.0; STAGES.len()];
+    sums[0] = kernel(&["interrupt", "softirq"]);
+    sums[5] = kernel(&["wake_up", "wake_up_interrupt", "context_switch"]);
+    // What else the kernel has a core for is calls, and the few ticks.
+    sums[6] = of_cause(all, pair, "system") - sums[0] - sums[5];
+    sums[1] = of_cause(all, pair, "device");
+    for function in result["functions"].as_array().into_iter().flatten() {
+        let stage = FUNCTIONS.iter().find(|(name, _)| function["function"] == *name).map(|(_, stage)| *stage);
+        if let Some(stage) = stage {
+            sums[stage] += function["cycles"].as_f64().unwrap_or(0.0);
+        }
+    }
+    let busy = of_cores(all, pair, &["cycles"]) - of_cores(all, pair, &["idle_cycles"]);
+    sums[STAGES.len() - 1] = busy - sums.iter().sum::<f64>();
+    sums
+}
+
+/// Cycles of the pair's cores that have this cause in their CPI stacks.
+fn of_cause(all: &Value, pair: Pair, cause: &str) -> f64 {
+    let of = |core: u32| {
+        count(all, &format!("core{core}.cpi.{cause}")) * count(all, &format!("core{core}.instructions"))
+    };
+    if pair.flow == pair.application { of(pair.flow) } else { of(pair.flow) + of(pair.application) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_cycle_is_in_one_stage_and_functions_are_in_theirs() {
+        let value = |value: f64| json!({ "value": value });
+        let core = |busy: f64, interrupt: f64| {
+            json!({
+                "cycles": value(busy + 100.0), "idle_cycles": value(100.0), "instructions": value(10.0),
+                "cpi": { "system": value(30.0), "device": value(1.0) },
+                "kernel": { "interrupt": { "cycles": value(interrupt) }, "context_switch": { "cycles": value(20.0) } },
+            })
+        };
+        let function = |name: &str, cycles: f64| json!({ "function": name, "cycles": cycles });
+        let result = json!({
+            "statistics": { "core1": core(1000.0, 200.0), "core2": core(2000.0, 0.0) },
+            "functions": [function("poll_frames", 40.0), function("memset", 50.0), function("take_data", 60.0),
+                function("copy_plain", 700.0), function("main", 80.0), function("strcmp", 5.0)],
+        });
+        let found = cycles(&result, Pair { flow: 1, application: 2 });
+        assert_eq!(found[..8], [200.0, 60.0, 50.0, 60.0, 0.0, 40.0, 360.0, 700.0]);
+        assert_eq!(found.iter().sum::<f64>(), 3000.0);
+        assert_eq!(cycles(&result, Pair { flow: 2, application: 2 }).iter().sum::<f64>(), 2000.0);
+    }
+
+    /// A function that is renamed or inlined would silently be the program's.
+    #[test]
+    fn the_receiver_has_the_functions_that_are_named() {
+        let program = include_bytes!("../../../../../guests/prebuilt/loongarch64/flow_receive-lasx");
+        let inlined_where_short = ["keep_early", "syscall", "sccp", "read", "__syscall_ret"];
+        for (name, _) in FUNCTIONS.iter().filter(|(name, _)| !inlined_where_short.contains(name)) {
+            let whole = [b"\0", name.as_bytes(), b"\0"].concat();
+            assert!(program.windows(whole.len()).any(|at| at == whole), "{name}");
+        }
+    }
+}

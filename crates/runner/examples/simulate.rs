@@ -1,0 +1,249 @@
+//! Runs a program in simulated time, with the simplest clock there is, in which an instruction takes a nanosecond, or with the model of
+//! a machine. The tests run their programs with it.
+//! Not a report of what was counted: `longma run --level timing` makes one.
+//! It shows how a [`Clockwork`] is written.
+//!
+//! `simulate [--cores N | --machine NAME [--level cache] [--region] [--warm MILLIONS] [--wire DEVICE:BYTES[:SEGMENT]]... [--statistics FILE]] [--set NAME=VALUE]... [--seed N] [--quantum N] [--log FILE] [--save-at NS --save-to FILE] PROGRAM [ARGUMENT]...`,
+//! or `simulate --restore FILE`
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use longma_core::{Core, Stop};
+use longma_guest::host::locks::Mutex;
+use longma_runner::checkpoint::{AfterSave, Checkpoint, Saver};
+use longma_runner::devices::{TcpOptions, WireEnd};
+use longma_runner::parts::Parts;
+use longma_runner::schedule::{Clockwork, Place, Scheduler, SchedulerConfig, Simulated, SimulatedConfig};
+use longma_runner::simulation::{self, Level, Policy, SharedSimulation, Simulation, Warm};
+use longma_runner::{ConfigurationWords, Execution, Node, NodeConfig, ProcessConfig};
+use longma_sim::{Duration, Region, Time};
+use longma_topology::Machine;
+
+/// An instruction takes a nanosecond.
+struct Toy {
+    /// Words of a core's trace.
+    quantum: usize,
+    /// When and where to the process is saved.
+    save: Option<(Time, PathBuf)>,
+    saver: Arc<Saver>,
+}
+
+impl Clockwork for Toy {
+    fn run(&mut self, place: Place, guest: &mut Core) -> (Stop, Time) {
+        if let Some((_, path)) = self.save.take_if(|(time, _)| place.start >= *time) {
+            self.saver.request(path, |saved| match saved {
+                Ok(()) => AfterSave::Exit(0),
+                Err(error) => {
+                    eprintln!("simulate: {error}");
+                    AfterSave::Exit(1)
+                }
+            });
+        }
+        guest.set_quantum(self.quantum);
+        let stop = guest.run();
+        let executed = guest.trace().records().map(|record| u64::from(record.executed)).sum();
+        guest.clear_trace();
+        let spent = Duration::from_ns(executed).unwrap_or_default();
+        (stop, place.start.checked_add(spent).unwrap_or(place.start))
+    }
+}
+
+fn main() -> ExitCode {
+    match start() {
+        Ok(never) => match never {},
+        Err(message) => {
+            eprintln!("simulate: {message}");
+            ExitCode::from(127)
+        }
+    }
+}
+
+/// What of a machine's model is asked for.
+#[derive(Default)]
+struct Wanted {
+    seed: u64,
+    counts_only: bool,
+    region: bool,
+    /// Millions of instructions before the region.
+    warm: u64,
+    wires: BTreeMap<String, WireEnd>,
+}
+
+/// A sender of a stream at the other end of a device's wire.
+fn wire(text: &str) -> Result<(String, WireEnd), String> {
+    let words = || "write --wire DEVICE:BYTES or DEVICE:BYTES:SEGMENT".to_string();
+    let (device, rest) = text.split_once(':').ok_or_else(words)?;
+    let (bytes, mss) = rest.split_once(':').unwrap_or((rest, "9000"));
+    let total_bytes = bytes.parse().map_err(|_| words())?;
+    let mss = mss.parse().map_err(|_| words())?;
+    let tcp = TcpOptions { total_bytes, message_bytes: 1 << 17, mss, ..TcpOptions::default() };
+    Ok((device.into(), WireEnd::Tcp(tcp)))
+}
+
+/// The NUMA nodes of a machine's cores, and its model.
+fn model(machine: Arc<Machine>, wanted: Wanted) -> Result<(Vec<usize>, SharedSimulation), String> {
+    let nodes = Simulation::core_nodes(&machine, 0);
+    let config = simulation::SimulationConfig {
+        machine,
+        host: 0,
+        level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
+        region: if wanted.region { Region::OfInterest } else { Region::Whole },
+        warm: Warm::Last(wanted.warm * 1_000_000),
+        placement: Policy::default(),
+        seed: wanted.seed,
+        restored_at: None,
+        save: None,
+        timeline: None,
+        wires: wanted.wires,
+    };
+    let simulation = Simulation::new(config).map_err(|error| error.to_string())?;
+    Ok((nodes, simulation.shared()))
+}
+
+enum Never {}
+
+/// What is to be run, and how.
+struct Options {
+    cores: usize,
+    quantum: usize,
+    machine: Option<Machine>,
+    wanted: Wanted,
+    statistics: Option<PathBuf>,
+    log: Option<Arc<Mutex<File>>>,
+    /// When and where to the process is saved.
+    save: Option<(Time, PathBuf)>,
+    restore: Option<PathBuf>,
+    environment: Vec<OsString>,
+    /// The program and its arguments.
+    given: Vec<OsString>,
+}
+
+fn options() -> Result<Options, String> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let (mut cores, mut quantum, mut log, mut statistics) = (4, 4096, None, None);
+    let (mut save_at, mut save_to, mut restore, mut machine) = (0, None, None, None);
+    let (mut wanted, mut environment) = (Wanted { seed: 1, ..Wanted::default() }, vec!["HOME=/".into()]);
+    while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
+        if option.to_str() == Some("--region") {
+            wanted.region = true;
+            continue;
+        }
+        let value = arguments.next().ok_or("an option needs a value")?;
+        let text = value.to_string_lossy();
+        let number = || text.parse::<u64>().map_err(|error| format!("{text}: {error}"));
+        match option.to_str() {
+            Some("--cores") => cores = number()? as usize,
+            Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
+            Some("--seed") => wanted.seed = number()?,
+            Some("--level") => wanted.counts_only = text == "cache",
+            Some("--warm") => wanted.warm = number()?,
+            Some("--wire") => wanted.wires.extend([wire(&text)?]),
+            Some("--set") => environment.push(value),
+            Some("--statistics") => statistics = Some(PathBuf::from(&value)),
+            Some("--save-at") => save_at = number()?,
+            Some("--save-to") => save_to = Some(PathBuf::from(&value)),
+            Some("--restore") => restore = Some(PathBuf::from(&value)),
+            Some("--quantum") => quantum = number()? as usize,
+            Some("--log") => {
+                let file = File::create(&*text).map_err(|error| format!("{text}: {error}"))?;
+                log = Some(Arc::new(Mutex::new(file)));
+            }
+            _ => return Err(format!("unknown option {}", option.display())),
+        }
+    }
+    let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
+    let given = arguments.collect();
+    Ok(Options { cores, quantum, machine, wanted, statistics, log, save, restore, environment, given })
+}
+
+/// Writes lines to the log.
+fn writer(log: &Arc<Mutex<File>>) -> longma_runner::Sink {
+    let log = log.clone();
+    Arc::new(move |line: &str| {
+        // Only the log gets shorter if it cannot be written.
+        let _ = writeln!(log.lock().unwrap_or_else(std::sync::PoisonError::into_inner), "{line}");
+    })
+}
+
+fn start() -> Result<Never, String> {
+    let options = options()?;
+    let checkpoint = options.restore.map(|path| Checkpoint::open(&path)).transpose();
+    let checkpoint = checkpoint.map_err(|error| error.to_string())?;
+    let program = options.given.first().cloned().or_else(|| checkpoint.as_ref().map(|_| OsString::new()));
+    let program = program.ok_or("name a program")?;
+    let tracer = options.log.as_ref().map(writer);
+    let (seed, magic) = (options.wanted.seed, options.wanted.region);
+    let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted)).transpose()?;
+    let (nodes, model) = model.unzip();
+    let schedule = SchedulerConfig {
+        nodes: nodes.unwrap_or_else(|| (0..options.cores).map(|core| core / 2).collect()),
+        log: tracer.clone().map(|sink| -> longma_runner::schedule::Log {
+            Arc::new(move |turn| sink(&format!("{} core {} thread {}", turn.at.ps(), turn.core, turn.thread)))
+        }),
+        allowed: None,
+        diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
+    };
+    let scheduler = match &checkpoint {
+        Some(checkpoint) => checkpoint.scheduler(schedule),
+        None => Scheduler::new(schedule),
+    }
+    .map_err(|error| error.to_string())?;
+    let process = ProcessConfig {
+        program: program.into(),
+        arguments: options.given,
+        environment: options.environment,
+        tracer,
+        diagnostics: Some(Arc::new(|line| eprintln!("simulate: {line}"))),
+        ..ProcessConfig::default()
+    };
+    let saver = Saver::new();
+    let toy = Toy { quantum: options.quantum, save: options.save, saver: saver.clone() };
+    let clockwork: Box<dyn Clockwork> = match model.clone() {
+        Some(model) => Box::new(model),
+        None => Box::new(toy),
+    };
+    let config = NodeConfig {
+        process,
+        words: ConfigurationWords::default(),
+        execution: Execution { tracing: true, magic, pausable: magic, ..Execution::default() },
+        parts: Parts::default(),
+        translated_bytes: None,
+        translation_cache: None,
+        simulated: Some(Simulated::new(SimulatedConfig {
+            scheduler,
+            clockwork,
+            interlude: Some(saver),
+            seed,
+            memory_bytes: 16 << 30,
+        })),
+    };
+    let node = match &checkpoint {
+        Some(checkpoint) => Node::restore(config, checkpoint),
+        None => Node::load(config),
+    }
+    .map_err(|error| error.to_string())?;
+    node.run(move |_, _| {
+        if let (Some(model), Some(path)) = (&model, &options.statistics)
+            && let Err(error) = write_statistics(model, path)
+        {
+            eprintln!("simulate: {error}");
+        }
+    })
+}
+
+fn write_statistics(model: &SharedSimulation, path: &Path) -> Result<(), String> {
+    held(model).finish();
+    let statistics = held(model).statistics().map_err(|error| error.to_string())?;
+    std::fs::write(path, statistics.to_json().to_string())
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn held(model: &SharedSimulation) -> longma_guest::host::locks::MutexGuard<'_, Simulation> {
+    model.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+//! Runs of the guest `flow_receive` on a modelled host, with what they counted and printed.
+//! Not what a run is to show: that is each test's.
+//! Source: the set-up is that of `experiments/affinity-model.toml`: flows at line rate into a NIC.
+
+use super::{guest, simulator};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a run counted and what it printed.
+pub struct Run {
+    pub statistics: Value,
+    pub printed: String,
+}
+
+impl Run {
+    /// A statistic; 0 of what never happened.
+    pub fn count(&self, name: &str) -> f64 {
+        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
+        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
+    }
+
+    /// How often the kernel did `work` on a core.
+    pub fn times(&self, core: u32, work: &str) -> f64 {
+        self.count(&format!("core{core}.kernel.{work}.times"))
+    }
+
+    /// A number that the guest printed before `words`.
+    pub fn said(&self, words: &str) -> f64 {
+        let before = self.printed.split(words).next().filter(|before| before.len() < self.printed.len());
+        let number = before.and_then(|before| before.split_whitespace().last()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {words} in {}", self.printed))
+    }
+}
+
+/// The published host's machine file.
+pub fn shipped() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/topology/machines/sandybridge-2x6.toml")
+}
+
+/// Receives over `wires`, each `DEVICE:BYTES`, with these settings of the guest and options of the simulator.
+pub fn receive(machine: &Path, wires: &[&str], settings: &[&str], options: &[&str]) -> Run {
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("300").arg(simulator()).arg("--machine").arg(machine).args(["--region", "--statistics"]);
+    command.arg(out.path()).args(options);
+    command.args(wires.iter().flat_map(|wire| ["--wire", wire]));
+    command.args(settings.iter().flat_map(|setting| ["--set", setting]));
+    command.arg(guest("flow_receive-lasx"));
+    command.args(wires.iter().filter_map(|wire| wire.split(':').next()));
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && output.stdout.starts_with(b"flow_receive: "),
+        "{settings:?}: {printed}"
+    );
+    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+}
