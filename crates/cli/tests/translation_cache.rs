@@ -183,37 +183,37 @@ fn a_folder_that_is_not_the_users_alone_is_not_used_and_one_that_cannot_be_made_
 }
 
 #[test]
-fn translations_are_kept_in_the_users_cache_unless_there_is_none_of_use() {
+fn translations_are_kept_only_in_a_folder_that_the_user_names() {
     let programs = Programs::new();
     let Some(compiler) = programs.compilers.first() else { return };
     let folder = tempdir().unwrap();
-    let run = |options: &[&str], variables: &[(&str, &Path)]| {
+    let [home, cache, named] = ["home", "cache", "named"].map(|name| folder.path().join(name));
+    let run = |options: &[&str], variable: Option<&Path>| {
         let mut command = longma_run();
-        command.env_remove("LONGMA_TRANSLATION_CACHE").env_remove("XDG_CACHE_HOME").env_remove("HOME");
-        let done = finish(command.envs(variables.iter().copied()).args(options).arg(programs.path(compiler)));
+        command.current_dir(&folder).env_remove("LONGMA_TRANSLATION_CACHE").env("HOME", &home);
+        command.env("XDG_CACHE_HOME", &cache).args(options).arg(programs.path(compiler));
+        command.envs(variable.map(|value| ("LONGMA_TRANSLATION_CACHE", value)));
+        let done = finish(&mut command);
         assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     };
-    let kept = |home: &Path| files(&home.join("longma/translations")).len();
-    let [home, other] = ["home", "other"].map(|name| folder.path().join(name));
-    run(&[], &[("HOME", &home)]);
-    assert_eq!(kept(&home.join(".cache")), 1);
-    run(&[], &[("HOME", &home), ("XDG_CACHE_HOME", &other)]);
-    assert_eq!(kept(&other), 1);
-    // Where code is counted by its place, interpreted, or looked at otherwise, nothing is kept.
-    let nowhere = folder.path().join("nowhere");
-    for options in
-        [&["--stats"][..], &["--interpret"], &["--level", "cache"], &["--translation-cache", "none"]]
-    {
-        run(options, &[("HOME", &nowhere)]);
-        assert_eq!(kept(&nowhere.join(".cache")), 0, "{options:?}");
+    let named_option = ["--translation-cache", named.to_str().unwrap()];
+
+    // Off by default, and off where code is counted, interpreted or simulated.
+    run(&[], None);
+    run(&["--translation-cache", ""], None);
+    run(&["--translation-cache", "none"], Some(&named));
+    run(&[], Some(Path::new("")));
+    for option in [&["--stats"][..], &["--interpret"], &["--level", "cache"]] {
+        run(&[&named_option[..], option].concat(), None);
     }
-    run(&[], &[]);
-    // An empty name is none, and one that is relative is of a folder here.
-    let again = home.join("again");
-    run(&["--translation-cache", ""], &[("HOME", &again)]);
-    assert_eq!(kept(&again.join(".cache")), 1);
-    let mut command = longma_run();
-    command.current_dir(&folder).args(["--translation-cache", "here"]).arg(programs.path(compiler));
-    assert_eq!(finish(&mut command).status.code(), Some(0));
+    for place in [&home, &cache, &named, &folder.path().join("none")] {
+        assert!(!place.exists(), "{}", place.display());
+    }
+
+    run(&named_option, None);
+    assert_eq!(files(&named).len(), 1);
+    run(&[], Some(&home));
+    assert_eq!(files(&home).len(), 1);
+    run(&["--translation-cache", "here"], None);
     assert_eq!(files(&folder.path().join("here")).len(), 1);
 }

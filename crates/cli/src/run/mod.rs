@@ -189,8 +189,8 @@ pub struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = MOST_ROOM_MIB, value_parser = clap::value_parser!(u64).range(2..=MOST_ROOM_MIB))]
     translation_room: u64,
 
-    /// The folder in which what programs for other architectures become is kept between runs, so that they start sooner; `none` for
-    /// nowhere. [default: longma/translations in XDG_CACHE_HOME or in ~/.cache]
+    /// Keep translations of programs for other architectures in this folder between runs, so that they start sooner; `none` keeps
+    /// nothing. Experimental: a program can go wrong when it loads other libraries than it did in an earlier run. [default: none]
     #[arg(long, value_name = "DIR", env = "LONGMA_TRANSLATION_CACHE")]
     translation_cache: Option<OsString>,
 
@@ -369,18 +369,13 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
     })
 }
 
-/// Where translations are kept, if they are. In a sandbox nothing is, and a debugger wants other code.
+/// The folder for persistent translations, if the user named one. A sandboxed program keeps none, and a debugger needs other code.
 fn translation_cache(arguments: &Arguments) -> Option<PathBuf> {
-    let is_wanted = !arguments.sandbox && !arguments.interpret && arguments.gdb.is_none();
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-    let default = || {
-        Some(std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("longma/translations"))
-    };
-    // A variable that is empty is none.
-    let given = arguments.translation_cache.as_deref().filter(|given| !given.is_empty());
-    let folder = given.map(PathBuf::from).or_else(default).filter(|_| is_wanted);
-    // The program may go elsewhere.
-    folder.filter(|folder| folder != Path::new("none")).and_then(|folder| std::path::absolute(folder).ok())
+    let is_usable = !arguments.sandbox && !arguments.interpret && arguments.gdb.is_none();
+    // An empty environment variable counts as unset.
+    let given = arguments.translation_cache.as_deref().filter(|given| !given.is_empty() && *given != "none");
+    // Absolute, because the program may change its working directory.
+    given.filter(|_| is_usable).and_then(|folder| std::path::absolute(folder).ok())
 }
 
 /// The process that runs the program with the arguments `given`; `is_modelled` if a machine or its devices are modelled.
