@@ -25,7 +25,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
-CHAPTER = ROOT / "docs" / "src" / "machines.md"
+CHAPTER = ROOT / "docs" / "src" / "reference" / "machines.md"
 FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
 # Keys that change nothing, each with the reason. A `*` stands for any name or number.

@@ -1,4 +1,4 @@
-//! Writes the book's page of instructions: `cargo run -p longma-loongarch --example coverage > docs/src/instructions.md`.
+//! Writes the book's page of instructions: `cargo run -p longma-loongarch --example coverage > docs/src/reference/instructions.md`.
 //! Not a source of facts: the table, the semantics and the lists of what the tests compared are.
 //! Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
 
@@ -56,7 +56,7 @@ const EXTENSIONS: [(Extension, &str); 11] = [
 const HEAD: &str = "# Instructions
 
 Every instruction of `crates/isa/loongarch/instructions.tsv`, the one table that the decoder, the encoder, the printer and this page come
-from. The page is generated (`cargo run -p longma-loongarch --example coverage > docs/src/instructions.md`), and a test holds it
+from. The page is generated (`cargo run -p longma-loongarch --example coverage > docs/src/reference/instructions.md`), and a test holds it
 equal to what is generated:
 
 - **text**: LLVM's disassembler agrees on which words are the instruction and on how it is printed.

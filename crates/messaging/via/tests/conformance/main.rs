@@ -126,7 +126,7 @@ fn every_provider_does_what_the_specification_says() {
         cases().count(),
         wrong.join("\n")
     );
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/via-conformance.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/results/via-conformance.md");
     if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
         std::fs::write(&page, table).unwrap();
     } else {
