@@ -24,7 +24,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHAPTERS = sorted((ROOT / "docs" / "src").glob("*.md")) + [ROOT / "README.md"]
+CHAPTERS = sorted((ROOT / "docs" / "src").rglob("*.md")) + [ROOT / "README.md"]
 RUN = ("sh", "console", "python")
 NOTE = re.compile(r"<!-- book: (not run|without|numbers differ|with)\b:? ?(.*?) -->")
 SECONDS = 400  # that a block may take on a busy host
@@ -183,12 +183,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
     parser.add_argument("--python", default=sys.executable, help="a Python that has the package and what it needs")
-    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
+    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose path contains it")
     options = parser.parse_args()
     options.longma = options.longma.resolve()
     good = bad = 0
     for chapter in CHAPTERS:
-        if options.only not in chapter.name:
+        if options.only not in str(chapter.relative_to(ROOT)):
             continue
         for wrong in unfit(chapter):
             print(wrong)
