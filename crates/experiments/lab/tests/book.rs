@@ -40,7 +40,8 @@ fn the_chapter_lists_every_key_as_the_code_defines_it() {
     assert!(written == tables(), "run the test with LONGMA_UPDATE_BOOK=1 and read the difference");
 }
 
-const PROCESSOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/results/processor.md");
+const PROCESSOR: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/results/data-path-parameters.md");
 const PARAMETERS_START: &str = "<!-- parameters: generated -->\n";
 const PARAMETERS_END: &str = "<!-- /parameters -->\n";
 /// The machines of the chapter, each from the repository's root; of all but the first, what is not in those before.
