@@ -6,7 +6,7 @@ the blocks of a chapter follow one another in one folder that looks like a clone
 
     <!-- book: not run: REASON -->              the block
     <!-- book: without WORD, WORD: REASON -->   its lines that hold one of the words
-    <!-- book: numbers differ: REASON -->       numbers, and the spaces about them, are not compared
+    <!-- book: numbers differ: REASON -->       numbers, and how many spaces there are, are not compared
     <!-- book: with NAME=WORD NAME=WORD -->     what stands for the names that a reader is to replace
 
 Not a check of what the text says beside the commands.
@@ -24,7 +24,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHAPTERS = sorted((ROOT / "docs" / "src").glob("*.md")) + [ROOT / "README.md"]
+CHAPTERS = sorted((ROOT / "docs" / "src").rglob("*.md")) + [ROOT / "README.md"]
 RUN = ("sh", "console", "python")
 NOTE = re.compile(r"<!-- book: (not run|without|numbers differ|with)\b:? ?(.*?) -->")
 SECONDS = 400  # that a block may take on a busy host
@@ -133,6 +133,7 @@ def plain(text, block):
     """The text as it is compared."""
     if "numbers differ" in block.notes:
         text = re.sub(r" *\d[\d .,e+-]*\d|\d", "#", re.sub(r"0x[0-9a-f]+", "hex", text))
+        text = re.sub(r" {2,}", " ", text)  # columns are as wide as what stands in them
     if "  × " in text:
         # Errors are laid out for the terminal's width; a pipe has none.
         text = re.sub(r"[\s│]+", " ", text)
@@ -183,12 +184,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--longma", default=f"{ROOT}/target/release/longma", type=pathlib.Path, help="the command")
     parser.add_argument("--python", default=sys.executable, help="a Python that has the package and what it needs")
-    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose name contains it")
+    parser.add_argument("--only", default="", metavar="CHAPTER", help="only chapters whose path contains it")
     options = parser.parse_args()
     options.longma = options.longma.resolve()
     good = bad = 0
     for chapter in CHAPTERS:
-        if options.only not in chapter.name:
+        if options.only not in str(chapter.relative_to(ROOT)):
             continue
         for wrong in unfit(chapter):
             print(wrong)

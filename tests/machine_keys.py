@@ -5,7 +5,7 @@ A key counts as read when one of its changes passes `longma machine check` and t
 differs, where the machine as it is runs the probe well and the changed one runs it; a name or a limit, when the check refuses to have it
 changed. The first machine whose change shows answers for the key, so a key of the format that does something on one machine is not asked
 about on the next. Not a test of what the keys do: those are in crates/.
-Source: the kinds of values are those of the book's chapter on machines, which is generated from the code.
+Source: the kinds of values are those of the book's page on machine files, which is generated from the code.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUESTS = ROOT / "guests" / "prebuilt" / "loongarch64"
-CHAPTER = ROOT / "docs" / "src" / "machines.md"
+CHAPTER = ROOT / "docs" / "src" / "reference" / "machine-files.md"
 FILES = sorted((ROOT / "crates/machine/topology/machines").glob("*.toml")) + sorted((ROOT / "experiments" / "machines").glob("*.toml"))
 
 # Keys that change nothing, each with the reason. A `*` stands for any name or number.

@@ -1,6 +1,6 @@
 // A MAC and a sender in software, so that the receive path can be tried where there is no device.
 // It takes no time, and loses, damages, doubles, delays and malforms frames after a seed. Not a model of either.
-// Source: the MAC's rings as docs/src/devices.md describes them; the sender goes back to the oldest segment after anything odd.
+// Source: the MAC's rings as docs/src/reference/devices.md describes them; the sender goes back to the oldest segment after anything odd.
 #ifndef TCP_WIRE_H
 #define TCP_WIRE_H
 

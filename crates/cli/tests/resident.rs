@@ -1,6 +1,6 @@
 //! What a modelled machine takes of the host's memory, beside what its guest takes.
 //! Not the largest guests there are: bench/simulation touches every line of a gibibyte.
-//! Source: the promise is in the book's page on validation.
+//! Source: the limit is in the book's page on simulation speed.
 
 use std::{
     path::Path,

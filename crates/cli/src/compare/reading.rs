@@ -1,6 +1,6 @@
 //! The figures of a result file, by hierarchical name.
 //! Not the types that wrote them: a result of another version is read as far as it has figures.
-//! Source: the book's chapter on simulated runs (results).
+//! Source: the book's page on levels and simulated runs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -180,8 +180,8 @@ pub struct Arguments {
     x86_features: Features,
 
     /// Which parts translation has of programs for other architectures, to measure what each is worth: names with commas between them,
-    /// `no-` before what is left out (`no-fusion,lbt`), or first `none` for none but those that follow. The book's chapter on translation
-    /// says what they are.
+    /// `no-` before what is left out (`no-fusion,lbt`), or first `none` for none but those that follow. The book's page on other
+    /// instruction sets says what they are.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
     pub translation: Parts,
 

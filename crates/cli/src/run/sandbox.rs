@@ -101,7 +101,7 @@ pub fn enter(arguments: &Arguments) -> Result<(), Failure> {
     confine(&root, &read).map_err(|lacking| {
         Failure::own(
             &lacking.to_string(),
-            "leave --sandbox out, or run on a host that has it; the book's chapter on running programs says what holds without",
+            "leave --sandbox out, or run on a host that has it; the book's page 'longma run' says what --root guarantees without it",
         )
     })
 }

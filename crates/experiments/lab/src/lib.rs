@@ -1,6 +1,6 @@
 //! Experiments: read, swept, run, stored, compared with what was published, and reported.
 //! Not what is run: each workload is registered from outside.
-//! Source: the experiment file format is described key by key in the book (docs/src/experiments.md), from [`experiment::keys`].
+//! Source: the experiment file format is described key by key in the book (docs/src/reference/experiments.md), from [`experiment::keys`].
 
 // The `part!` and `choice!` macros of the machine files' reader name this path.
 use longma_topology::read;

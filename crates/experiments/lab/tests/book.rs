@@ -4,7 +4,7 @@ mod synthetic;
 
 use std::fmt::Write as _;
 
-const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/experiments.md");
+const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/experiments.md");
 const START: &str = "<!-- keys: generated -->\n";
 const END: &str = "<!-- /keys -->\n";
 
@@ -40,7 +40,8 @@ fn the_chapter_lists_every_key_as_the_code_defines_it() {
     assert!(written == tables(), "run the test with LONGMA_UPDATE_BOOK=1 and read the difference");
 }
 
-const PROCESSOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/processor.md");
+const PROCESSOR: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/results/data-path-parameters.md");
 const PARAMETERS_START: &str = "<!-- parameters: generated -->\n";
 const PARAMETERS_END: &str = "<!-- /parameters -->\n";
 /// The machines of the chapter, each from the repository's root; of all but the first, what is not in those before.

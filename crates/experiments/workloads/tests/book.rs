@@ -1,6 +1,6 @@
 //! The example of the book's chapter on experiments is one.
 
-const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/experiments.md");
+const CHAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/experiments.md");
 
 #[test]
 fn the_chapters_example_is_an_experiment_without_problems() {

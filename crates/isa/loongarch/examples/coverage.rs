@@ -1,4 +1,4 @@
-//! Writes the book's page of instructions: `cargo run -p longma-loongarch --example coverage > docs/src/instructions.md`.
+//! Writes the book's page of instructions: `cargo run -p longma-loongarch --example coverage > docs/src/reference/instructions.md`.
 //! Not a source of facts: the table, the semantics and the lists of what the tests compared are.
 //! Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
 
@@ -55,19 +55,22 @@ const EXTENSIONS: [(Extension, &str); 11] = [
 
 const HEAD: &str = "# Instructions
 
-Every instruction of `crates/isa/loongarch/instructions.tsv`, the one table that the decoder, the encoder, the printer and this page come
-from. The page is generated (`cargo run -p longma-loongarch --example coverage > docs/src/instructions.md`), and a test holds it
-equal to what is generated:
+All instructions of `crates/isa/loongarch/instructions.tsv`. The decoder, the encoder, the printer and this page are generated from
+that table. To regenerate the page, run `LONGMA_UPDATE=1 cargo test -p longma-loongarch --test coverage`; without `LONGMA_UPDATE` the
+same test fails if the page is out of date.
 
-- **text**: LLVM's disassembler agrees on which words are the instruction and on how it is printed.
-- **semantics**: *user*, a user program can execute it; *kernel*, it traps as privileged; *none*, it is decoded only and traps as
-  illegal.
-- **checked against**: what the semantics were compared with on random operands and edge cases. *QEMU*: `qemu-loongarch64` ran the
-  same word on the same registers. *formula*: a reference in the tests, written otherwise than the implementation. *x86*: the host
-  processor's own instruction, for the flags and the conversions that x86 defines.
+| column | meaning |
+| --- | --- |
+| text | LLVM's disassembler recognises the same encodings and prints them the same way |
+| semantics | *user*: a user program can execute it; *kernel*: it traps as privileged; *none*: it is only decoded, and traps as illegal |
+| checked against | the reference that the semantics were compared with, on random operands and edge cases |
 
-Operands are named as in the manual: `r` general, `f` floating-point, `v` and `x` vector registers, `c` condition flags, `scr` scratch
-and `fcsr` control registers, `si`/`ui` signed and unsigned immediates with their width in bits.
+The references are *QEMU* (`qemu-loongarch64` executed the same instruction on the same registers), *formula* (an independent
+implementation in the tests), and *x86* (the host processor's own instruction, for flags and conversions that x86 defines).
+
+Operands have the names that the manual uses: `r` is a general register, `f` a floating-point register, `v` and `x` are vector
+registers, `c` is a condition flag, `scr` a scratch register and `fcsr` a control register. `si` and `ui` are signed and unsigned
+immediates, followed by their width in bits.
 ";
 
 /// The whole page.

@@ -7,13 +7,13 @@ mod coverage;
 
 #[test]
 fn the_committed_page_is_the_generated_one() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/instructions.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/reference/instructions.md");
     if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
         std::fs::write(&path, coverage::page()).expect("the source tree is writable");
     }
-    let committed = std::fs::read_to_string(&path).expect("docs/src/instructions.md");
+    let committed = std::fs::read_to_string(&path).expect("docs/src/reference/instructions.md");
     assert!(
         committed == coverage::page(),
-        "docs/src/instructions.md is not what the table and the lists say; LONGMA_UPDATE=1 cargo test -p longma-loongarch --test coverage rewrites it",
+        "docs/src/reference/instructions.md is not what the table and the lists say; LONGMA_UPDATE=1 cargo test -p longma-loongarch --test coverage rewrites it",
     );
 }

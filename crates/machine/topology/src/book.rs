@@ -1,5 +1,5 @@
 //! The book's tables of keys, from the same definitions that read the files.
-//! Not the chapter itself: that is docs/src/machines.md, which a test keeps in step with this.
+//! Not the chapter itself: that is docs/src/reference/machine-files.md, which a test keeps in step with this.
 //! Source: the `part!` definitions under `parts/`.
 
 use crate::parts::MachineFile;

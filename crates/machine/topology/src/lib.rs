@@ -1,6 +1,6 @@
 //! What a machine is made of: machine files parsed, checked, drawn, discovered and measured.
 //! Not a running model: `longma-runner` builds that from a [`Machine`]. Nothing here prints.
-//! Source: the schema is documented key by key in the book (docs/src/machines.md), generated from [`book::keys`].
+//! Source: the schema is documented key by key in the book (docs/src/reference/machine-files.md), generated from [`book::keys`].
 
 pub mod book;
 mod bounded;

@@ -4,7 +4,11 @@ const START: &str = "<!-- keys: generated -->\n";
 const END: &str = "<!-- /keys -->\n";
 
 fn chapter() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/machines.md")).unwrap()
+    std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../docs/src/reference/machine-files.md"
+    ))
+    .unwrap()
 }
 
 #[test]
@@ -18,7 +22,7 @@ fn the_chapters_example_is_a_machine_without_errors_and_warnings() {
 /// Set `LONGMA_UPDATE_BOOK` to write the tables into the chapter.
 #[test]
 fn the_chapter_lists_every_key_as_the_code_defines_it() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/machines.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src/reference/machine-files.md");
     let chapter = chapter();
     let (before, rest) = chapter.split_once(START).expect("the chapter marks where the tables start");
     let (tables, after) = rest.split_once(END).expect("the chapter marks where the tables end");

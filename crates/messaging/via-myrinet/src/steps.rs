@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn the_table_in_the_book_is_the_one_in_the_code() {
-        let book = include_str!("../../../../docs/src/myrinet.md");
+        let book = include_str!("../../../../docs/src/design/myrinet.md");
         for step in ALL {
             let Step { name, what, alu, loads, stores, branches } = step;
             let row =
                 format!("| {name} | {what} | {alu} | {loads} | {stores} | {branches} | {} |", step.cycles());
-            assert!(book.contains(&row), "docs/src/myrinet.md lacks\n{row}");
+            assert!(book.contains(&row), "docs/src/design/myrinet.md lacks\n{row}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The result of a simulated run: what was run, how it ended, and all that was counted.
 //! Nothing of the host is in it: two runs of the same inputs give the same bytes.
-//! Source: the book's chapter on simulated time explains the figures.
+//! Source: the book's page on levels explains the figures.
 
 use longma_core::Executed;
 use longma_memory::Traffic;

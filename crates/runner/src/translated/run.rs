@@ -235,7 +235,7 @@ impl<F: FrontEnd> Translated<F> {
         let code = bytes.map(|byte| format!("{byte:02x}")).join(" ");
         let code = if is_read { code } else { "nothing that can be read".into() };
         thread.process().say(&format!(
-            "the program dies of the instruction at {pc:#x} ({code}), which is none or one that is not there yet: the book's chapter 'Running a program' lists what is missing"
+            "the program dies of the instruction at {pc:#x} ({code}), which is invalid or not supported: the book's page 'Other instruction sets' lists what is not supported"
         ));
     }
 

@@ -1,6 +1,6 @@
 //! The store: one folder that keeps every result, whoever computes it and whenever.
 //! Not a table of one experiment: that is `table`, which takes what it wants out of the merged results.
-//! Source: docs/src/experiments.md describes the files.
+//! Source: docs/src/reference/experiments.md describes the files.
 
 mod claims;
 mod record;

@@ -1,6 +1,6 @@
 //! The workload `program`: a guest program run by `longma run`; its statistics, and numbers it prints, are the metrics.
 //! Not the running itself: the command is a child process, since a guest program ends the process it runs in.
-//! Source: docs/src/running.md describes `longma run` and its statistics.
+//! Source: docs/src/reference/run.md describes `longma run` and its statistics.
 
 mod rehearsal;
 

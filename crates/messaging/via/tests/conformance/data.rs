@@ -8,7 +8,7 @@ use longma_via::*;
 pub const CASES: &[Case] = &[
     Case {
         section: "Send/Receive",
-        claim: "messages of every size arrive whole, with their length",
+        claim: "messages of every size arrive complete, with their length",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -34,7 +34,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "a message of no bytes uses a receive descriptor",
+        claim: "an empty message consumes a receive descriptor",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -46,7 +46,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "messages arrive in the order in which they were posted, and complete in it on both sides",
+        claim: "messages arrive and complete in posting order on both sides",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -72,7 +72,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "large and small messages mixed keep their order",
+        claim: "interleaved large and small messages keep their order",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -95,7 +95,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "several segments are gathered and scattered in their order",
+        claim: "segments are gathered and scattered in order",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -125,7 +125,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a descriptor has as many segments as the NIC says, and one more is a format error",
+        claim: "a descriptor with more segments than the NIC reports is a format error",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -144,7 +144,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a receive that contradicts itself completes with a format error when its turn comes, and breaks the connection",
+        claim: "a malformed receive completes in turn with a format error and breaks the connection",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -164,7 +164,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: immediate data",
-        claim: "immediate data arrives in the receive's completion, and only where it was sent",
+        claim: "immediate data arrives in the completion of its receive only",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -197,7 +197,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a work queue holds as many descriptors as the NIC says, and says when it is full",
+        claim: "a work queue holds as many descriptors as the NIC reports, then reports that it is full",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a descriptor for one queue is refused by the other",
+        claim: "a work queue refuses descriptors of the other queue",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -224,7 +224,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message without a receive descriptor is lost, and the connection stays",
+        claim: "a message without a receive descriptor is lost; the connection persists",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -245,7 +245,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message longer than its receive is a length error there, and the connection stays",
+        claim: "a message longer than its receive is a length error at the receiver; the connection persists",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -260,7 +260,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable delivery",
-        claim: "a message longer than its receive is a length error there, and the connection breaks on both sides",
+        claim: "a message longer than its receive is a length error at the receiver and breaks the connection",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -295,7 +295,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable reception",
-        claim: "a send that the receiver could not take completes with a remote descriptor error",
+        claim: "a send that the receiver cannot accept completes with a remote descriptor error",
         levels: Levels::Only(Reliability::ReliableReception),
         check: |bed| {
             let (server, client) = bed.pair();

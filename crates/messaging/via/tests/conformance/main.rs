@@ -87,10 +87,10 @@ fn verdict(case: &Case, bed: &Bed) -> Result<&'static str, String> {
 
 const HEAD: &str = "# VIA conformance
 
-What the Virtual Interface Architecture Specification 1.0 says of a VI provider, and whether each provider does it. A row is a
-statement of the section named; it is checked at every reliability level that the provider has and that the statement is about.
-`n/a`: the provider has no such level. Sections are named by their titles, since copies in circulation number them differently. AF_XDP runs
-over a veth pair between two network namespaces; where the system does not permit that, the suite says so and leaves it out. The suite is `crates/messaging/via/tests/conformance`; this page is written by
+Statements of the Virtual Interface Architecture Specification 1.0 and whether each provider of [`longma-via`](../reference/via.md) satisfies them. Each is checked
+at every reliability level that the provider has and to which the statement applies; `n/a` means that the provider has no such level. Sections are cited by title,
+since copies in circulation number them differently. The suite runs AF_XDP over a veth pair between two network namespaces and skips it where that is not
+permitted. It writes this page:
 
 <!-- book: not run: it writes the chapter's table; the test compares it -->
 ```sh
@@ -126,7 +126,7 @@ fn every_provider_does_what_the_specification_says() {
         cases().count(),
         wrong.join("\n")
     );
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/via-conformance.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/results/via-conformance.md");
     if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
         std::fs::write(&page, table).unwrap();
     } else {

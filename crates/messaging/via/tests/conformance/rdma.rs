@@ -33,7 +33,7 @@ fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
 pub const CASES: &[Case] = &[
     Case {
         section: "RDMA Write",
-        claim: "bytes are stored where the writer says, and no receive descriptor is used",
+        claim: "bytes are stored at the writer's address; no receive descriptor is consumed",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -58,7 +58,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "bytes reach memory that the target's program registered itself",
+        claim: "bytes can be written to memory that the target's program registered",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -85,7 +85,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "with immediate data a receive descriptor is used, which says so and how much was written, after the data is there",
+        claim: "with immediate data, a receive descriptor completes after the data is placed and reports its length",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -107,7 +107,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "a message sent after a write arrives when the written bytes are there",
+        claim: "a message sent after a write arrives after the written bytes",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -127,7 +127,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "several segments are gathered",
+        claim: "segments are gathered",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -140,7 +140,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "bytes are loaded from where the reader says, into several segments, without the target's help",
+        claim: "bytes are read from the reader's address into several segments without the target's program",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -161,7 +161,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "a read of no bytes completes, whoever allocated the memory, and the connection stays",
+        claim: "an empty read completes, and the connection persists",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -188,7 +188,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "a read carries no immediate data: with it, it is a format error",
+        claim: "a read with immediate data is a format error",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -199,7 +199,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "where the level has no RDMA read, asking for it is a format error",
+        claim: "a read at a reliability level without RDMA read is a format error",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -210,7 +210,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: queue fence",
-        claim: "a fenced send goes out after the reads before it have come back",
+        claim: "a fenced send is sent after earlier reads have completed",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -225,7 +225,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write to memory not enabled for it touches nothing and breaks the connection; with reliable reception the writer is told",
+        claim: "a write to memory not enabled for writing changes nothing and breaks the connection; with reliable reception the writer gets an error",
         levels: Levels::Reliable,
         check: |bed| {
             for size in [8, 3000] {
@@ -239,7 +239,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write beyond the region, under another tag, or to memory deregistered, touches nothing",
+        claim: "a write beyond the region, under another tag, or to deregistered memory changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let segment_of = |client: &Side| [client.memory.segment(0, 16)];
@@ -265,7 +265,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a VI that does not allow RDMA writes is not written through, whatever its memory allows",
+        claim: "a VI that does not permit RDMA writes receives none, even if its memory permits them",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) =
@@ -278,7 +278,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a right taken back is gone: a write after it touches nothing",
+        claim: "after a right is revoked, a write changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -291,7 +291,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a read of memory not enabled for it gives nothing away and breaks the connection",
+        claim: "a read of memory not enabled for reading returns nothing and breaks the connection",
         levels: Levels::RdmaRead,
         check: |bed| {
             for size in [8, 3000] {

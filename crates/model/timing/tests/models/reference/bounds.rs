@@ -1,7 +1,7 @@
 //! What must hold of every program on every core, whatever the reference says: less of something is never better.
 //! Cores that take the oldest ready operation first may still gain a little by a delay (Graham, Bounds on multiprocessing timing
 //! anomalies, SIAM Journal on Applied Mathematics 17(2), 1969): what is delayed is out of the way of others. [`NOISE`] says how much it may
-//! be, the book's chapter on simulated time how much was seen.
+//! be, the book's page on the accuracy of the models how much was seen.
 
 use std::{collections::BTreeMap, sync::Mutex};
 

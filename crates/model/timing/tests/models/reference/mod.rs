@@ -1,7 +1,7 @@
 //! A reference core, written to be read: cycle by cycle, in lists that keep everything and forget nothing. What the timing models say of
 //! an instruction, stage by stage, is compared with what it says (`comparison.rs`).
 //! Not fast, and no calls, returns or indirect jumps; conditional branches are predicted as going back or not.
-//! Source: the stages of Hennessy and Patterson, chapters 3 and appendix C, as `docs/src/time.md` names them.
+//! Source: the stages of Hennessy and Patterson, chapters 3 and appendix C, as `docs/src/design/timing.md` names them.
 
 mod bounds;
 mod comparison;
