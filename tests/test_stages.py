@@ -3,8 +3,10 @@
 Not a test of the stages themselves: a script stands for them that does what one might.
 """
 
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -20,6 +22,8 @@ STAGES = {
     "skipped": "echo 'Ran 1 test in 0.0s'; echo 'OK (skipped=1)'",
     "half": "echo 'Ran 6 tests in 0.1s'; echo 'FAILED (failures=1, errors=1)'; false",
     "chatty": "echo 'warning: 1000 passed by'; echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
+    "nextest": "echo '     Summary [   1.200s] 7 tests run: 7 passed (1 slow), 2 skipped'; echo 'test result: ok. 2 passed; 0 failed'",
+    "hangs": "echo '     TIMEOUT [ 600.000s] longma-x::y z'; echo '     Summary [ 600.200s] 9 tests run: 6 passed, 2 failed, 1 timed out, 0 skipped'; false",
     "waits": "sleep 2",
     "without": "echo 'left out: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
@@ -39,13 +43,13 @@ class Stages(unittest.TestCase):
         (self.folder / "test").chmod(0o755)
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
-        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending=\n"
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending=\ndeclare -A limits=()\n"
         script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho went on\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
 
     def test_what_passes_is_counted(self):
-        for name, count in [("fine", 3), ("quiet", 1), ("python", 5), ("skips", 3), ("chatty", 2)]:
+        for name, count in [("fine", 3), ("quiet", 1), ("python", 5), ("skips", 3), ("chatty", 2), ("nextest", 9)]:
             said = self.stage(name)
             self.assertIn(f"\n{count} passed, 0 failed\nwent on", said, name)
 
@@ -53,6 +57,24 @@ class Stages(unittest.TestCase):
         said = self.stage("half")
         self.assertIn("\n4 passed, 2 failed\n", said)
         self.assertNotIn("went on", said)
+
+    def test_a_test_that_hangs_is_counted_and_named(self):
+        said = self.stage("hangs")
+        self.assertIn("\n6 passed, 3 failed\n", said)
+        self.assertIn("TIMEOUT [ 600.000s] longma-x::y z\n", said.split("FAILED after")[1])
+
+    def test_tests_can_be_interrupted_when_a_shell_started_them_in_the_background(self):
+        """Such a shell has SIGINT and SIGQUIT ignored, and so would every program that a test starts."""
+        script = 'trap "" INT QUIT; exec "$0" --stage signals'
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(ROOT / ".ci", f"{folder}/.ci")
+            test = (ROOT / "test").read_text()
+            stage = "stage_signals() { grep SigIgn /proc/self/status; }\n"
+            pathlib.Path(folder, "test").write_text(test.replace("cd \"$root\" || exit 1\n", stage + "cd \"$root\" || exit 1\n"))
+            pathlib.Path(folder, "test").chmod(0o755)
+            environment = {name: value for name, value in os.environ.items() if name != "LONGMA_TEST_SIGNALS"}
+            said = subprocess.run(["bash", "-c", script, f"{folder}/test"], capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(int(said.stdout.split()[1], 16) & 0b110, 0, said)
 
     def test_a_stage_whose_tests_did_not_run_fails(self):
         for name in ("none", "skipped"):
@@ -102,12 +124,13 @@ class Told(unittest.TestCase):
     """What other files say of the stages."""
 
     def array(self, name):
-        return re.search(rf"^{name}=\((.*?)\)", (ROOT / "test").read_text(), re.M)[1].split()
+        text = (ROOT / "test").read_text() + (ROOT / ".ci/stages.sh").read_text()
+        return re.search(rf"^{name}=\((.*?)\)", text, re.M)[1].split()
 
     def test_every_push_runs_every_stage(self):
         workflow = (ROOT / ".github/workflows/test.yml").read_text()
         run = [name for words in re.findall(r"^          - ([a-z_ ]+)$", workflow, re.M) for name in words.split()]
-        known = {*self.array("stages"), *self.array("extra_stages")}
+        known = {*self.array("stages"), *self.array("long_stages")}
         self.assertEqual(set(self.array("stages")) - set(run), set(), "stages that no push runs")
         self.assertEqual(set(run) - known, set(), "there are no such stages")
 
@@ -115,9 +138,16 @@ class Told(unittest.TestCase):
         stages = self.array("stages")
         self.assertEqual(set(self.array("beside")) - set(stages[stages.index("build") + 1 :]), set())
 
+    def test_every_stage_has_a_function_and_a_row_in_the_readme(self):
+        stages = {*self.array("stages"), *self.array("long_stages"), "quick"}
+        functions = set(re.findall(r"^stage_(\w+)\(\)", (ROOT / ".ci/stages.sh").read_text(), re.M))
+        rows = set(re.findall(r"^\| `(\w+)`", (ROOT / "tests/README.md").read_text(), re.M))
+        self.assertEqual((functions, rows), (stages, stages))
+
     def test_every_workspace_is_formatted_and_linted(self):
         others = {path.parent.relative_to(ROOT).as_posix() for place in ("*", "bench/*") for path in ROOT.glob(f"{place}/Cargo.toml")}
-        self.assertEqual(set(self.array("apart")), others)
+        self.assertEqual(set(self.array("standalone")), others)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,268 @@
+# The stages of `test`: one function a stage. Sourced by `test`, which sets $root, $longma and $run.
+# tests/README.md has the table of stages with what each costs and catches.
+
+# Packages with a workspace of their own.
+standalone=(fuzz bench/placement bench/via bench/zoned python)
+
+stage_format() {
+    cargo fmt --all --check || return 1
+    local folder
+    for folder in "${standalone[@]}"; do
+        cargo fmt --manifest-path "$folder/Cargo.toml" --check || return 1
+    done
+}
+
+stage_lint() {
+    cargo clippy --workspace --all-targets --locked -- -D warnings || return 1
+    local folder
+    for folder in "${standalone[@]}"; do
+        echo "lint: $folder"
+        # The default features of bench/zoned include RocksDB, which needs a system library.
+        cargo clippy --manifest-path "$folder/Cargo.toml" --no-default-features --all-targets --locked -- -D warnings || return 1
+    done
+}
+
+# Licences, duplicates and sources of all dependencies; advisories where the database can be fetched.
+stage_deny() {
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "left out: licences and duplicates were not checked: cargo install --locked cargo-deny"
+        return
+    fi
+    local manifest
+    for manifest in Cargo.toml python/Cargo.toml; do
+        # Exceptions in deny.toml that the smaller workspace does not need are fine.
+        cargo deny --manifest-path "$manifest" --locked check --allow unmatched-skip --allow unnecessary-skip licenses bans sources || return 1
+        echo "deny: 1 passed, 0 failed"
+    done
+    timeout 120 cargo deny fetch db || { echo "left out: advisories were not checked: their database could not be fetched" && return; }
+    cargo deny --locked check --disable-fetch advisories
+}
+
+# Builds the command and all tests of the crates, once for all stages.
+stage_build() { cargo test --workspace --locked --no-run; }
+
+# Runs the tests of the crates, and the examples in their documentation.
+stage_unit() {
+    crate_tests --workspace || return 1
+    cargo test --workspace --locked --doc --no-fail-fast
+}
+
+# crate_tests OPTION...: runs tests with nextest, which kills and names a test that hangs, or with cargo where nextest is missing.
+crate_tests() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --locked --no-tests=pass "$@"
+    else
+        cargo test --locked --lib --bins --tests --no-fail-fast "$@" -- --show-output
+    fi
+}
+
+# For the change at hand: the tests of the crates that differ from main, then programs for all architectures at every level.
+stage_quick() {
+    local -a options=()
+    local crate
+    for crate in $(changed_crates); do options+=(-p "longma-$crate"); done
+    if [ ${#options[@]} -gt 0 ]; then
+        echo "quick: ${options[*]}"
+        crate_tests "${options[@]}" || return 1
+    fi
+    tests/guests.py --levels --emulator "$run" || return 1
+    python3 -m unittest -v tests/test_house.py tests/test_machines.py
+}
+
+# Crates with changes since the last commit shared with main, committed or not.
+changed_crates() {
+    local base
+    base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || echo HEAD)
+    { git diff --name-only "$base" && git ls-files --others --exclude-standard; } 2>/dev/null |
+        while read -r path; do
+            while [[ $path == crates/* ]]; do
+                path=$(dirname "$path")
+                [ -e "$path/Cargo.toml" ] && sed -n 's/^name = "longma-\(.*\)"$/\1/p' "$path/Cargo.toml" && break
+            done
+        done | sort -u
+}
+
+# A second build and a second `./run` in a fresh clone do nothing.
+stage_fresh() { tests/fresh.py --target-dir "$CARGO_TARGET_DIR"; }
+
+# `./run` in a fresh clone with an empty HOME, twice: the second time builds nothing. Takes minutes.
+stage_clone() { tests/fresh.py --run; }
+
+# Each published crate can be packed: no file outside its folder, no unpublished dependency.
+stage_package() { cargo publish --workspace --dry-run --no-verify --locked --allow-dirty; }
+
+# Each published crate builds from its package alone.
+stage_publish() { cargo publish --workspace --dry-run --locked --allow-dirty; }
+
+# The workspace compiles with the oldest compiler that Cargo.toml promises.
+stage_oldest() {
+    local version
+    version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    rustup toolchain install "$version" --profile minimal || return 1
+    cargo "+$version" check --workspace --locked --target-dir "$CARGO_TARGET_DIR/oldest"
+}
+
+# The released command: static, in an archive, in an empty container, installed by cargo, and in a wheel.
+stage_static() { tests/release.py --target-dir "$root/target"; }
+
+# Zoned devices on the kernel's null_blk, in a small guest.
+stage_null_blk() {
+    can_boot || { echo "left out: there is no qemu-system-x86_64 or no busybox" && return; }
+    tests/null_blk.py
+}
+
+# Tests of the scripts, the source tree and the shipped files.
+stage_scripts() { python3 -m unittest discover -v -s tests; }
+
+# Placement on a real libvirt with software emulation, in namespaces of the test's own.
+stage_libvirt() { tests/libvirt.py --longma "$longma"; }
+
+# The same in an emulated guest with four NUMA nodes, where pages are seen to move. Takes many minutes.
+stage_nodes() { tests/libvirt_nodes.py --longma "$longma"; }
+
+# Placement on a PostgreSQL server of the test's own, with two services on one database.
+stage_postgres() { tests/postgres.py --longma "$longma"; }
+
+# Placement under kill -9, a jumping clock and a full disk; its API against its own OpenAPI document.
+stage_placement() {
+    tests/placement_kills.py --longma "$longma" --kills 30 || return 1
+    tests/placement_odd.py --longma "$longma" || return 1
+    tests/placement_api.py --longma "$longma"
+}
+
+# Every shipped guest program at every level, against its expected output.
+stage_guests() { tests/guests.py --levels --emulator "$run"; }
+
+# Every key of every machine file changes some result.
+stage_keys() { tests/machine_keys.py --longma "$longma"; }
+
+# Campaigns of experiments: killed, resumed, sharded, merged, interrupted.
+stage_experiments() { tests/experiments.sh "$longma"; }
+
+# The pages in a browser: every kind of chart, the report of all experiments in their quick form, placement's page.
+stage_browser() {
+    local charts=$root/target/every-chart.html report=$root/target/report.html
+    LONGMA_REPORT=$charts cargo test -q --workspace --locked --test report || return 1
+    "$longma" experiment run --all --quick --store target/results && tests/browser.py "$charts" || return 1
+    "$longma" experiment report --all --quick --store target/results -o "$report" && tests/browser.py "$report" || return 1
+    tests/placement_page.py --longma "$longma"
+}
+
+# The Python package, installed into an environment of its own.
+stage_python() {
+    local folder=$root/target/python
+    [ -x "$folder/bin/python" ] || python3 -m venv "$folder" || return 1
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$folder/bin/pip" install -q './python[test]' || return 1
+    # From another folder, so that the installed package is tested and not the sources.
+    (cd "$folder" && LONGMA=$longma bin/python -m unittest discover -v -s "$root/python/tests")
+}
+
+# The prebuilt guest programs are what their sources give, bit for bit.
+stage_rebuild() { guests/build --check; }
+
+# System calls of each architecture, against the same programs on the host.
+stage_calls() { tests/calls.py --emulator "$run"; }
+
+# gdb on programs of each architecture; single steps compared with the host or QEMU.
+stage_gdb() { tests/gdb.py --emulator "$run"; }
+
+# Debian's programs for LoongArch, and esbuild; left out where they cannot be downloaded.
+stage_packages() { tests/packages.py --emulator "$run"; }
+
+# Dynamically linked programs with the C libraries of each architecture.
+stage_dynamic() { tests/dynamic.py --emulator "$run"; }
+
+# Tests of Go's standard library. Two of os/signal's start the host's nohup, which cannot start a guest's program; QEMU's user mode fails
+# them too, so Longma must pass what QEMU passes in the same run.
+stage_go() { PATH="$PATH:/usr/local/go/bin" tests/go_std.py --qemu --emulator "$run"; }
+
+# The benchmarks in their smallest form: that they run, not how fast. The standalone ones are not optimised.
+stage_bench() {
+    bench/emulation --small --runs 1 --longma "$longma" || return 1
+    bench/simulation --small --runs 1 --longma "$longma" || return 1
+    cargo run -q --locked --manifest-path bench/via/Cargo.toml -- --rounds 1 --only '8 bytes' || return 1
+    cargo run -q --locked --manifest-path bench/zoned/Cargo.toml --no-default-features -- \
+        --small --engine longma --engine lmdb --shape 16-100 --durability synced --no-memory-limit
+}
+
+# The promised speeds, beside the peers. Needs a machine that does nothing else meanwhile.
+stage_measure() {
+    cargo build --release --locked -p longma-cli --target-dir "$root/target" || return 1
+    local released=$root/target/release/longma
+    bench/emulation --check --longma "$released" && bench/simulation --check --longma "$released"
+}
+
+# The commands in the book and the README.
+stage_book() {
+    local python=$root/target/python/bin/python
+    [ -x "$python" ] || stage_python || return 1
+    tests/book.py --longma "$longma" --python "$python" || return 1
+    if [ -n "${LONGMA_MDBOOK:-}" ]; then
+        $LONGMA_MDBOOK build docs
+    else
+        echo "left out: the book was not built, only its commands were run: cargo install --locked mdbook"
+    fi
+}
+
+# Every fuzz target for some seconds from the same seed, with coverage but without the address sanitizer, which needs a nightly compiler.
+stage_fuzz() {
+    local flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
+    flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
+    local folder=$CARGO_TARGET_DIR/fuzz host=x86_64-unknown-linux-gnu target name running=0 failed=0
+    rm -f "$folder"/*.log
+    RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+        cargo build --manifest-path fuzz/Cargo.toml --target-dir "$folder" --target "$host" --release --locked || return 1
+    for target in fuzz/fuzz_targets/*.rs; do
+        name=$(basename "$target" .rs)
+        mkdir -p "$folder/corpus/$name"
+        (cd "$folder" && timeout 120 "$host/release/$name" -seed="$PROPTEST_RNG_SEED" -max_total_time=10 \
+            -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 -artifact_prefix="$folder/" "corpus/$name" &&
+            echo "fuzz: $name: 1 passed, 0 failed") >"$folder/$name.log" 2>&1 &
+        # One a core.
+        ((++running < $(nproc))) || { wait -n || failed=1; ((running--)); }
+    done
+    while ((running-- > 0)); do wait -n || failed=1; done
+    cat "$folder"/*.log
+    return "$failed"
+}
+
+# longma-via's accesses to shared memory: its tests under the address sanitizer, and under Miri those without system calls that Miri lacks
+# (membarrier in the lock, loom's model). Miri is hundreds of times slower, so its cases are few.
+stage_sanitizers() {
+    local host=x86_64-unknown-linux-gnu
+    rustup component add --toolchain nightly miri rust-src || return 1
+    # Tests leak mappings on purpose. Three tests are skipped: one measures resident memory, which the sanitizer keeps after a free, and two
+    # compare costs, to which the sanitizer adds its own.
+    ASAN_OPTIONS=detect_leaks=0 RUSTFLAGS=-Zsanitizer=address cargo +nightly test --locked --target "$host" \
+        --target-dir "$CARGO_TARGET_DIR/asan" -p longma-via --lib --test memory --test pairs --test trust --test conformance \
+        --test killed --test completion_queue --test forked --test retired -- --skip who_reads_without_end \
+        --skip the_cost_of_a_completion || return 1
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks" PROPTEST_CASES=8 cargo +nightly miri test --locked -p longma-via --lib -- \
+        --skip lock_tests engine:: shared_bytes:: shared_memory::ring_tests shared_memory::letters datagram::message
+}
+
+# advice STAGE: what to do when it fails, besides reading its log.
+advice() {
+    case $1 in
+    format) echo "run cargo fmt --all, and cargo fmt in the folder that is named" ;;
+    fresh) echo "cargo build -v says 'Dirty' and why; a build script may watch a path that does not exist" ;;
+    deny) echo "deny.toml has the rules" ;;
+    oldest) echo "raise rust-version in Cargo.toml and python/Cargo.toml, or avoid what that compiler lacks" ;;
+    rebuild) echo "guests/build rebuilds the programs; it installs the pip package ziglang" ;;
+    gdb) echo "tests/gdb.py --only ARCHITECTURE runs one architecture" ;;
+    calls) echo "tests/calls.py --only NAME --level LEVEL runs one program" ;;
+    packages) echo "tests/packages.py --only NAME runs one program; tests/packages.toml has the expected output" ;;
+    dynamic) echo "tests/dynamic.py --help says how to run one library alone" ;;
+    go) echo "tests/go_std.py PACKAGE --run TEST runs one test" ;;
+    measure) echo "a busy machine misses the promised speeds too: run it alone; docs/src/results has the last figures" ;;
+    sanitizers) echo "it needs a nightly compiler (rustup toolchain install nightly)" ;;
+    nodes) echo "tests/libvirt_nodes.py runs it alone, and target/guest/nodes.log has the guest's output; a busy machine may be too slow" ;;
+    keys) echo "tests/machine_keys.py --verbose --only KEY says what shows a key; a key without effect must be implemented or removed" ;;
+    book) echo "tests/book.py --only CHAPTER runs one chapter; a comment before a block excludes it or relaxes the comparison" ;;
+    fuzz)
+        echo "the failing input is in $CARGO_TARGET_DIR/fuzz; run the target with it as its argument (a stack overflow" \
+            "leaves none: run it with the seed that the log begins with)"
+        ;;
+    *) echo "run it alone with ./test $1" ;;
+    esac
+}

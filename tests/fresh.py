@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""A second build in a fresh clone does nothing.
+
+Clones the repository, uncommitted changes included, into a new folder with an empty HOME, builds twice and asks cargo, not a clock, whether
+the second build had anything to do. By default `cargo check` is compared, which shares external crates with --target-dir. With --run, the
+whole of `./run --version` is run twice.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TIMEOUT_S = 3000
+
+
+def clone(folder):
+    """Copies what git tracks, and new files that it does not ignore, as they are now."""
+    names = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True
+    ).stdout
+    existing = b"\0".join(name for name in names.split(b"\0") if name and (ROOT / os.fsdecode(name)).exists())
+    tar = subprocess.Popen(["tar", "-C", ROOT, "--null", "-T", "-", "-cf", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    unpack = subprocess.Popen(["tar", "-C", folder, "-xf", "-"], stdin=tar.stdout)
+    tar.stdin.write(existing)
+    tar.stdin.close()
+    if tar.wait() or unpack.wait():
+        sys.exit("fresh: the tree could not be copied")
+
+
+def environment(home, keep_registry):
+    """An empty HOME, without settings that change a build. The toolchain and, if asked for, downloaded crates stay where they are."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CARGO", "RUST", "LONGMA"))}
+    real = pathlib.Path.home()
+    kept["HOME"] = str(home)
+    kept["RUSTUP_HOME"] = os.environ.get("RUSTUP_HOME", str(real / ".rustup"))
+    kept["PATH"] += f":{real}/.cargo/bin"
+    if keep_registry:
+        kept["CARGO_HOME"] = os.environ.get("CARGO_HOME", str(real / ".cargo"))
+        # The settings of ./test, whose external crates are shared.
+        kept |= {name: os.environ[name] for name in ("CARGO_INCREMENTAL", "CARGO_PROFILE_DEV_DEBUG") if name in os.environ}
+    return kept
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, **options)
+    if done.returncode:
+        sys.exit(f"fresh: {' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    return done
+
+
+def stale(stderr):
+    """The crates that `cargo -v` did not find fresh."""
+    return re.findall(r"^ *(?:Dirty|Compiling|Checking) ([\w-]+ v\S+)", stderr, re.M)
+
+
+def missing_watched(target):
+    """Paths that a build script of ours asks cargo to watch and that do not exist: cargo reruns such a script at every build."""
+    missing = []
+    for output in target.glob("*/build/longma-*/output"):
+        for path in re.findall(r"^cargo:{1,2}rerun-if-changed=(.*)$", output.read_text(), re.M):
+            # Relative paths are relative to the crate's folder, which the script's name does not tell.
+            if path.startswith("/") and not os.path.exists(path):
+                missing.append(f"{output.parent.name} watches {path}")
+    return missing
+
+
+def check(folder, env, target):
+    cargo = lambda *words: run(["cargo", "check", "--locked", "--target-dir", str(target), *words], cwd=folder, env=env)
+    command, workspace = ["-p", "longma-cli"], ["--workspace", "--lib", "--bins"]
+    cargo(*command)
+    cargo(*workspace)
+    passed = 0
+    for words in (command, workspace, command):
+        again = cargo("-v", *words)
+        if stale(again.stderr):
+            sys.exit(f"fresh: cargo check {' '.join(words)} a second time did: {stale(again.stderr)}\n{again.stderr[-4000:]}")
+        passed += 1
+    if missing := missing_watched(target):
+        sys.exit("fresh: " + "; ".join(missing))
+    return passed + 1
+
+
+def tour(folder, env):
+    """`./run --version` twice, and then what cargo says of the same build."""
+    script = str(folder / "run")
+    first = run([script, "--version"], cwd=folder, env=env)
+    second = run([script, "--version"], cwd=folder, env=env)
+    if second.stderr or second.stdout != first.stdout:
+        sys.exit(f"fresh: ./run --version a second time printed: {second.stderr}{second.stdout}")
+    env = env | {"PATH": f"{env['HOME']}/.cargo/bin:{env['PATH']}"}
+    build = ["cargo", "build", "-v", "--profile", "quick", "--locked", "-p", "longma-cli", "--message-format", "json"]
+    again = run(build, cwd=folder, env=env)
+    units = [json.loads(line) for line in again.stdout.splitlines()]
+    rebuilt = [unit["package_id"] for unit in units if unit.get("reason") == "compiler-artifact" and not unit["fresh"]]
+    if rebuilt or stale(again.stderr):
+        sys.exit(f"fresh: after ./run --version, cargo built {rebuilt or stale(again.stderr)}")
+    return 3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target-dir", type=pathlib.Path, help="share external crates with this folder's")
+    parser.add_argument("--run", action="store_true", help="run ./run --version twice, from nothing: takes minutes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="longma-fresh-") as scratch:
+        folder, home = pathlib.Path(scratch, "clone"), pathlib.Path(scratch, "home")
+        folder.mkdir()
+        home.mkdir()
+        clone(folder)
+        if options.run:
+            passed = tour(folder, environment(home, keep_registry=False))
+        else:
+            passed = check(folder, environment(home, keep_registry=True), options.target_dir or folder / "target")
+    print(f"fresh: {passed} passed, 0 failed")
+
+
+if __name__ == "__main__":
+    main()
