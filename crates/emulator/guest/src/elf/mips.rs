@@ -1,6 +1,5 @@
-//! Which programs for MIPS are run: by their ELF headers.
-//! Not their translation.
-//! Source: MIPS ELF psABI supplement, "ELF header"; Linux arch/mips/include/asm/elf.h (e_flags).
+//! Checks the ELF headers of MIPS programs. Source: MIPS ELF psABI supplement, "ELF header"; Linux
+//! arch/mips/include/asm/elf.h (e_flags).
 
 use crate::words::{u16_at, u32_at};
 
@@ -11,13 +10,13 @@ const OTHER_ABIS: u32 = 0x20 | 0xf000;
 /// EF_MIPS_ARCH_ASE_M16 and EF_MIPS_MICROMIPS.
 const OTHER_ENCODINGS: u32 = 0x0600_0000;
 
-/// Whether the header, in its own byte order, says MIPS.
+/// Whether the header, read in its own byte order, names MIPS.
 pub(super) fn is_for_mips(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);
     machine == MACHINE_MIPS || header[5] == 2 && machine.swap_bytes() == MACHINE_MIPS
 }
 
-/// Gives what speaks against running a program for MIPS, and what to do.
+/// Returns why a MIPS program cannot run, and how to rebuild it.
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     let flags = u32_at(header, 48);
     if header[5] != 1 {

@@ -1,6 +1,4 @@
-//! Which programs for x86 are run: by their ELF headers.
-//! Not their translation.
-//! Source: System V ABI, AMD64 supplement, "ELF header".
+//! Checks the ELF headers of x86 programs. Source: System V ABI, AMD64 supplement, "ELF header".
 
 use crate::words::u16_at;
 
@@ -9,13 +7,13 @@ pub(super) const MACHINE_X86_64: u16 = 62;
 /// EM_386.
 const MACHINE_386: u16 = 3;
 
-/// Whether the header says x86.
+/// Whether the header names x86.
 pub(super) fn is_for_x86(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);
     header[5] == 1 && (machine == MACHINE_X86_64 || machine == MACHINE_386)
 }
 
-/// Gives what speaks against running a program for x86, and what to do.
+/// Returns why an x86 program cannot run, and how to rebuild it.
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     match (header[4], u16_at(header, 18)) {
         (2, MACHINE_X86_64) => Ok(()),

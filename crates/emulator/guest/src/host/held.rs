@@ -1,7 +1,6 @@
-//! A file of the guest's, or one that was looked up for it, at a descriptor of ours: what is found out about it holds for what is done
-//! with it.
-//! Not a guest's descriptor, whose number another thread of the guest can give to another file between the two.
-//! Source: fcntl(2) (F_DUPFD_CLOEXEC: a second descriptor of the same open file), proc_pid_fd(5).
+//! An emulator descriptor for a guest file, so that a check and a later use refer to the same file. A guest descriptor
+//! gives no such guarantee: another guest thread can reassign its number between the two. Source: fcntl(2)
+//! (F_DUPFD_CLOEXEC: a second descriptor of the same open file description), proc_pid_fd(5).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,22 +14,22 @@ use super::descriptors;
 use super::locks::{Mutex, MutexGuard};
 use crate::Errno;
 
-/// The descriptors of all there are.
+/// The descriptors of all live values.
 static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 fn all() -> MutexGuard<'static, Vec<RawFd>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An open file that no thread of the guest can exchange for another one.
+/// An open file that no guest thread can replace.
 #[derive(Debug)]
 pub struct Held(ManuallyDrop<OwnedFd>);
 
 impl Held {
-    /// The file that the guest's descriptor stands for now.
+    /// Duplicates the guest's descriptor.
     ///
     /// # Errors
-    /// EBADF if it stands for none; EMFILE if none of our descriptors is left.
+    /// EBADF if it is not open; EMFILE if no emulator descriptor is free.
     pub fn of(descriptor: RawFd) -> Result<Self, Errno> {
         if descriptors::is_own(descriptor as u64) {
             return Err(Errno(libc::EBADF));
@@ -38,17 +37,17 @@ impl Held {
         Self::noted(|| Ok(descriptors::duplicate(descriptor)?))
     }
 
-    /// The file that `make` opens or makes, which must not wait for another thread of the guest. It may be asked again: the guest may have all
-    /// the descriptors that it may.
+    /// Takes the file that `make` opens. `make` must not wait for another guest thread. It may be called again if the
+    /// guest has reached its descriptor limit.
     ///
     /// # Errors
-    /// Those of `make`; EMFILE if none of our descriptors is left.
+    /// Those of `make`; EMFILE if no emulator descriptor is free.
     pub fn new(mut make: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         let mut made = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
         Self::noted(|| Ok(descriptors::keep(descriptors::with_room(&mut made)?)?))
     }
 
-    /// As [`Held::new`], for another file that the same `make` makes.
+    /// Takes another file that the same `make` function of [`Held::new`] opened.
     pub fn within(made: OwnedFd) -> Result<Self, Errno> {
         let made = descriptors::keep(made)?;
         all().push(made.as_raw_fd());
@@ -62,30 +61,30 @@ impl Held {
         Ok(Self(ManuallyDrop::new(made)))
     }
 
-    /// The descriptor, for longer than a moment.
+    /// Releases the descriptor to the caller, who may store it.
     pub fn into_owned(self) -> OwnedFd {
         let mut held = ManuallyDrop::new(self);
         all().retain(|number| *number != held.number());
-        // SAFETY: `held` is not looked at again, nor dropped.
+        //         SAFETY: `held` is neither used again nor dropped.
         unsafe { ManuallyDrop::take(&mut held.0) }
     }
 
-    /// Its number, for calls of the host.
+    /// The descriptor number, for host calls.
     pub fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Writes at its beginning.
+    /// Writes `bytes` at offset 0.
     ///
     /// # Errors
     /// As write(2).
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        // SAFETY: it is open for longer than this, which does not close it.
+        //         SAFETY: the descriptor outlives `file`, and `ManuallyDrop` prevents closing it.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.number()) });
         file.write_all_at(bytes, 0)
     }
 
-    /// A path that leads to it.
+    /// A path in /proc that refers to the file.
     pub fn link(&self) -> CString {
         CString::new(format!("/proc/self/fd/{}", self.number())).expect("it has no zero byte")
     }
@@ -99,19 +98,19 @@ impl AsFd for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A child that is forked in between would have it, and not know.
+        //         A child forked between the two steps would inherit the descriptor without knowing it.
         let _stay = descriptors::numbers_stay();
         all().retain(|held| *held != self.number());
-        // SAFETY: nobody uses it after this.
+        //         SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
-/// In a forked child: closes what its parent's threads are busy with, which would otherwise stay open, and locked, for as long as the
-/// child lives.
+/// Runs in a forked child: closes the files that threads of the parent hold. Otherwise they would stay open, and
+/// locked, while the child lives.
 pub fn close_parents() {
     for held in all().drain(..) {
-        // SAFETY: no pointers. Whoever owned it is a thread of the parent's.
+        //         SAFETY: the call takes no pointers, and the owner is a thread of the parent.
         unsafe { libc::close(held) };
     }
 }
@@ -125,7 +124,7 @@ mod tests {
         let (first, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         first.set_len(7).unwrap();
         let held = Held::of(first.as_raw_fd()).unwrap();
-        // SAFETY: both are open and this test's own.
+        //         SAFETY: both descriptors are open and belong to this test.
         assert!(unsafe { libc::dup2(second.as_raw_fd(), first.as_raw_fd()) } >= 0);
         let link = held.link().into_string().unwrap();
         assert_eq!(std::fs::metadata(&link).unwrap().len(), 7);

@@ -1,6 +1,6 @@
-//! The host side of signals: handlers, safe points, system calls that lose no signal.
-//! Not what a signal means to the guest: that is its kernel's.
-//! Source: sigaction(2), sigaltstack(2); Linux arch/x86/kernel/signal.c (how an interrupted call is restarted).
+//! Host support: signal handlers, safe points, interruptible system calls, reserved descriptors, threads, stacks and
+//! fork-safe locks. Source: sigaction(2), sigaltstack(2); Linux arch/x86/kernel/signal.c (how an interrupted call
+//! restarts).
 
 pub mod attention;
 pub mod calls;

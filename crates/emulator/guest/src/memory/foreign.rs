@@ -1,6 +1,7 @@
-//! Code in memory that other processes can write to, kept as it was when it was read: so a barrier finds what has changed since.
-//! Not what this process writes itself: that is noticed at once (`AddressSpace::protect_code`).
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.8.2 (IBAR makes stores to code seen, whoever has made them).
+//! Copies of code pages that other processes can write to. At an instruction barrier the copies are compared with
+//! memory to find changes. Writes by this process are detected immediately instead (`AddressSpace::protect_code`).
+//! Source: LoongArch Reference Manual, volume 1, section 2.2.8.2 (IBAR makes stores to code visible to instruction
+//! fetch).
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -9,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{GuestMemory, HOST_PAGE_BYTES};
 use crate::host::locks::{Mutex, MutexGuard};
 
-/// What a host page held.
+/// The contents of a host page.
 type Contents = Box<[u8; HOST_PAGE_BYTES as usize]>;
 
-/// Host pages of shared memory that code was read from.
+/// Host pages of shared memory from which code was read.
 #[derive(Default)]
 pub(super) struct ForeignCode {
-    /// By address.
+    ///     Contents by page address.
     pages: Mutex<BTreeMap<u64, Contents>>,
-    /// There are any: hardly a program has some, and all programs make barriers.
+    ///     Whether there are any. Barriers are common but shared code is rare, so this avoids the lock.
     any: AtomicBool,
 }
 
@@ -33,7 +34,7 @@ impl GuestMemory {
         self.read(start, &mut *contents).ok().map(|()| contents)
     }
 
-    /// Keeps what the host page at `start`, which is shared, holds now. Call it before code is read from there.
+    /// Stores the current contents of the shared host page at `start`. Call it before reading code from the page.
     pub(super) fn keep_foreign_code(&self, start: u64) {
         if let Some(contents) = self.host_page(start) {
             self.0.foreign.pages().insert(start, contents);
@@ -41,7 +42,8 @@ impl GuestMemory {
         }
     }
 
-    /// Has code forgotten that another process has changed since it was read: to be called where the architecture makes its stores seen.
+    /// Invalidates code that another process has changed since it was read. Call it where the architecture makes such
+    /// stores visible.
     pub fn forget_foreign_changes(&self) {
         if !self.0.foreign.any.load(Ordering::Acquire) {
             return;
@@ -54,7 +56,8 @@ impl GuestMemory {
             }
             is_same
         });
-        // Whoever reads code there again keeps the page anew. No lock is held: those who are told take others.
+        //         Reading the code again stores a new copy. No lock is held here, because the notified engines take
+        //         others.
         changed.into_iter().for_each(|page| self.notify_code_changed(page));
     }
 }

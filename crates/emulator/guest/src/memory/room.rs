@@ -1,6 +1,6 @@
-//! How many more mappings the host gives the process: a guest that uses them up is told so before the emulator has none left for itself.
-//! Not a limit of the guest's own, and not exact: some thousand of the host's mappings stay out of a guest's reach.
-//! Source: mmap(2) (ENOMEM: the process's maximum number of mappings), proc_sys_vm(5) (max_map_count), proc_pid_maps(5).
+//! Limits the guest's mappings so that the emulator does not exhaust vm.max_map_count. The guest gets ENOMEM while
+//! about 2,000 mappings are still left for the emulator. The count is an estimate. Source: mmap(2) (ENOMEM: the
+//! process's maximum number of mappings), proc_sys_vm(5) (max_map_count), proc_pid_maps(5).
 
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,29 +10,31 @@ use super::mappings::Mappings;
 use crate::Errno;
 use crate::host::locks::Lazy;
 
-/// Mappings kept for the emulator: its allocator, its translated code, its threads' stacks.
+/// Mappings reserved for the emulator: its allocator, its translated code, its thread stacks.
 const KEPT: usize = 2048;
 
-/// What the emulator has already, as long as nobody has counted: libraries, heaps, stacks.
+/// Estimate of the mappings that the emulator has already (libraries, heaps, stacks), used until the exact number has
+/// been counted.
 const OWN: usize = 2048;
 
-/// Most that a call adds: both of its ends cut a mapping, and the rest of a file's last page becomes one of its own.
+/// The most mappings that one call adds: both of its ends may split a mapping, and the tail of a file's last page
+/// becomes a separate mapping.
 const MOST_ADDED: usize = 4;
 
-/// Most that a page which is protected because of its code adds.
+/// The most mappings that a write-protected code page adds.
 const CUTS_OF_A_PAGE: usize = 2;
 
-/// What is known of the host's mappings. Changed under the map's lock, or by one too many: it may be a little wrong.
+/// The estimate of the host's mappings. It changes under the map's lock, or without it by a small error.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Cuts by advice and locks, which the map does not show.
+    ///     Splits caused by madvise and mlock, which the map does not show.
     cuts: AtomicUsize,
-    /// How many more the guest may make before they are counted anew.
+    ///     How many more mappings the guest may make before they are counted again.
     left: AtomicUsize,
 }
 
 impl Room {
-    /// Whether the guest may make a mapping, or cut one. `watched`: host pages that are protected because of their code.
+    /// Whether the guest may create or split a mapping. `watched` is the number of write-protected code pages.
     pub fn is_left(&self, map: &Mappings, watched: usize) -> bool {
         let Some(most) = *MOST else { return true };
         let known = map.pieces() + CUTS_OF_A_PAGE * watched + self.cuts.load(Ordering::Relaxed);
@@ -49,17 +51,18 @@ impl Room {
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// The host may have cut a mapping at two places.
+    /// Records that the host may have split a mapping at two addresses.
     pub fn cut(&self) {
         self.cuts.fetch_add(2, Ordering::Relaxed);
     }
 }
 
-/// The host's limit, if it says what it is.
+/// The host's limit, if it is readable.
 static MOST: Lazy<Option<usize>> =
     Lazy::new(|| std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok());
 
-/// The process's mappings: one a line. Nothing is allocated, since there may be no memory to be had.
+/// Counts the mappings of the process, one for each line of /proc/self/maps. It allocates nothing, because the process
+/// may be out of mappings.
 fn count() -> Option<usize> {
     let mut maps = std::fs::File::open("/proc/self/maps").ok()?;
     let (mut lines, mut piece) = (0, [0; 4096]);
@@ -72,16 +75,16 @@ fn count() -> Option<usize> {
 }
 
 impl AddressSpace {
-    /// Refuses the guest one mapping more, or a cut through one, where only the emulator's are left.
+    /// Checks that the guest may create or split a mapping.
     ///
     /// # Errors
-    /// ENOMEM.
+    /// ENOMEM if only the emulator's reserve is left.
     pub(super) fn check_room(&self, map: &Mappings) -> Result<(), Errno> {
         let is_left = self.room.is_left(map, self.memory().0.code.count());
         if is_left { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
-    /// The same for advice or a lock that the host keeps with a part of a mapping.
+    /// The same check for advice or a lock that the host stores for a part of a mapping.
     ///
     /// # Errors
     /// ENOMEM.
