@@ -1,6 +1,5 @@
-//! A core at the functional level: an interpreter for cold code, a just-in-time translator for hot code.
-//! Not a process: what a trap means, and threads, are the caller's.
-//! Source: see the book's chapter on execution.
+//! A functional model of a core: an interpreter for cold code and a just-in-time translator for hot code. Traps and
+//! threads are handled by the caller. Source: see the book's chapter on execution.
 
 mod block;
 mod changes;

@@ -1,26 +1,25 @@
-//! Instructions that translated code leaves to the reference interpreter, one at a time.
-//! Not a way out of a region: the code goes on behind the instruction.
+//! Instructions that translated code executes by calling the interpreter, after which it continues.
 
 use longma_loongarch::Instruction;
 use longma_loongarch::semantics::{Semantics, semantics_of};
 
 use crate::{cpu::Cpu, guest::Guest};
 
-/// An instruction with its reference semantics; translated code holds its address.
+/// An instruction and its reference semantics. Translated code contains the address of this value.
 pub(crate) struct CallOut {
     pub instruction: Instruction,
     pub semantics: Semantics<Guest>,
 }
 
-/// An instruction that a region leaves to the interpreter, and where the region's code has its address.
+/// An interpreter call in a region.
 pub(crate) struct PlacedCallOut {
-    /// Boxed: translated code holds the address while the list grows.
+    ///     Boxed, because translated code contains its address while the list grows.
     pub call_out: Box<CallOut>,
-    /// The position of the 64 bits of the address.
+    ///     The position of the 64-bit address in the code.
     pub site: usize,
 }
 
-/// All of a region.
+/// The interpreter calls of a region.
 pub(crate) type CallOuts = Vec<PlacedCallOut>;
 
 impl CallOut {
@@ -29,7 +28,8 @@ impl CallOut {
     }
 }
 
-/// Executes one instruction at `cpu.state.pc`; nonzero if it trapped. Called by translated code with every register in memory.
+/// Executes one instruction at `cpu.state.pc`. Returns nonzero if it trapped. Translated code calls it after spilling
+/// all registers.
 pub(crate) extern "sysv64" fn execute_call_out(cpu: &mut Cpu, call_out: &CallOut) -> u32 {
     cpu.collect_exceptions();
     let result = (call_out.semantics)(&mut cpu.state, &call_out.instruction, &cpu.guest);

@@ -1,6 +1,6 @@
-//! Translated code of a process, in a form that another process of this very program can take up: host code, which leads to nothing outside of
-//! its cache but the instructions that are left to the interpreter, and what is known of its regions.
-//! Not the guest's code that it comes from: whoever keeps it sees to it that it is the same there.
+//! Exports and imports translated code between processes of the same executable. Host code refers to addresses outside
+//! its cache only for interpreter calls, which are listed and relocated. The caller ensures that the guest code is the
+//! same.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ use super::{
     regions::Retained,
 };
 
-/// All that a translator has. Places are distances from the beginning of the cache.
+/// The exported regions of a translator. Positions are offsets in the code cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KeptRegions {
-    /// Where the shared code is, which each process writes for itself.
+    ///     The offsets of the trampolines, which each process writes itself.
     shared: Vec<u32>,
-    /// How many bytes of the cache are used.
+    ///     The size of the used part of the cache in bytes.
     used: u32,
     regions: Vec<KeptRegion>,
 }
@@ -32,15 +32,16 @@ struct KeptRegion {
     allocation: Allocation,
     pieces: Vec<Range<u32>>,
     spill: u32,
-    /// The bytes of host code from the instruction before, and the distance of the guest's instructions: both are small.
+    ///     For each instruction, the host code bytes and the guest address distance since the previous one. Both are
+    ///     small.
     positions: Vec<(u32, i64)>,
-    /// Guest address, bytes of guest code, place.
+    ///     Guest address, bytes of guest code, host offset.
     blocks: Vec<(u64, u32, u32)>,
-    /// Guest address and place.
+    ///     Guest address and host offset.
     entries: Vec<(u64, u32)>,
-    /// Place of the displacement, guest address, place to go to while that has no code.
+    ///     Offset of the displacement, target guest address, offset of the target while it is not linked.
     links: Vec<(u32, u64, u32)>,
-    /// Where the code has an instruction's address, and the instruction.
+    ///     Offset of the instruction's address in the code, and the instruction.
     call_outs: Vec<(u32, u32)>,
 }
 
@@ -73,7 +74,7 @@ impl KeptRegion {
         })
     }
 
-    /// Whether all of its places lie in its own pieces, and those behind the shared code.
+    /// Whether all its offsets are inside its own pieces, and all pieces are after the trampolines.
     fn is_sound(&self, room: &Range<u32>) -> bool {
         let Some(code) = self.pieces.first() else { return false };
         let is_own = |place: u32, bytes: u32| {
@@ -100,7 +101,7 @@ impl KeptRegion {
     }
 }
 
-/// Each position as what it is more than the one before.
+/// Encodes each position as the difference from the previous one.
 fn distances(positions: &[(u32, u64)]) -> Vec<(u32, i64)> {
     let mut last = (0, 0);
     let distance = |&(place, pc): &(u32, u64)| {
@@ -127,7 +128,8 @@ impl Translator {
         all.map(|host| (host - self.cache_range.start) as u32).into()
     }
 
-    /// What it has translated, and the host code of it. `None` if that is its parent's, or counted.
+    /// Exports all translations and their host code. Returns `None` if the code still belongs to the parent, or is
+    /// counted or traced.
     pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
         if self.origin.counting.is_some() || self.origin.tracing.is_some() {
             return None;
@@ -146,7 +148,8 @@ impl Translator {
         Some((KeptRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
     }
 
-    /// Takes up what another process has kept, before anything has been translated. False, and nothing is taken up, if it does not fit.
+    /// Imports code that another process exported, before anything has been translated. Returns false, and imports
+    /// nothing, if it does not fit.
     pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
         let mut work = self.lock();
         let own = work.cache.written().len();

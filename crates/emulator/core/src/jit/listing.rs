@@ -1,5 +1,5 @@
-//! Host code to be read: what the translator makes of some guest code, with names for the addresses in it.
-//! Not code to be run: it stands nowhere, and where it leads to is made up. Nor its text, which is the reader's.
+//! Host code for inspection: translates guest code at fixed fictitious addresses and names the addresses in it. The
+//! code is not executable.
 
 use std::{collections::BTreeMap, mem::offset_of};
 
@@ -24,38 +24,40 @@ use crate::{
     traced_blocks::TracedBlocks,
 };
 
-/// Where the shared code is said to stand.
+/// The fictitious address of the trampolines.
 const SHARED: u64 = 0x1000_0000;
-/// Where a region's code is said to stand.
+/// The fictitious address of a region's code.
 const REGION: u64 = 0x1010_0000;
 
-/// What is translated besides the instructions themselves.
+/// Options that add code around the translated instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Guest address 0 is not host address 0.
+    ///     Guest address 0 differs from host address 0.
     pub based: bool,
-    /// Blocks are counted.
+    ///     Count blocks.
     pub counting: bool,
-    /// Blocks are traced.
+    ///     Trace blocks.
     pub tracing: bool,
 }
 
-/// Host code and what its addresses are. The same guest code gives the same on every host, but for the numbers that `names` has names for.
+/// Host code and names for its addresses. Equal guest code gives equal host code on all hosts, except for the addresses
+/// in `names`.
 #[derive(Clone, Debug)]
 pub struct HostCode {
-    /// The host address that the code is written for.
+    ///     The host address for which the code is written.
     pub start: u64,
     /// The code.
     pub bytes: Vec<u8>,
-    /// `(position, guest address)` of every instruction, ascending by position; the last, with guest address 0, is the end of the blocks.
+    ///     `(position, guest address)` of each instruction, ascending by position. The last entry, with guest address
+    ///     0, is the end of the blocks.
     pub positions: Vec<(u32, u64)>,
-    /// Host addresses with their names: of the shared code, of the exits, of instructions that are handed to the interpreter.
+    ///     Names of host addresses: trampolines, exits, and instructions executed by the interpreter.
     pub names: BTreeMap<u64, String>,
 }
 
 impl HostCode {
-    /// The code of the region that begins at guest address `start`, where `words` stand; every block counts as having run once.
-    /// `None` if the first word is no instruction.
+    /// Translates the region that starts at guest address `start` and consists of `words`, as if each block had run
+    /// once. Returns `None` if the first word is not an instruction.
     pub fn of(start: u64, words: &[u32], extras: Extras) -> Option<Self> {
         let region = Region::form(start, &Once::of(&Words { start, words }));
         region.blocks.first()?;
@@ -82,14 +84,14 @@ impl HostCode {
         Some(Self { start: REGION, bytes: code.at(REGION), positions, names })
     }
 
-    /// The code that all regions share.
+    /// The trampolines.
     pub fn shared() -> Self {
         let (_, names, bytes) = shared();
         Self { start: SHARED, bytes, positions: Vec::new(), names }
     }
 }
 
-/// What stands in memory at the base register of translated code (RBP) plus `displacement`.
+/// The name of the field at `displacement` from the base register of translated code (RBP).
 pub fn field_name(displacement: i64) -> Option<String> {
     let offset = usize::try_from(displacement + BASE_BIAS).ok()?;
     let mut fields = fields();
@@ -108,10 +110,10 @@ pub fn field_name(displacement: i64) -> Option<String> {
     Some(name + &inside)
 }
 
-/// The general registers, each of which has a name of its own.
+/// Marks the general registers, which have individual names.
 const GENERAL: &str = "";
 
-/// What translated code reads and writes of a [`Cpu`]: its place, its name, the bytes of one and how many there are.
+/// The fields of a [`Cpu`] that translated code accesses: offset, name, element size in bytes, and number of elements.
 fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     let state = |offset| offset_of!(Cpu, state) + offset;
     let signs = |offset| offset_of!(Cpu, sign_masks) + offset;
@@ -151,7 +153,7 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     ]
 }
 
-/// The shared code: where its parts are, by name too, and its bytes.
+/// The trampolines: their addresses, their names and their bytes.
 fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     let trampolines = Trampolines::write(&mut |code: &Assembled| {
@@ -172,10 +174,10 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     (trampolines, names.map(|(address, name)| (address, name.into())).into(), bytes)
 }
 
-/// A host instruction of one byte that does nothing.
+/// A one-byte no-op.
 const NOTHING: u8 = 0x90;
 
-/// Guest code that stands in no memory.
+/// Guest code that is not in guest memory.
 struct Words<'a> {
     start: u64,
     words: &'a [u32],
@@ -209,7 +211,7 @@ impl Environment for Words<'_> {
     }
 }
 
-/// The profile of a program each of whose blocks has run once.
+/// A profile in which each block has run once.
 struct Once(BTreeMap<u64, Block>);
 
 impl Once {

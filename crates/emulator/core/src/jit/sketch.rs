@@ -1,11 +1,10 @@
-//! A set of guest addresses that may say of one too many that it is in it: what the run loop asks before it takes a lock, since most code that it
-//! comes to while a program starts has not been translated.
-//! Not where the code is.
-//! Source: Bloom, "Space/time trade-offs in hash coding with allowable errors" (1970), with one bit an address.
+//! An approximate set of guest addresses, with false positives. The run loop checks it before taking a lock, because
+//! most code is not translated while a program starts. Source: Bloom, "Space/time trade-offs in hash coding with
+//! allowable errors" (1970), with one bit for each address.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A power of two; addresses of instructions that are so many apart share one.
+/// The number of bits, a power of two. Instruction addresses whose distance is a multiple of this share a bit.
 const BITS: u64 = 1 << 20;
 
 pub(super) struct Sketch(Box<[AtomicU64]>);
@@ -22,13 +21,14 @@ impl Sketch {
         (&self.0[(bit / 64) as usize], 1 << (bit % 64))
     }
 
-    /// Puts an address into the set, for good. Whoever does so before he tells of it under a lock has been seen by who has heard of it.
+    /// Adds an address permanently. A thread that learns of the address under a lock, which the caller takes
+    /// afterwards, sees it in the set.
     pub fn add(&self, pc: u64) {
         let (word, bit) = self.place(pc);
         word.fetch_or(bit, Ordering::Relaxed);
     }
 
-    /// False if the address is not in the set, or has been put there only just now.
+    /// Returns false if the address is not in the set or is being added concurrently.
     pub fn may_have(&self, pc: u64) -> bool {
         let (word, bit) = self.place(pc);
         word.load(Ordering::Relaxed) & bit != 0

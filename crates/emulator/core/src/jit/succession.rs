@@ -1,5 +1,5 @@
-//! One translator after another: when a code cache is full, an empty one takes its place.
-//! Not the moving of cores from one to the next: each does that between blocks (see `core.rs`).
+//! Replaces the translator of a process when its code cache is full. Each core switches to the new one between blocks
+//! (`core.rs`).
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use longma_guest::host::locks::RwLock;
 
 use super::{Origin, Translator, kept::KeptRegions};
 
-/// The translator of a process. Those before it live as long as a core runs their code.
+/// The current translator of a process. Replaced translators live as long as a core runs their code.
 pub(crate) struct Succession {
     newest: RwLock<Arc<Translator>>,
     generation: AtomicU64,
@@ -21,7 +21,7 @@ pub(crate) struct Succession {
 }
 
 impl Succession {
-    /// A translator with nothing translated.
+    /// Creates the first translator.
     ///
     /// # Errors
     /// The host gives no executable memory.
@@ -30,18 +30,18 @@ impl Succession {
         Ok(Self { newest, generation: AtomicU64::new(0), origin })
     }
 
-    /// How many there have been before the newest.
+    /// The number of translators replaced so far.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The newest translator and its generation.
+    /// The current translator and its generation.
     pub fn newest(&self) -> (Arc<Translator>, u64) {
         let newest = self.newest.read().unwrap_or_else(PoisonError::into_inner);
         (newest.clone(), self.generation())
     }
 
-    /// Puts an empty translator in the place of `full`, unless another core has done so or the host has no memory for one.
+    /// Replaces `full` with an empty translator, unless another core has done so or the host has no memory.
     pub fn replace(&self, full: &Arc<Translator>) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&newest, full)
@@ -52,27 +52,29 @@ impl Succession {
         }
     }
 
-    /// What the newest translator has, see [`Translator::keep`].
+    /// Exports the code of the current translator, see [`Translator::keep`].
     pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
         self.newest().0.keep()
     }
 
-    /// Lets the newest translator begin with what another process has kept, see [`Translator::take_up`].
+    /// Imports code into the current translator, see [`Translator::take_up`].
     pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
         self.newest().0.take_up(kept, code)
     }
 
-    /// The number of blocks in all regions ever translated.
+    /// The number of blocks in all regions translated so far.
     pub fn translated_blocks(&self) -> u64 {
         self.origin.translated_blocks.load(Ordering::Relaxed)
     }
 
-    /// Before a fork, while no other thread holds a lock: keeps what the child will need of the newest translator's code.
+    /// Saves the code of the current translator for a forked child. Call it before the fork, while no other thread
+    /// holds a lock.
     pub fn prepare_fork(&self) {
         self.newest().0.prepare_fork();
     }
 
-    /// In a forked child: the newest translator's code becomes its own, see [`Translator::become_forked`]. The others' is not run again.
+    /// Runs in a forked child: takes over the code of the current translator, see [`Translator::become_forked`]. Code
+    /// of older translators is not run again.
     pub fn become_forked(&self) -> Vec<u64> {
         self.newest().0.become_forked()
     }

@@ -1,9 +1,8 @@
-//! Texts that are kept in files, compared or renewed.
-//! Not what they say: the translator of `longma-core` and the front ends of `longma-translate` each have theirs.
+//! Compares texts with the files of a folder, or updates the files. Also used by the front ends of `longma-translate`.
 
 use std::{cell::RefCell, collections::BTreeSet, fs, path::PathBuf};
 
-/// A folder of texts.
+/// A folder of expected texts.
 pub struct Kept {
     folder: PathBuf,
     renews: bool,
@@ -12,7 +11,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// The texts in folder `name` beside the tests.
+    /// The folder `name` next to the tests.
     pub fn new(name: &str) -> Self {
         let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
         let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
@@ -22,7 +21,7 @@ impl Kept {
         Self { folder, renews, names: RefCell::default(), wrong: RefCell::default() }
     }
 
-    /// The text `name` is to be `text`.
+    /// Compares the file `name` with `text`, or updates it.
     pub fn is(&self, name: &str, text: &str) {
         let file = format!("{name}.txt");
         let path = self.folder.join(&file);
@@ -34,7 +33,7 @@ impl Kept {
         self.names.borrow_mut().insert(file);
     }
 
-    /// Every text has been given: there are no other files, and none was wrong.
+    /// Fails if a text differed or the folder contains other files.
     pub fn finish(self) {
         let names = self.names.into_inner();
         let mut wrong = self.wrong.into_inner();
@@ -54,7 +53,7 @@ impl Kept {
     }
 }
 
-/// Beside the texts' `folders` there are only the tests themselves.
+/// Checks that the test folder contains only tests and the given `folders`.
 pub fn nothing_else_is_kept(folders: &[&str]) {
     let here: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted"].iter().collect();
     for entry in fs::read_dir(here).expect("the folder of the tests") {
@@ -65,7 +64,7 @@ pub fn nothing_else_is_kept(folders: &[&str]) {
     }
 }
 
-/// Where a text is first another one.
+/// Describes the first difference.
 fn difference(kept: &str, is: &str) -> Option<String> {
     if kept == is {
         return None;

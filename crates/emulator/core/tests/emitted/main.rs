@@ -1,8 +1,8 @@
-//! What the translator emits, as text beside this file: a change of generated code is seen where the change is reviewed.
-//! Not whether the code is right (see `differential.rs`), nor whether it is fast: a count of instructions is no time.
-//! The texts are the same on every host: nothing is run, and nothing that is emitted depends on what the host's processor can do.
+//! Snapshots of the emitted host code, which make changes to generated code visible in review. They are equal on all
+//! hosts, because nothing is executed and emitted code does not depend on the host's processor. For correctness see
+//! `differential.rs`.
 //!
-//! `LONGMA_UPDATE=1 cargo test -p longma-core --test emitted` renews the files.
+//! `LONGMA_UPDATE=1 cargo test -p longma-core --test emitted` updates the files.
 
 mod instructions;
 mod kept;

@@ -1,5 +1,4 @@
-//! Regions as programs have them: loops, calls, jumps, with all that is around their instructions.
-//! Not single instructions (see `instructions.rs`).
+//! The host code of complete regions: loops, calls and jumps, with entries, edges and exits.
 
 use std::fmt::Write;
 
@@ -10,7 +9,7 @@ use crate::text::{Text, target};
 
 const PC: u64 = 0x1000;
 
-/// Code of a region, and how it is translated.
+/// The code of a region and its translation options.
 struct Sequence {
     name: &'static str,
     what: &'static str,
@@ -18,7 +17,7 @@ struct Sequence {
     extras: Extras,
 }
 
-/// The text of each sequence.
+/// The text for each sequence.
 pub fn texts() -> Vec<(&'static str, String)> {
     let mut texts: Vec<_> = sequences().iter().map(|sequence| (sequence.name, text(sequence))).collect();
     let shared = HostCode::shared();
@@ -55,7 +54,8 @@ fn text(sequence: &Sequence) -> String {
     piece("entry", host.start, text.pieces[0].0);
     for pair in text.pieces.windows(2) {
         let [(from, pc), (to, next)] = *pair else { continue };
-        // Two pieces of one address: a check at the block's beginning, or the way back from a call, then the instruction.
+        //         If two pieces have the same address, the first is a check at the start of the block or the code after
+        //         a call.
         let heading = if next == pc { format!("{pc:#x} before") } else { guest(&words, pc, next) };
         piece(&heading, from, to);
     }
@@ -65,10 +65,10 @@ fn text(sequence: &Sequence) -> String {
     out
 }
 
-/// Regions whose exits are shown: they depend on nothing but on which registers are where, and the first of these has what most have.
+/// Regions whose exits are shown. Exits depend only on the register mapping; the first region has the most common one.
 const SHOW_EXITS: [&str; 3] = ["counted_loop", "busy_registers", "many_vectors"];
 
-/// The instructions at `pc`: one, or two that are translated as one if what comes then, at `next`, stands behind both.
+/// The guest instructions at `pc`: one, or two if they are translated together, in which case `next` is after both.
 fn guest(words: &[u32], pc: u64, next: u64) -> String {
     let at = |pc: u64| {
         let word = words[((pc - PC) / 4) as usize];
@@ -86,7 +86,7 @@ fn two(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
     Instruction { d, j, imm, ..Instruction::new(op) }
 }
 
-/// A conditional branch on `j` and, if it compares two, `d`.
+/// A conditional branch on `j` and, if it compares two registers, `d`.
 fn branch(op: Op, j: u8, d: u8, offset: i32) -> Instruction {
     Instruction { d, j, imm: offset, ..Instruction::new(op) }
 }
@@ -122,7 +122,7 @@ fn memory_loop() -> Vec<Instruction> {
     ]
 }
 
-/// An exclusive access tried again until it succeeds.
+/// Retries an exclusive access until it succeeds.
 fn exclusive() -> Vec<Instruction> {
     vec![
         two(Op::LlD, 12, 4, 0),
@@ -155,7 +155,7 @@ fn many_vectors() -> Vec<Instruction> {
     code
 }
 
-/// Registers that are not among the usual ones, used so much that they are in host registers.
+/// Uses registers outside the canonical mapping so often that they are assigned host registers.
 fn busy_registers() -> Vec<Instruction> {
     let mut code = vec![three(Op::Xor, 25, 25, 26); 3];
     code.extend([two(Op::AddiD, 27, 27, -1), branch(Op::Bnez, 27, 0, -16)]);

@@ -1,6 +1,5 @@
-//! From a region to host code: the frame of it - blocks, edges, exits - and what every instruction's emission shares.
-//! Not the instructions themselves: those are in the files beside this one, a file a group.
-//! Source: LoongArch Reference Manual, volume 1; Intel SDM, volume 2.
+//! Emits host code for a region: block entries, edges, exits, and operand access for the instruction emitters in the
+//! other files. Source: LoongArch Reference Manual, volume 1; Intel SDM, volume 2.
 
 mod atomic;
 mod bits;
@@ -38,7 +37,7 @@ use crate::{
     traced_blocks::TracedBlocks,
 };
 
-/// How far beyond a checked register an access may reach: less than the guard behind the guest's memory.
+/// How far beyond a checked register an access may reach. It is less than the guard area after guest memory.
 const MAX_SLACK_BYTES: i64 = 16 << 10;
 
 /// A direct jump out of a region.
@@ -46,44 +45,44 @@ const MAX_SLACK_BYTES: i64 = 16 << 10;
 pub(crate) struct LinkSite {
     /// The position of the jump's displacement in the region's code.
     pub displacement: usize,
-    /// The position it goes to while its target has no code.
+    ///     The position of its target while it is not linked.
     pub unlinked: usize,
-    /// The guest address it goes to.
+    ///     The target guest address.
     pub target: u64,
 }
 
-/// A region's code and what the rest of the translator needs to know of it.
+/// The code of a region and the data that the translator keeps about it.
 pub(crate) struct Emitted {
     pub code: Assembled,
-    /// Position of the entry for jumps from other regions.
+    ///     The position of the entry point for other regions.
     pub entry: usize,
-    /// Position of the code that writes every register to memory and leaves; EAX has the reason.
+    ///     The position of the code that spills all registers and exits. EAX holds the reason.
     pub spill: usize,
-    /// Position of the code that has the interpreter execute one instruction.
+    ///     The position of the code that calls the interpreter for one instruction.
     pub call_out: usize,
-    /// `(position, guest address)` of every instruction, ascending by position.
+    ///     `(position, guest address)` of each instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
-    /// Where the code of counted blocks begins, ascending by position.
+    ///     The positions of counted blocks, ascending.
     pub counted_blocks: Vec<(u32, LeftBlock)>,
-    /// Positions of block entries that other code may ask for: `(guest address, position)`.
+    ///     Possible side entries: `(guest address, position)` of blocks.
     pub blocks: Vec<(u64, usize)>,
     pub links: Vec<LinkSite>,
     pub allocation: Allocation,
-    /// Instructions handed to the interpreter; the code holds pointers to them.
+    ///     Interpreter calls; the code contains pointers to them.
     pub call_outs: CallOuts,
 }
 
-/// Code out of the straight path, written behind the blocks.
+/// Out-of-line code, emitted after the blocks.
 enum Stub {
-    /// Leaves with a reason at a guest address.
+    ///     Exits with a reason at a guest address.
     Leave { label: Label, pc: u64, reason: ExitReason, left: LeftBlock },
-    /// Leaves because the link's target has no translation.
+    ///     Exits because the target of a link is not translated.
     Unlinked { label: Label, pc: u64, link: usize },
-    /// Executes one instruction by the interpreter and continues.
+    ///     Executes one instruction in the interpreter and continues.
     CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
-    /// An indirect call whose target was not found.
+    ///     An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
-    /// A jump to shared code.
+    ///     A jump to a trampoline.
     JumpTo { label: Label, host: u64 },
     /// The edge of a conditional branch that leaves the region.
     Edge { label: Label, target: u64 },
@@ -94,7 +93,7 @@ pub(super) struct Emitter<'a> {
     region: &'a Region,
     allocation: Allocation,
     trampolines: Trampolines,
-    /// Guest memory does not start at host address 0: accesses go through the GS segment.
+    ///     Guest memory does not start at host address 0, so accesses use the GS segment.
     based: bool,
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
@@ -107,35 +106,35 @@ pub(super) struct Emitter<'a> {
     call_outs: CallOuts,
     positions: Vec<(u32, u64)>,
     counted_blocks: Vec<(u32, LeftBlock)>,
-    /// Guest registers whose value is known here.
+    ///     Guest registers with a known constant value.
     known: [Option<u64>; 32],
-    /// Guest registers that were found in range here, and how far they have moved since, in bytes.
+    ///     Guest registers that passed a range check, and the distance in bytes that they have moved since.
     in_range: [Option<i64>; 32],
-    /// What the instruction just emitted says of the register it wrote.
+    ///     The value and the range distance of the register that the last instruction wrote.
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
-    /// The block being emitted, if it is counted.
+    ///     The current block, if it is counted.
     counted: LeftBlock,
-    /// The instruction being emitted.
+    ///     The address of the current instruction.
     pc: u64,
     spill: Label,
     call_out: Label,
 }
 
-/// What a region's code is written into.
+/// The environment for which a region is emitted.
 pub(crate) struct Surroundings<'a> {
     pub trampolines: Trampolines,
     /// Guest memory does not start at host address 0.
     pub based: bool,
-    /// Blocks are counted.
+    ///     The block counters, if blocks are counted.
     pub counting: Option<&'a Counting>,
-    /// Blocks are traced.
+    ///     The traced blocks, if blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,
-    /// Instructions that access registers of devices.
+    ///     Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
 }
 
-/// Translates a region.
+/// Emits the code of a region.
 pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
     let Surroundings { trampolines, based, counting, tracing, registers } = surroundings;
     let mut a = Assembler::new();
@@ -239,7 +238,7 @@ impl Emitter<'_> {
                 return;
             }
             if has_address(instruction.op) && self.registers.is_known(self.pc) {
-                // What follows is there for jumps into the block.
+                //                 The rest of the block is still emitted, because jumps may target it.
                 self.leave_here();
             }
             self.record_address(instruction);
@@ -273,7 +272,7 @@ impl Emitter<'_> {
         self.forget_written(instruction);
     }
 
-    /// Emits a comparison and the branch behind it as one, if that is how the block ends.
+    /// Emits a comparison and the following branch as one, if they end the block.
     fn fused(
         &mut self,
         instruction: &Instruction,
@@ -292,7 +291,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Updates what is known of registers after `instruction`.
+    /// Updates the known register values after `instruction`.
     fn forget_written(&mut self, instruction: &Instruction) {
         let (known, in_range) = (self.wrote_known.take(), self.wrote_in_range.take());
         for (kind, number, written) in registers_of(instruction) {
@@ -304,7 +303,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A jump within the region, or out of it.
+    /// Jumps within the region, or out of it.
     fn go_to(&mut self, target: u64, next: Option<u64>) {
         match self.label_of(target) {
             Some(_) if next == Some(target) => {}
@@ -313,7 +312,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A jump to the code of another region, to be linked when it exists.
+    /// Jumps to the code of another region, which is linked once it exists.
     fn leave_to(&mut self, target: u64) {
         self.leave_mapping();
         self.linked_jump(target, false);
@@ -327,7 +326,7 @@ impl Emitter<'_> {
         self.stubs.push(Stub::Unlinked { label, pc: target, link });
     }
 
-    /// The label to branch to for going to `target`: a block, or a stub that leaves.
+    /// The label for a branch to `target`: a block, or a stub that exits.
     fn edge(&mut self, target: u64) -> Label {
         if let Some(label) = self.label_of(target) {
             return label;
@@ -358,7 +357,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A label that hands the current instruction to the run loop.
+    /// A label for code that passes the current instruction to the run loop.
     fn interpret_label(&mut self) -> Label {
         let label = self.a.label();
         let left = self.counted;
@@ -366,13 +365,13 @@ impl Emitter<'_> {
         label
     }
 
-    /// Leaves with the current instruction for the run loop.
+    /// Passes the current instruction to the run loop.
     fn leave_here(&mut self) {
         let label = self.interpret_label();
         self.a.jump(label);
     }
 
-    /// Hands one instruction to the interpreter and goes on.
+    /// Executes one instruction in the interpreter and continues.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
         let call_out = CallOut::new(*instruction);
@@ -383,7 +382,7 @@ impl Emitter<'_> {
         self.a.call(label);
     }
 
-    /// A label off the straight path where the interpreter executes `instruction`, and a label behind it to come back to.
+    /// An out-of-line label where the interpreter executes `instruction`, and the label where execution continues.
     fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
         let (label, back) = (self.a.label(), self.a.label());
         self.stubs.push(Stub::CallOut { label, back, pc: self.pc, instruction: *instruction });
@@ -400,7 +399,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Tells the run loop which counted block is left.
+    /// Stores the counted block that the code is leaving.
     fn set_left(&mut self, left: LeftBlock) {
         if left.instructions > 0 {
             let slot = offset_of!(Cpu, left);
@@ -451,7 +450,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The two exits that a region's own mapping needs.
+    /// Emits the two exits that depend on the register mapping of the region.
     fn shared_exits(&mut self) {
         self.a.place(self.spill);
         self.registers_to_memory();
@@ -495,7 +494,7 @@ impl Emitter<'_> {
         enter_mapping(&mut self.a, &self.allocation);
     }
 
-    /// From the region's mapping to the canonical one.
+    /// Switches from the region's mapping to the canonical one.
     fn leave_mapping(&mut self) {
         for index in 0..GENERAL_HOSTS.len() {
             let (host, canonical, chosen) =
@@ -537,7 +536,7 @@ impl Emitter<'_> {
         self.allocation.general_host[usize::from(number)].map(|index| GENERAL_HOSTS[usize::from(index)])
     }
 
-    /// A host register that holds guest register `number`: its own, or `scratch` after a load.
+    /// Reads guest register `number` into a host register: its assigned one, or `scratch` after a load.
     fn read(&mut self, number: u8, scratch: Register) -> Register {
         if number == 0 {
             self.a.op2(Code::Xor_r32_rm32, low32(scratch), low32(scratch));
@@ -569,12 +568,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// The host register to compute guest register `number` in: its own, or `scratch`.
+    /// The host register in which to compute guest register `number`: its assigned one, or `scratch`.
     fn target(&self, number: u8, scratch: Register) -> Register {
         self.host_of(number).unwrap_or(scratch)
     }
 
-    /// Puts `value` into guest register `number`.
+    /// Writes `value` to guest register `number`.
     fn write(&mut self, number: u8, value: Register) {
         match self.host_of(number) {
             _ if number == 0 => {}
@@ -584,7 +583,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a constant into a host register.
+    /// Loads a constant into a host register.
     fn load_constant(&mut self, to: Register, value: u64) {
         if value == 0 {
             self.a.op2(Code::Xor_r32_rm32, low32(to), low32(to));
@@ -597,7 +596,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a constant into guest register `number`.
+    /// Writes a constant to guest register `number`.
     fn write_constant(&mut self, number: u8, value: u64) {
         match self.host_of(number) {
             _ if number == 0 => {}
@@ -613,12 +612,12 @@ impl Emitter<'_> {
     }
 }
 
-/// True if the last instruction of such a block is emitted with the block's end.
+/// Whether the last instruction of the block is emitted together with its end.
 fn ends_with_control(end: End) -> bool {
     !matches!(end, End::Next(_))
 }
 
-/// From the canonical mapping to a region's.
+/// Switches from the canonical mapping to a region's.
 pub(in crate::jit) fn enter_mapping(a: &mut Assembler, allocation: &Allocation) {
     for index in 0..GENERAL_HOSTS.len() {
         let (host, canonical, chosen) = (GENERAL_HOSTS[index], CANONICAL[index], allocation.general[index]);

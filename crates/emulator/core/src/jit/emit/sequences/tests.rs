@@ -1,4 +1,4 @@
-//! What holds for every sequence, whatever its instruction.
+//! Properties of all sequences.
 
 use longma_loongarch::Op;
 
