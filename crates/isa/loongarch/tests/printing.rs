@@ -1,6 +1,5 @@
-//! The text of instructions: the manual's spelling, and LLVM's to the letter.
-//! Not about which words are instructions (see `encoding.rs`).
-//! Source: LLVM's disassembler; LoongArch ELF psABI for register names.
+//! The text of instructions, which must be the manual's spelling and equal to LLVM's output. Source: LLVM's
+//! disassembler; LoongArch ELF psABI for register names.
 
 mod checked;
 mod llvm;
@@ -30,7 +29,7 @@ fn every_instruction_prints_as_llvm_prints_it() {
             compared.insert(ours.op);
         }
     }
-    // LLVM 19 has no name for the guest-TLB instructions, which are not in the list.
+    //     LLVM 19 does not support the guest-TLB instructions, so the list omits them.
     checked::assert_listed("llvm", compared);
 }
 
