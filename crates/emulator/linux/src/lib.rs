@@ -1,6 +1,6 @@
-//! A LoongArch64 Linux process on the host: its programs and their stacks, system calls, signals, threads.
-//! Not an executor of instructions: that is an [`Engine`], which other crates provide.
-//! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
+//! A LoongArch64 Linux process on the host: programs and their stacks, system calls, signals, threads. Other crates
+//! execute instructions and implement [`Engine`]. Source: Linux UAPI headers and man-pages sections 2, 5 and 7;
+//! LoongArch ELF psABI.
 
 mod arguments;
 mod devices;

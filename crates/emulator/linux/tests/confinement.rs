@@ -1,6 +1,5 @@
-//! What a confined guest cannot do to the host's files, whatever names and descriptors it has for them.
-//! Not how paths are resolved: that is in `files.rs`. Nothing here would harm the host if it succeeded.
-//! Source: proc_pid_fd(5), path_resolution(7); capabilities(7), for a guest that is root.
+//! A confined guest cannot change the host's files, by any name or descriptor. These attempts would be harmless if they
+//! succeeded. Source: proc_pid_fd(5), path_resolution(7); capabilities(7), for a guest that is root.
 
 mod guest;
 
@@ -31,11 +30,11 @@ const MEMFD_CREATE: u64 = 279;
 const OPENAT2: u64 = 437;
 const FCHMODAT2: u64 = 452;
 
-/// Of openat2's `resolve`.
+/// Bits of openat2's `resolve`.
 const NO_MAGICLINKS: u64 = 0x02;
 const BENEATH: u64 = 0x08;
 const IN_ROOT: u64 = 0x10;
-/// "Leave it as it is", for a user or a group.
+/// Keeps the user or group unchanged.
 const SAME: u64 = u32::MAX as u64;
 
 /// Times that change nothing.
@@ -44,7 +43,7 @@ fn no_times(guest: &mut Guest) -> u64 {
     guest.put(&omit.map(i64::to_le_bytes).concat())
 }
 
-/// A file outside the root that the guest was handed, open for reading.
+/// A file outside the root that the guest inherits, open for reading.
 fn handed() -> (tempfile::TempDir, OwnedFd) {
     let outside = tempfile::tempdir().unwrap();
     let path = outside.path().join("file");
@@ -79,7 +78,7 @@ fn a_file_that_was_handed_over_for_reading_is_for_reading() {
     let path = guest.path(&link);
     assert_eq!(guest.call(TRUNCATE, &[path, 0]), error(libc::EPERM));
     assert_eq!(guest.call(FCHMODAT, &[HERE, path, 0o644]), error(libc::EPERM));
-    // Another name for it inside the root would make it the guest's.
+    //     A hard link inside the root would make it the guest's.
     let (empty, name) = (guest.path(""), guest.path("/taken"));
     let descriptor = file.as_raw_fd() as u64;
     assert_eq!(guest.call(LINKAT, &[descriptor, empty, HERE, name, EMPTY_PATH]), error(libc::EPERM));
@@ -130,7 +129,7 @@ fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() 
     assert!(devices.join("null").is_dir());
     assert_eq!(guest.call(UNLINKAT, &[HERE, null, libc::AT_REMOVEDIR as u64]), 0);
     assert!(!devices.join("null").exists());
-    // A name of the root's own for the host's device would be a way to change it.
+    //     A name inside the root for the host's device would allow changing it.
     assert_eq!(guest.call(LINKAT, &[HERE, null, HERE, other, 0]), error(libc::EPERM));
     let file = guest.open("/dev/null", libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
     assert!(file >= 0, "shells redirect to it like this: {file}");
@@ -165,7 +164,7 @@ fn what_is_the_guests_own_it_may_change() {
     let path = guest.path("/own");
     let reader = guest.call(OPENAT, &[HERE, path, READ as u64, 0]);
     assert!(guest.open(format!("/proc/self/fd/{reader}"), WRITE) >= 0);
-    // A file without a name any more, too.
+    //     Also for a deleted file.
     std::fs::remove_file(root.join("own")).unwrap();
     assert_eq!(guest.call(FCHMOD, &[file, 0o600]), 0);
     assert!(guest.open(&link, libc::O_RDWR) >= 0);
@@ -195,13 +194,13 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
         assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
     }
     assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
-    // The mounted file system's own directory is no file of the guest's either.
+    //     The root directory of the mounted file system does not belong to the guest either.
     let (path, mode) = (guest.path("/proc"), 0o555);
     assert_eq!(
         guest.call(FCHMODAT2, &[HERE, path, mode, libc::AT_SYMLINK_NOFOLLOW as u64]),
         error(libc::EPERM)
     );
-    // A directory in there to begin at crosses no mount point any more, whatever the guest wants of the way.
+    //     Paths from a directory in there cross no mount point, with any `resolve` flags of the guest.
     let proc = guest.open("/proc", READ) as u64;
     for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {
         let mut open = |path: &str, flags: i32| {
@@ -217,7 +216,7 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
     }
 }
 
-/// A mount, as long as it lives.
+/// A mount, which is removed on drop.
 struct Mounted(std::ffi::CString);
 
 impl Mounted {
@@ -225,7 +224,7 @@ impl Mounted {
         use std::os::unix::ffi::OsStrExt;
         let place = std::ffi::CString::new(place.as_os_str().as_bytes()).unwrap();
         let kind = c"proc".as_ptr();
-        // SAFETY: every string is terminated.
+        //         SAFETY: all strings are terminated.
         let done = unsafe { libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()) };
         (done == 0).then_some(Self(place))
     }

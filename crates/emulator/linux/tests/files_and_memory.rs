@@ -1,6 +1,4 @@
-//! Runs `programs/files` with the interpreting example and holds what it prints against what Linux itself prints for the same
-//! source, built for the host.
-//! Not unit tests: those are beside the code.
+//! Runs `programs/files` with the interpreting example and compares its output with that of a native build on Linux.
 //! Source: `programs/files.c`; `expected/` is the output of its x86-64 build on Linux 6.18.
 
 use std::path::Path;

@@ -1,6 +1,5 @@
-//! Programs that cannot be loaded, and what is said of them; and that any bytes at all do no harm.
-//! Not what a loaded program does.
-//! Source: elf(5), execve(2).
+//! Error messages for programs that cannot be loaded, and robustness against arbitrary bytes. Source: elf(5),
+//! execve(2).
 
 mod guest;
 
@@ -71,7 +70,7 @@ fn a_program_that_takes_all_of_memory_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;
     let said = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
-    // Tests that run at the same time share one host address space, which then gives less than 2^46 bytes.
+    //     Concurrent tests share one host address space, so the reservation may be smaller than 2^46 bytes.
     assert!(said.contains("cannot map") || said.contains("does not fit"), "{said}");
 }
 

@@ -1,6 +1,5 @@
-//! New processes as system calls ask for them: what is refused.
-//! Not what becomes of them, which the guests `fork_storm` and `unix_process` try.
-//! Source: clone(2).
+//! Requests for new processes that are refused. The guest programs `fork_storm` and `unix_process` test the permitted
+//! ones. Source: clone(2).
 
 mod guest;
 

@@ -1,7 +1,6 @@
-//! A confined guest whose second thread gives a descriptor's number to another file while the first one's calls look at it: no call
-//! looks at one file and changes another.
-//! Not what is allowed without a race: that is in `confinement.rs`. The files outside of the root are this test's own.
-//! Source: dup(2), proc_pid_fd(5), openat2(2).
+//! A confined guest whose second thread reassigns a descriptor while calls of the first one use it. No call may check
+//! one file and change another. The files outside the root belong to this test. Source: dup(2), proc_pid_fd(5),
+//! openat2(2).
 
 mod guest;
 
@@ -32,19 +31,19 @@ const CLOSE: u64 = 57;
 const NEWFSTATAT: u64 = 79;
 const UTIMENSAT: u64 = 88;
 
-/// How long a race lasts. Without the cure each was lost within a tenth of this.
+/// The duration of a race. Without protection, each race was lost within a tenth of this.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// A guest with a file and a folder of the host's that it may read, and a file of its own.
+/// A guest with a host file and directory that it may only read, and a file of its own.
 struct Race {
     guest: Guest,
     outside: tempfile::TempDir,
     handed: File,
     folder: File,
     own: u64,
-    /// A number that is now one file's, now another's.
+    ///     A descriptor that is reassigned between the files.
     number: u64,
-    /// The numbers of one process's descriptors are fought over by one test at a time.
+    ///     Only one test at a time may use the descriptors of the process.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -68,7 +67,7 @@ impl Race {
         self.outside.path().join("secret")
     }
 
-    /// Has the other thread exchange what `number` stands for, while this one does `act` over and over.
+    /// Runs `act` repeatedly while the other thread reassigns `number`.
     fn run(mut self, mut act: impl FnMut(&mut Guest, u64) -> i64, holds: impl Fn(&Self, i64) -> bool) {
         let (handed, own, number) = (self.handed.as_raw_fd() as u64, self.own, self.number);
         let _other = self.guest.other_thread(&[(DUP3, [handed, number, 0]), (DUP3, [own, number, 0])]);
@@ -82,7 +81,7 @@ impl Race {
         }
     }
 
-    /// The number that the next file gets, and with it a file that the emulator opens for itself.
+    /// The descriptor that the next file gets, including files that the emulator opens for itself.
     fn next_number(&self) -> RawFd {
         File::open("/").unwrap().as_raw_fd()
     }
@@ -112,7 +111,7 @@ fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
         |guest, number| guest.call(FSETXATTR, &[number, name, value, 1, 0]),
         |race, _| {
             let path = std::ffi::CString::new(race.secret().into_os_string().into_encoded_bytes()).unwrap();
-            // SAFETY: the path is terminated; nothing is written.
+            //             SAFETY: the path is terminated, and the call writes nothing.
             let names = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
             names <= 0
         },
@@ -130,7 +129,7 @@ fn a_descriptors_link_opens_the_file_that_was_looked_at() {
             if opened < 0 {
                 return 0;
             }
-            // SAFETY: plain data, filled by the call.
+            //             SAFETY: `libc::stat` is plain data.
             let mut status: libc::stat = unsafe { std::mem::zeroed() };
             // SAFETY: the structure is live.
             assert_eq!(unsafe { libc::fstat(opened as RawFd, &raw mut status) }, 0);
@@ -149,7 +148,7 @@ fn a_name_is_made_for_the_file_that_was_looked_at() {
     race.run(
         |guest, _| {
             let made = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
-            // What is the host's keeps the name, and is seen.
+            //             A host file keeps the name, and the test detects it.
             if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }

@@ -1,12 +1,12 @@
-//! Where the kernel puts what a call gives: into the guest's memory, or into memory of our own that is copied there afterwards.
-//! Not what a call gives: that is in the table of calls.
-//! Source: what the kernel has done when it finds that it cannot write: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
+//! Buffers for system call results: guest memory, or temporary memory that is copied to the guest afterwards. Source:
+//! what the kernel has done when a write to user memory fails: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
 //! net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
 //!
-//! A page that code has been read from is write-protected, and the host refuses it to the kernel as well (EFAULT). By then some calls
-//! have taken what there is only once: a datagram, an event's count, a child's status. To these the kernel is not given the guest's
-//! memory. What such calls take, Linux loses as well if the guest has made its memory such that it cannot be written. Others leave
-//! in place what they cannot write, as pipes and streams do: they get the guest's memory, and are made again if code was in the way.
+//! Pages from which code has been read are write-protected, so the host kernel fails to write to them (EFAULT). Some
+//! calls have consumed data by then: a datagram, an event counter, a child's status. For these, the kernel writes to
+//! temporary memory. (Linux loses such data too if the guest's memory is not writable.) Other calls, such as reads from
+//! pipes and streams, leave unwritten data in place. For these, the kernel writes to guest memory directly, and the
+//! call is repeated if a code page was in the way.
 
 use std::cell::Cell;
 
@@ -15,29 +15,31 @@ use longma_guest::GuestMemory;
 
 use super::{MOST_VECTORS, Unwritten, Vectors, in_range};
 
-/// Structures up to this size, bytes, are always copied: their memory may become executable while the call waits.
+/// Structures up to this size in bytes always use temporary memory, because their page may become executable during the
+/// call.
 const SMALL_BYTES: u64 = 256;
-/// Larger structures, bytes, are never copied: none that there is only once is so large.
+/// Structures above this size in bytes are written directly. No consumable data is this large.
 const LARGEST_BYTES: u64 = 1 << 20;
-/// Messages are not larger, bytes: HARD_MSGSIZEMAX of mq_overview(7). What is asked for with a larger buffer, the kernel writes itself.
+/// Maximum size of a message in bytes: HARD_MSGSIZEMAX of mq_overview(7). For larger buffers the kernel writes
+/// directly.
 const LARGEST_MESSAGE_BYTES: u64 = 16 << 20;
-/// Room for a message that a thread keeps for the next one, bytes.
+/// Maximum size in bytes of the message buffer that a thread keeps for reuse.
 const KEPT_ROOM_BYTES: usize = 1 << 17;
-/// How often what meets code is done again: more than another thread can have read code from there by chance.
+/// Maximum number of repetitions of a call because of code pages. Another thread cannot interfere this often by chance.
 const TRIES: usize = 1000;
-/// Ranges of guest memory that are remembered one by one.
+/// The number of directly written ranges that are recorded individually.
 const RANGES: usize = 4;
 
 thread_local! {
-    /// Room that a message was in, so that the next one needs none that is made and cleared.
+    ///     A message buffer for reuse, so that the next message needs no allocation and clearing.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Makes a host call that writes to the guest's memory. `call` asks for every place that the kernel writes to, and makes the call with
-/// them; it is called again if the kernel could not write because of code, which then has had no effect.
+/// Makes a host call that writes to guest memory. `call` requests a host address for each result, and makes the call
+/// with them. It runs again if the kernel could not write because of a code page, in which case the call had no effect.
 ///
 /// # Errors
-/// What `call` gives; EFAULT if what the call gave cannot be written.
+/// Those of `call`; EFAULT if a result cannot be copied to the guest.
 pub(crate) fn with_results(
     memory: &GuestMemory,
     mut call: impl FnMut(&mut Results<'_>) -> Result<u64, Errno>,
@@ -54,37 +56,38 @@ pub(crate) fn with_results(
     Err(Errno(libc::EFAULT))
 }
 
-/// The places that the kernel writes to during one call.
+/// The buffers that the kernel writes during one call.
 pub(crate) struct Results<'m> {
     memory: &'m GuestMemory,
     own: Vec<Own>,
-    /// Address and length of what the kernel writes to itself. The last one covers all that there was no more room for.
+    ///     Address and length of directly written ranges. The last entry covers all ranges that exceed the array.
     direct: [(u64, u64); RANGES],
     directs: usize,
 }
 
-/// Memory of our own for one result.
+/// Temporary memory for one result.
 struct Own {
-    /// Where the guest wants it.
+    ///     The guest address of the result.
     address: u64,
-    /// It, and perhaps more room behind it.
+    ///     The buffer, which may be larger than the result.
     room: Vec<u8>,
     length: usize,
     extent: Extent,
 }
 
-/// How much of a result there is.
+/// Which part of a buffer is the result.
 enum Extent {
-    /// What differs from this, which was there before.
+    ///     The bytes that differ from the former contents.
     Changed(Vec<u8>),
-    /// All of it.
+    ///     All bytes.
     Whole,
-    /// What the call says in its number of bytes, with so many that it does not count, without so many that lie in buffers before.
+    ///     The number of bytes that the call returns, plus `head` bytes that the call does not count, minus `before`
+    ///     bytes in earlier buffers.
     Counted { head: u64, before: u64 },
 }
 
 impl Own {
-    /// Room for a message.
+    ///     Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
         let mut room = ROOM.take();
@@ -117,10 +120,10 @@ impl<'m> Results<'m> {
         self.memory
     }
 
-    /// The host address of a structure of `bytes` bytes at guest address `address`; null stays null.
+    /// The host address of a buffer for a structure of `bytes` bytes at guest address `address`; null stays null.
     ///
     /// # Errors
-    /// It reaches beyond the guest's addresses. Whether it is mapped, the kernel says.
+    /// The structure is outside the guest's address range. The kernel checks whether it is mapped.
     pub fn structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
         let may_be_watched =
             || bytes <= LARGEST_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes));
@@ -128,7 +131,7 @@ impl<'m> Results<'m> {
         self.structure_if(is_copied, address, bytes)
     }
 
-    /// As [`Self::structure`], for what there is only once, however large it is: the control data of a message.
+    /// Like [`Self::structure`], for consumable data of any size, such as the control data of a message.
     ///
     /// # Errors
     /// As for [`Self::structure`].
@@ -136,7 +139,7 @@ impl<'m> Results<'m> {
         self.structure_if(bytes <= LARGEST_MESSAGE_BYTES, address, bytes)
     }
 
-    /// What the guest cannot write to is the kernel's to refuse.
+    /// If the guest cannot write to the memory, uses it directly so that the kernel refuses it.
     fn structure_if(&mut self, is_copied: bool, address: u64, bytes: u64) -> Result<u64, Errno> {
         if address == 0 {
             return Ok(0);
@@ -149,14 +152,15 @@ impl<'m> Results<'m> {
         if room.is_empty() || self.memory.read(address, &mut room).is_err() {
             return self.in_place(address, bytes);
         }
-        // Of two structures at one place, as sets of select(2) may be, the kernel writes the later one over the first.
+        //         If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the
+        //         first.
         let is_second = self.own.iter().any(|own| own.overlaps(address, bytes));
         let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
         Ok(self.keep(Own { address, length: room.len(), room, extent }))
     }
 
-    /// The host address of a buffer of `bytes` bytes that the call fills from its beginning with as many bytes as it returns; null
-    /// stays null.
+    /// The host address of a buffer of `bytes` bytes that the call fills from the start with as many bytes as it
+    /// returns; null stays null.
     ///
     /// # Errors
     /// As for [`Self::structure`].
@@ -164,7 +168,7 @@ impl<'m> Results<'m> {
         self.counted(unwritten, address, bytes, 0, 0)
     }
 
-    /// As [`Self::buffer`], for a message with a head of `head` bytes which the number that the call returns does not count.
+    /// Like [`Self::buffer`], for a message with a header of `head` bytes that the return value does not include.
     ///
     /// # Errors
     /// As for [`Self::structure`].
@@ -196,10 +200,10 @@ impl<'m> Results<'m> {
         pointer
     }
 
-    /// The buffers of a guest's iovec array, which the call fills one after the other.
+    /// Buffers for the guest's iovec array, which the call fills in order.
     ///
     /// # Errors
-    /// The array cannot be read or is too long, or a buffer reaches beyond the guest's addresses.
+    /// The array cannot be read or is too long, or a buffer is outside the guest's address range.
     pub fn vectors(&mut self, unwritten: Unwritten, address: u64, count: u64) -> Result<Vectors, Errno> {
         let mut before = 0u64;
         Vectors::of(self.memory, address, count, |base, bytes| {
@@ -209,7 +213,7 @@ impl<'m> Results<'m> {
         })
     }
 
-    /// The host address of `bytes` bytes at `address` that the kernel reads and changes as they are (a futex).
+    /// The host address of `bytes` bytes at `address` that the kernel reads and changes in place (a futex).
     ///
     /// # Errors
     /// As for [`Self::structure`].
@@ -230,7 +234,7 @@ impl<'m> Results<'m> {
         self.direct[RANGES - 1] = (start, end - start);
     }
 
-    /// Whether the host refuses the kernel something that the guest may write to.
+    /// Whether a code page prevents the kernel from writing memory that the guest may write.
     fn meet_code(&self) -> bool {
         self.direct[..self.directs].iter().any(|&(at, bytes)| self.memory.holds_watched_code(at, bytes))
     }
@@ -243,7 +247,7 @@ impl<'m> Results<'m> {
                     let bytes = all.saturating_sub(*before).min(own.length as u64);
                     self.memory.write(own.address, &own.bytes()[..bytes as usize])?;
                 }
-                // Calls that fail may say why, or how far they came.
+                //                 A failed call may still report a reason or its progress.
                 Extent::Changed(former) => write_changes(self.memory, own.address, former, own.bytes())?,
                 Extent::Whole => self.memory.write(own.address, own.bytes())?,
             }
@@ -252,7 +256,7 @@ impl<'m> Results<'m> {
     }
 }
 
-/// Writes the stretches of `bytes` that are not as in `former`: the guest may have changed the others meanwhile.
+/// Writes the runs of `bytes` that differ from `former`. The guest may have changed the others meanwhile.
 fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]) -> Result<(), Errno> {
     let differs = |at: usize| former[at] != bytes[at];
     let mut at = 0;
@@ -274,7 +278,7 @@ mod tests {
     const START: u64 = 1 << 20;
     const EVERYTHING: Protection = Protection { read: true, write: true, execute: true };
 
-    /// Two pages that code may be read from.
+    ///     Two executable pages.
     fn space() -> AddressSpace {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         space.map_zeros(START, 2 * PAGE_BYTES, EVERYTHING).unwrap();
@@ -282,7 +286,7 @@ mod tests {
     }
 
     fn fill(pointer: u64, bytes: &[u8]) {
-        // SAFETY: the tests give a place that they have just been given, of at least so many bytes.
+        //         SAFETY: the tests pass a pointer that they have just received, to at least this many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer as *mut u8, bytes.len()) };
     }
 

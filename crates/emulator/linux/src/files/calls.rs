@@ -1,6 +1,5 @@
-//! The system calls about files by name.
-//! Not those on descriptors alone, which the host does as they are.
-//! Source: open(2), openat2(2), the *at calls of man-pages section 2, xattr(7).
+//! System calls on files by name. Calls on descriptors are forwarded to the host. Source: open(2), openat2(2), the *at
+//! calls of man-pages section 2, xattr(7).
 
 use std::ffi::OsStr;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -23,9 +22,9 @@ use crate::{DeviceFile, Process, Thread};
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
 const O_PATH: u64 = libc::O_PATH as u64;
 const O_CREAT: u64 = libc::O_CREAT as u64;
-/// What openat(2) knows; it ignores other bits, where openat2(2) refuses them.
+/// The flags that openat(2) defines. It ignores other bits, whereas openat2(2) refuses them.
 const KNOWN_OPEN_FLAGS: u64 = 0o37_777_703;
-/// What openat2(2) allows beside O_PATH; openat(2) ignores the rest.
+/// The flags that openat2(2) permits with O_PATH; openat(2) ignores the others.
 const KNOWN_PATH_FLAGS: u64 = O_PATH | (libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
 /// __O_TMPFILE without O_DIRECTORY.
 const O_TMPFILE: u64 = 0o20_000_000;
@@ -48,7 +47,7 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
         return Err(Errno(libc::EINVAL));
     }
     if size > HOW_BYTES {
-        // A later version's structure is fine as long as what we do not know is zero.
+        //         A later version of the structure is valid if the unknown fields are zero.
         let mut rest = vec![0; (size - HOW_BYTES).min(4096) as usize];
         memory.read(how.wrapping_add(HOW_BYTES), &mut rest)?;
         if size > 4096 || rest.iter().any(|&byte| byte != 0) {
@@ -62,7 +61,8 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
     };
     let path = guest_path(&thread.process, path)?;
     if how.resolve != 0 && thread.process.root.is_confined() {
-        // The guest's own restrictions are relative to its directory, not to its root; to honour both takes a walk by hand.
+        //     The guest's own restrictions are relative to its directory, not to its root. Supporting both would need a
+        //     manual path walk.
         let resolve = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
         let process = &thread.process;
         let base = process.root.hold(&absolute(process, directory as RawFd, b".")?, 0)?;
@@ -99,13 +99,12 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         open_how(directory as RawFd, &path, &how)?
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
-        // Opening a FIFO or a terminal waits.
-        // SAFETY: the path is live.
+        //         Opening a FIFO or a terminal may block. SAFETY: the path is live.
         let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::OtherEnd, arguments) }?;
-        // SAFETY: the host has just made it, for us.
+        //         SAFETY: the host has just created the descriptor for this call.
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
-    // Whatever the name was: a file about this process shows the guest.
+    //     A /proc file about this process must show the guest, regardless of the path used.
     match ProcFile::behind(process, &opened) {
         Some(file) => {
             drop(opened);
@@ -115,8 +114,8 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     }
 }
 
-/// Devices work on the memory of the process that was started with them, so that a forked child is refused: uacce's and idxd's, which
-/// take a process's own addresses too, belong to one address space as well.
+/// Opens a device file. A forked child is refused, because devices access the memory of the process that was started
+/// with them. The uacce and idxd drivers, which also take virtual addresses, likewise bind a file to one address space.
 fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<OwnedFd, Errno> {
     if process.simulation().is_none() {
         process.say_once(CHILD_OPENS);
@@ -127,14 +126,14 @@ fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<Owned
 
 pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
     if descriptors::is_own(descriptor) {
-        // Where another of these has its own.
+        //         The descriptor number belongs to the emulator in another guest process too.
         return Err(Errno(libc::EBADF));
     }
     if thread.process.root.is_confined() {
-        // Another process's files may lie outside the root.
+        //         Files of another process may be outside the root.
         return Err(Errno(libc::EPERM));
     }
-    // SAFETY: a new descriptor disturbs nobody.
+    //     SAFETY: a new descriptor affects no other code.
     unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
 }
 
@@ -158,12 +157,12 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
     let place = Place::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
         let result = results.buffer(Unwritten::Stays, result, size)?;
-        // SAFETY: the place's path is live, the buffer in the reservation or of `results`.
+        //         SAFETY: the path is live, and the buffer is in the reservation or `results`.
         unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
     })
 }
 
-/// What a confined guest sees in the links of /proc.
+/// The target of a /proc link as a confined guest sees it.
 fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     Ok(match path {
         b"/proc/self/cwd" => Some(process.root.working_directory()?),
@@ -181,10 +180,10 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     })
 }
 
-/// A host call on a place: directory, path, and what else it takes.
+/// Makes a host call on a place, with its directory, path and remaining arguments.
 fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
-    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    //     SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
 }
 
@@ -199,7 +198,7 @@ pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Argument
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
     let kind = mode as u32 & libc::S_IFMT;
     if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
-        // A device would lead out of the root.
+        //         A device node would give access beyond the root.
         return Err(Errno(libc::EPERM));
     }
     at(libc::SYS_mknodat, &Place::find_name(thread, directory, path)?, [mode, device, 0, 0])
@@ -208,7 +207,7 @@ pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
     let place = Place::find_name(thread, directory, path)?;
-    // SAFETY: both strings are live.
+    //     SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
     }
@@ -219,10 +218,10 @@ pub(crate) fn linkat(
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
-    // Another name inside the root would make a host's file the guest's own.
+    //     A hard link inside the root would make a host file the guest's own.
     let from = Place::find_to_change(thread, from_directory, from, follow)?;
     let to = Place::find_name(thread, to_directory, to)?;
-    // SAFETY: both paths are live.
+    //     SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
         host_call(libc::SYS_linkat, arguments)
@@ -235,7 +234,7 @@ pub(crate) fn renameat2(
 ) -> Returned {
     let from = Place::find_name(thread, from_directory, from)?;
     let to = Place::find_name(thread, to_directory, to)?;
-    // SAFETY: both paths are live.
+    //     SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
         host_call(libc::SYS_renameat2, arguments)
@@ -277,12 +276,12 @@ pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags
 pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
     let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
-        // On the descriptor itself: only a null path says so.
+        //         Only a null path refers to the descriptor itself.
         if directory as RawFd == libc::AT_FDCWD {
             return Err(Errno(libc::EFAULT));
         }
         let file = Changeable::of(&thread.process, directory)?;
-        // SAFETY: the times are in the reservation.
+        //         SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
     at(
@@ -292,12 +291,12 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
     )
 }
 
-/// A host call that looks at one whole path, and what else it takes.
+/// Makes a host call that reads the file at a path, with its remaining arguments.
 fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
     whole(number, Place::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-/// A host call that changes what is at one whole path, and what else it takes.
+/// Makes a host call that changes the file at a path, with its remaining arguments.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
     whole(number, Place::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
@@ -305,13 +304,13 @@ fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4
 fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
     let place = place.whole()?;
     let [b, c, d, e] = rest;
-    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    //     SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
     let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
-    // SAFETY: plain data.
+    //     SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let found = [&raw mut status as u64, 0, 0, 0];
     if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
@@ -324,7 +323,7 @@ pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
     on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
-/// What the guest calls the folder that it is in.
+/// The guest's name of its working directory.
 fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     let path = process.root.working_directory()?;
     Ok(match &process.surroundings {
@@ -339,7 +338,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
     if !process.root.is_confined() && process.surroundings.is_none() {
         return with_results(memory, |results| {
             let result = results.buffer(Unwritten::Stays, result, size)?;
-            // SAFETY: the buffer is in the reservation or of `results`.
+            //             SAFETY: the buffer is in the reservation or `results`.
             unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
         });
     }
@@ -355,7 +354,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
     let place = Place::find(thread, AT_FDCWD, path, follow)?.whole()?;
-    // SAFETY: the place's path is live.
+    //     SAFETY: the path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
 
@@ -400,11 +399,11 @@ pub(crate) fn remove_attribute(
     change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
-/// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.
+/// Makes a host call that changes the file of a descriptor. The call refuses O_PATH descriptors.
 fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
     let file = Changeable::of(&thread.process, descriptor)?;
     let [b, c, d, e] = rest;
-    // SAFETY: callers pass numbers or checked pointers.
+    //     SAFETY: callers pass numbers or checked pointers.
     unsafe { host_call(number, [file.descriptor(), b, c, d, e, 0]) }
 }
 

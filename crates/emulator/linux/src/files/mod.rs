@@ -1,6 +1,5 @@
-//! Files: where a guest's paths lead, the /proc files it sees of itself, and the system calls.
-//! Not the root that paths are resolved in; not sockets and event descriptors.
-//! Source: path_resolution(7), openat2(2), proc(5).
+//! Files: path resolution for the guest, the /proc files about itself, and the system calls. Source:
+//! path_resolution(7), openat2(2), proc(5).
 
 pub(crate) mod calls;
 pub(crate) mod control;

@@ -1,6 +1,5 @@
-//! The system calls that tell about files: stat and its family.
-//! Not statx's and statfs's structures, which host and guest share.
-//! Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
+//! System calls that return file metadata: stat and related calls. The structures of statx and statfs are equal on host
+//! and guest. Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -9,7 +8,7 @@ use super::{Follow, Place};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, with_results};
 
-/// asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
+/// Encodes asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
 fn guest_bytes(status: &libc::stat) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
     bytes.extend(status.st_dev.to_le_bytes());
@@ -33,10 +32,10 @@ fn guest_bytes(status: &libc::stat) -> Vec<u8> {
 }
 
 fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno> {
-    // SAFETY: plain data.
+    //     SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [directory, path, (&raw mut status) as u64, flags, 0, 0];
-    // SAFETY: the caller's path is live, and so is the structure.
+    //     SAFETY: the caller's path and the structure are live.
     unsafe { host_call(libc::SYS_newfstatat, arguments) }?;
     Ok(status)
 }
@@ -61,7 +60,7 @@ pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, 
     let place = Place::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
-        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        //         SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
     })
 }
@@ -70,7 +69,7 @@ pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Retu
     let place = Place::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
-        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        //         SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
     })
 }
@@ -81,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_guests_stat_structure_has_the_size_and_the_fields_of_asm_generic() {
-        // SAFETY: plain data.
+        //         SAFETY: `libc::stat` is plain data.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         (status.st_size, status.st_mode, status.st_nlink, status.st_blocks) = (0x1234, 0o100644, 3, 9);
         let bytes = guest_bytes(&status);

@@ -1,5 +1,4 @@
-//! A process brought back.
-//! Not its scheduler, and not the host threads it runs on.
+//! Restores a process from an image. The caller provides the scheduler and the host threads.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
@@ -26,11 +25,11 @@ use crate::stack::StackContents;
 use crate::surroundings::Surroundings;
 use crate::{Process, Thread};
 
-/// One stretch of memory's contents: its guest address and its bytes.
+/// Returns runs of memory contents: guest address and bytes.
 type Contents<'a> = dyn FnMut() -> Result<Option<(u64, Vec<u8>)>, ImageError> + 'a;
 
 impl ProcessImage {
-    /// Checks what must hold whatever the host is.
+    /// Checks the invariants that do not depend on the host.
     fn check(&self) -> Result<(), ImageError> {
         let wrong = |what| Err(ImageError::Inconsistent(what));
         if self.actions.len() != 64 {
@@ -74,7 +73,8 @@ impl MappingImage {
         Protection::from_bits(self.protection.into())
     }
 
-    /// The mapping to be made before its contents are put in: those of shared memory the kernel lets nobody write unless all may.
+    /// The request for the mapping before its contents are written. Shared memory is mapped writable, because otherwise
+    /// the kernel does not permit writing its contents.
     fn request(&self) -> MapRequest {
         let (name, device, inode, is_file) = self.origin.clone();
         MapRequest {
@@ -91,15 +91,15 @@ impl MappingImage {
     }
 }
 
-/// A process that was brought back, and its threads in order.
+/// A restored process and its threads in order.
 pub type RestoredProcess = (Arc<Process>, Vec<(Thread, State)>);
 
 impl Process {
-    /// Brings a process back: `config` says who schedules it, where it traces to and what its root is; program, arguments and
-    /// environment are the image's. `contents` is called until it gives `None`.
+    /// Restores a process. `config` provides the scheduler, the tracer and the root; program, arguments and environment
+    /// come from the image. `contents` is called until it returns `None`.
     ///
     /// # Errors
-    /// The image is not consistent, the program's file is another one, or the host refuses something.
+    /// The image is inconsistent, the program file has changed, or the host refuses an operation.
     pub fn restore(
         mut config: ProcessConfig,
         image: &ProcessImage,
@@ -155,7 +155,7 @@ impl Process {
         Ok((process, threads))
     }
 
-    /// Puts back what the host keeps for a process: what it does on signals, where it is, its files.
+    /// Restores process state in the host kernel: signal dispositions, working directory, files.
     fn surround(&self, image: &ProcessImage) -> Result<(), ImageError> {
         for (signal, [handler, flags, mask]) in (1..).zip(image.actions.iter().copied()) {
             let action = Action { handler, flags, mask };
@@ -167,19 +167,19 @@ impl Process {
         std::env::set_current_dir(&directory).map_err(|error| {
             ImageError::host(format!("go to the working directory {}", directory.display()), error)
         })?;
-        // SAFETY: no pointers.
+        //         SAFETY: the call takes no pointers.
         unsafe { libc::umask(image.umask) };
         files::restore(&image.files, &self.own_descriptors)?;
         self.limit(image)
     }
 
-    /// Puts back the limits that the process has set.
+    /// Restores the limits that the process had set.
     fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
         let refused =
             |what: &str, error| ImageError::host(format!("set the process's limit of {what} again"), error);
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-            // SAFETY: the structure is live.
+            //             SAFETY: the structure is live.
             if unsafe { libc::setrlimit(resource as _, &raw const limit) } != 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(refused(&format!("resource {resource}"), error.into()));
@@ -215,7 +215,7 @@ fn check_program(root: &Root, image: &ProcessImage) -> Result<(), ImageError> {
     }
 }
 
-/// The address space with its contents.
+/// Restores the address space and its contents.
 fn space(
     memory: GuestMemory,
     image: &ProcessImage,

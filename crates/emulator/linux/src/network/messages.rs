@@ -1,6 +1,5 @@
-//! Messages with many buffers and control data.
-//! Not the meaning of control data: it has the same layout on the host, and descriptors are the host's.
-//! Source: sendmsg(2), recvmsg(2), sendmmsg(2), recvmmsg(2), cmsg(3).
+//! Messages with several buffers and control data. Control data has the same layout on host and guest. Source:
+//! sendmsg(2), recvmsg(2), sendmmsg(2), recvmmsg(2), cmsg(3).
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +14,9 @@ use crate::simulated::waits::{WaitsFor, interruptible};
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;
-/// sizeof(struct mmsghdr): a header, the length of the message, padding.
+/// sizeof(struct mmsghdr): a header, the length of the message, and padding.
 const ENTRY_BYTES: u64 = 64;
-/// More than net.core.optmem_max, the kernel's own limit, is anywhere set to.
+/// Above all practical values of net.core.optmem_max, the kernel's own limit.
 const MOST_CONTROL_BYTES: u64 = 1 << 20;
 /// UIO_MAXIOV.
 const MOST_MESSAGES: u64 = 1024;
@@ -41,16 +40,16 @@ impl Header {
         Ok(Self { name, name_bytes, vectors, vector_count, control, control_bytes })
     }
 
-    /// The host's header with these buffers, without control data.
+    /// Converts the header for the host with these buffers, without control data.
     fn for_host(&self, vectors: &Vectors) -> libc::msghdr {
-        // SAFETY: every field may be zero.
+        //         SAFETY: all fields may be zero.
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
         host.msg_iovlen = vectors.len() as _;
         host
     }
 
-    /// The host's header of a message that the host writes to `results`.
+    /// The host's header for a message that the host writes to `results`.
     fn with_room_in(
         &self,
         results: &mut Results<'_>,
@@ -72,7 +71,8 @@ impl Header {
         Ok((host, vectors))
     }
 
-    /// The control data to send, as words so that it is aligned: a copy, which the guest cannot change once it has been looked at.
+    /// Reads the control data to send, as words for alignment. It is a copy, which the guest cannot change after the
+    /// check.
     fn control(&self, thread: &Thread) -> Result<Vec<u64>, Errno> {
         if self.control == 0 || self.control_bytes == 0 {
             return Ok(Vec::new());
@@ -92,7 +92,7 @@ impl Header {
     }
 }
 
-/// Whether control data hands over a descriptor of the emulator's.
+/// Whether control data passes a descriptor of the emulator.
 fn sends_one_of_ours(control: &[u8]) -> bool {
     /// sizeof(struct cmsghdr): length, level, type.
     const HEAD_BYTES: usize = 16;
@@ -132,7 +132,7 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_namelen = name.length();
     }
     let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-    // SAFETY: the header, its name, its control data and its vectors are the host's own, the buffers lie in the guest's memory.
+    //     SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
     unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::room_for_message(2), arguments) }
 }
 
@@ -144,7 +144,8 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
         return Err(Errno(libc::EINVAL));
     }
     let mut name = HostAddress::empty(header.name_bytes);
-    // What the host has written of its header: the lengths of the name and of the control data, and the message's flags.
+    //     The fields of the header that the host writes: the lengths of the name and of the control data, and the
+    //     flags.
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
     let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
@@ -154,7 +155,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
             host.msg_namelen = name.length();
         }
         let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-        // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory or are of `results`.
+        //         SAFETY: the header, its name and its vectors are local; the buffers are in guest memory or `results`.
         let returned = unsafe { interruptible(libc::SYS_recvmsg, WaitsFor::message(2), arguments) };
         (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
         returned
@@ -195,7 +196,8 @@ pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     each(thread, entries, count, one, || deadline.is_some_and(|deadline| Instant::now() >= deadline))
 }
 
-/// Sends or receives messages until one fails or `enough`, and gives how many it were. The first one's error is the call's.
+/// Sends or receives messages until one fails or `enough` returns true, and returns their number. If the first one
+/// fails, returns its error.
 fn each(
     thread: &Thread,
     entries: u64,

@@ -1,6 +1,5 @@
-//! The system calls about signals.
-//! Not signalfd, which is a file: that is in `events`.
-//! Source: sigaction(2), sigprocmask(2), sigsuspend(2), sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
+//! System calls on signals. signalfd is in `events`. Source: sigaction(2), sigprocmask(2), sigsuspend(2),
+//! sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
 
 use std::os::fd::RawFd;
 
@@ -27,7 +26,8 @@ fn check_set_size(size: u64) -> Result<(), Errno> {
 }
 
 impl Thread {
-    /// Keeps signals out while their state changes. Those that are here already go first: the call is made again after them.
+    /// Holds signals while their state changes. If signals have already arrived, the call restarts after their
+    /// delivery.
     pub(crate) fn hold_signals(&self) -> Result<(), Errno> {
         if self.signals.hold() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Thread {
         Err(Errno::RESTART_ALWAYS)
     }
 
-    /// Lets signals in again.
+    /// Releases the signals.
     fn release_signals(&self) {
         self.signals.release();
         if self.signals.deliverable() != 0 {
@@ -44,8 +44,8 @@ impl Thread {
         }
     }
 
-    /// Makes a call that waits with another signal mask, `None` for the thread's own. `call` gets that mask as the host is to
-    /// have it.
+    /// Makes a call that waits with another signal mask; `None` means the thread's own mask. `call` gets the mask for
+    /// the host.
     pub(crate) fn with_mask(
         &mut self,
         mask: Option<SignalSet>,
@@ -59,7 +59,8 @@ impl Thread {
         }
         let returned = call(self, Some(mask & !FAULTS));
         if returned == Err(Errno(libc::EINTR)) {
-            // Not of a signal, maybe: a process that is stopped and continued gets it as well. The mask is to go all the same.
+            //             A process that is stopped and continued also gets EINTR, without a signal. The temporary mask
+            //             must be removed in that case too.
             with_attention(Attention::request);
         } else {
             self.signals.suspended = None;
@@ -67,7 +68,7 @@ impl Thread {
         returned
     }
 
-    /// The signal set at `address`, `None` for a null pointer.
+    /// Reads the signal set at `address`; `None` for a null pointer.
     pub(crate) fn read_mask(&self, address: u64, size: u64) -> Result<Option<SignalSet>, Errno> {
         if address == 0 {
             return Ok(None);
@@ -121,7 +122,7 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
         return Err(INVALID);
     }
     let mut pending: SignalSet = 0;
-    // SAFETY: the pointer is valid for 8 bytes.
+    //     SAFETY: the pointer is valid for 8 bytes.
     unsafe { host_call(libc::SYS_rt_sigpending, [&raw mut pending as u64, SET_BYTES, 0, 0, 0, 0]) }?;
     pending |= thread.signals.arrived();
     pending &= thread.signals.mask;
@@ -129,8 +130,8 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     Ok(0)
 }
 
-/// What a signal is sent with, as the host is to have it. A thread may send itself a signal that claims to come from an instruction;
-/// the host's handlers would look for that instruction, so that it goes under another code.
+/// Reads the information of a signal to send. A thread may send itself a signal with the code of a fault. The host's
+/// handlers would treat it as a fault, so its code is disguised.
 fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     let mut info: SignalInfo = thread.process.memory().read_array(info)?;
     if (1..=SIGNALS).contains(&(signal as i32)) && set_of(signal as i32) & FAULTS != 0 {
@@ -139,8 +140,8 @@ fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     Ok(info)
 }
 
-/// Sends thread `id` a signal with the guest's `info`. A thread sends itself what only the kernel may send to others, whom the host
-/// refuses.
+/// Sends thread `id` a signal with the guest's `info`. Codes that are reserved for the kernel can be sent only to the
+/// calling thread itself.
 fn with_info(
     thread: &Thread,
     id: u64,
@@ -155,7 +156,7 @@ fn with_info(
     call(buffer(thread.process.memory(), info, size_of::<SignalInfo>() as u64)?)
 }
 
-/// Whether a descriptor stands for the process whose first thread this is.
+/// Whether a pidfd refers to the process whose main thread is the calling thread.
 fn is_own_process(descriptor: &Held) -> bool {
     let facts = open_files::facts(descriptor.number()).unwrap_or_default();
     open_files::fact(&facts, "Pid").and_then(|process| process.parse().ok()) == Some(host_id())
@@ -163,7 +164,7 @@ fn is_own_process(descriptor: &Held) -> bool {
 
 pub(crate) fn rt_sigqueueinfo(thread: &mut Thread, [process, signal, info, ..]: Arguments) -> Returned {
     with_info(thread, process, signal, info, |info| {
-        // SAFETY: the structure is live or in the reservation.
+        //         SAFETY: the structure is live or in the reservation.
         unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) }
     })
 }
@@ -173,7 +174,7 @@ pub(crate) fn rt_tgsigqueueinfo(
     [process, target, signal, info, ..]: Arguments,
 ) -> Returned {
     with_info(thread, target, signal, info, |info| {
-        // SAFETY: the structure is live or in the reservation.
+        //         SAFETY: the structure is live or in the reservation.
         unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) }
     })
 }
@@ -183,17 +184,17 @@ pub(crate) fn pidfd_send_signal(
     [descriptor, signal, info, flags, ..]: Arguments,
 ) -> Returned {
     if info == 0 {
-        // SAFETY: no pointers.
+        //         SAFETY: the call takes no pointers.
         return unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, 0, flags, 0, 0]) };
     }
-    // One that is not open has its turn after the flags.
+    //     An error for a closed descriptor is reported after the flags are checked.
     let target = Held::of(descriptor as RawFd).ok();
     let info: Option<SignalInfo> = Some(match &target {
         Some(target) if is_own_process(target) => sent(thread, signal, info)?,
         _ => thread.process.memory().read_array(info)?,
     });
     let target = target.as_ref().map_or(-1, Held::number);
-    // SAFETY: null, or a live structure.
+    //     SAFETY: the pointer is null or to a live structure.
     unsafe {
         let arguments = [target as u64, signal, host_address(&info), flags, 0, 0];
         host_call(libc::SYS_pidfd_send_signal, arguments)
@@ -206,7 +207,7 @@ pub(crate) fn rt_sigsuspend(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     thread.with_mask(Some(mask), |_, mask| {
         let mask = mask.unwrap_or(0);
         let arguments = [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0];
-        // SAFETY: the pointer is valid for 8 bytes.
+        //         SAFETY: the pointer is valid for 8 bytes.
         unsafe { interruptible(libc::SYS_rt_sigsuspend, WaitsFor::Signals, arguments) }
     })
 }
@@ -224,7 +225,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Retu
     let mut found = [0u8; 128];
     let arguments =
         [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
-    // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
+    //     SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
     let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, WaitsFor::Signals, arguments) }?;
     memory.write_optional(info, &thread.seen_by_guest(found))?;
     Ok(signal)
@@ -244,7 +245,7 @@ pub(crate) fn sigaltstack(
     Ok(Completion::Value(0))
 }
 
-/// Ends a handler: the thread is again what the frame at its stack pointer says.
+/// Returns from a handler: restores the thread's state from the frame at its stack pointer.
 pub(crate) fn rt_sigreturn(
     thread: &mut Thread,
     state: &mut State,
@@ -255,17 +256,17 @@ pub(crate) fn rt_sigreturn(
     let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
         return Ok(Completion::AsLeft(thread.frame_failed(state, 0)));
     };
-    // What arrived under the handler's mask and is blocked from now on stays here until it is unblocked.
+    //     Signals that arrived under the handler's mask and are now blocked stay here until they are unblocked.
     let signals = &mut thread.signals;
     signals.mask = restored.mask & !UNBLOCKABLE;
     *state = restored.state;
-    // As the kernel: a stack that cannot be had is not an error here.
+    //     As in the kernel, an invalid stack is not an error here.
     let _ = signals.stack.replace(restored.stack, state.r(3));
     thread.release_signals();
     Ok(Completion::AsLeft(Outcome::Continue))
 }
 
-/// A guest never sees the kernel's own restarts, so there is none of its own to go on with.
+/// The guest never sees the kernel's own restarts, so there is nothing to resume.
 pub(crate) fn restart_syscall(_: &mut Thread, _: Arguments) -> Returned {
     Err(Errno(libc::EINTR))
 }

@@ -1,7 +1,6 @@
-//! What a process in simulated time is among others: its priorities, its scheduling policy, its group and its session. The same on
-//! every run; who started it, and with what priority, is not part of the model.
-//! Not what a forked child is: that runs on the host, in the host's group.
-//! Source: getpriority(2), sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
+//! Priorities, scheduling policy, process group and session of a process in simulated time. They are equal in all runs
+//! and do not depend on the process that started the emulator. Forked children use the host's. Source: getpriority(2),
+//! sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
 
 use std::collections::BTreeMap;
 
@@ -15,27 +14,27 @@ use super::identity::{FIRST_ID, Identities};
 use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
 use crate::surroundings::USER;
 
-/// The session that a process belongs to whose parent is init.
+/// The session of a process whose parent is init.
 const SESSION: u64 = 1;
-/// What getpriority(2) gives for a nice value of 0.
+/// The result of getpriority(2) for a nice value of 0.
 const MIDDLE: i32 = 20;
-/// ioprio_get(2)'s class of ordinary processes, and its bit.
+/// The best-effort class of ioprio_get(2).
 const BEST_EFFORT: i32 = 2 << 13;
-/// SCHED_OTHER's time slice as sched_rr_get_interval(2) tells it, nanoseconds.
+/// The time slice of SCHED_OTHER in nanoseconds, for sched_rr_get_interval(2).
 const SLICE_NS: u64 = 4_000_000;
-/// `struct sched_attr` in its first version, and as it is now.
+/// The size of `struct sched_attr` in its first and in its current version.
 const ATTRIBUTES: std::ops::RangeInclusive<u64> = 48..=56;
 
-/// What one thread has asked for. The model's scheduler does not look at it.
+/// The scheduling attributes of one thread. The model's scheduler ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
     pub nice: i32,
     policy: i32,
-    /// As ioprio_set(2) takes it; 0 for what goes with the nice value.
+    ///     The I/O priority as in ioprio_set(2); 0 to derive it from the nice value.
     io: i32,
 }
 
-/// What the threads have asked for, by their numbers.
+/// Scheduling attributes by thread number.
 #[derive(Debug, Default)]
 pub(crate) struct Standing(Mutex<BTreeMap<u32, Wishes>>);
 
@@ -48,24 +47,24 @@ impl Standing {
         change(lock(&self.0).entry(thread.0).or_default());
     }
 
-    /// What the first thread has asked for, as /proc tells it of the process.
+    /// The attributes of the main thread, which /proc reports for the process.
     pub(crate) fn of_first(&self) -> Wishes {
         self.of(ThreadNumber(0))
     }
 
-    /// Whether one of these threads has asked for anything.
+    /// Whether one of these threads has nondefault attributes.
     pub(crate) fn is_changed(&self, threads: &[ThreadNumber]) -> bool {
         threads.iter().any(|thread| self.of(*thread) != Wishes::default())
     }
 
-    /// A new thread begins with what its maker has.
+    /// Copies the attributes of `maker` to its new thread `made`.
     pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
         let wishes = self.of(maker);
         lock(&self.0).insert(made.0, wishes);
     }
 }
 
-/// The thread of this process that `id` names, the caller itself if it is 0; `None` for another process's.
+/// The thread of this process with this id, or the caller for 0; `None` for another process.
 fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
     match id as i32 {
         0 => Some(caller.number),
@@ -74,7 +73,7 @@ fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
     }
 }
 
-/// The threads that getpriority(2) and setpriority(2) mean.
+/// The threads to which the arguments of getpriority(2) and setpriority(2) refer.
 fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
     let all = || Ok(caller.simulation.identities.alive());
     match (which as i32, who as i32) {
@@ -101,7 +100,7 @@ pub(crate) fn setpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<R
     }))
 }
 
-/// Nobody but the administrator becomes more important.
+/// Sets the nice value. Only a privileged process may decrease it.
 fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<(), Errno> {
     if nice < simulation.standing.of(number).nice {
         return Err(Errno(libc::EACCES));
@@ -131,7 +130,7 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
     })
 }
 
-/// Sets an ordinary policy; the others are the administrator's.
+/// Sets a normal policy. Others need privileges.
 fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priority: i32) -> Returned {
     match policy & !libc::SCHED_RESET_ON_FORK {
         kind @ (libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE) if priority == 0 => {
@@ -176,7 +175,7 @@ pub(crate) fn sched_getattr(
     caller: &Caller<'_>,
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
-    /// The highest that a thread's use of its core may be taken for.
+    ///     The maximum of the utilisation clamp.
     const MOST_USE: u32 = 1024;
     let wishes = caller.simulation.standing.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
@@ -203,23 +202,23 @@ pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Argume
     }))
 }
 
-/// The host's group of this process.
+/// The host's process group of this process.
 fn host_group() -> i32 {
-    // SAFETY: no arguments; it cannot fail.
+    //     SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::getpgrp() }
 }
 
-/// What the host calls a group.
+/// Converts a process group for the host.
 pub(crate) fn group_on_host(group: i32) -> i32 {
     if group == FIRST_ID { host_group() } else { group }
 }
 
-/// What the guest calls a group of the host's.
+/// Converts a process group for the guest.
 pub(crate) fn group_for_guest(group: i32) -> i32 {
     if group == host_group() { FIRST_ID } else { group }
 }
 
-/// A call about the process: by 0, or by the id of one of its threads that is alive.
+/// Whether `id` refers to this process: 0, or the id of a live thread.
 fn is_own(simulation: &Simulation, id: u64) -> bool {
     let is_alive = |number| simulation.identities.host_thread(number).is_some();
     id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
@@ -228,7 +227,7 @@ fn is_own(simulation: &Simulation, id: u64) -> bool {
 pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
     if is_own(caller.simulation, id) {
-        // It leads its group.
+        //         The process is a group leader.
         return match group {
             0 | FIRST_ID => Ok(0),
             ..0 => Err(INVALID),
@@ -236,7 +235,7 @@ pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Return
         };
     }
     let group = i64::from(group_on_host(group)) as u64;
-    // SAFETY: no pointers.
+    //     SAFETY: the call takes no pointers.
     unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
 }
 
@@ -244,7 +243,7 @@ pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(FIRST_ID as u64);
     }
-    // SAFETY: no pointers.
+    //     SAFETY: the call takes no pointers.
     let group = unsafe { host_call(libc::SYS_getpgid, [id, 0, 0, 0, 0, 0]) }?;
     Ok(group_for_guest(group as i32) as u64)
 }
@@ -253,13 +252,13 @@ pub(crate) fn getsid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(SESSION);
     }
-    // SAFETY: no pointers.
+    //     SAFETY: the call takes no pointers.
     let (session, own) =
         unsafe { (host_call(libc::SYS_getsid, [id, 0, 0, 0, 0, 0])?, host_call(libc::SYS_getsid, [0; 6])?) };
     Ok(if session == own { SESSION } else { session })
 }
 
-/// The leader of a group cannot begin a session.
+/// A group leader cannot start a session.
 pub(crate) fn setsid(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }

@@ -1,6 +1,6 @@
-//! The table of system calls: number, name, what does it, its arguments, what does it in simulated time, what it changes.
-//! The only list there is; the dispatcher, simulated time, checkpoints, the tracer and the book read it.
-//! Source: Linux include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
+//! The table of system calls: number, name, implementation, arguments, implementation in simulated time, and effects.
+//! The dispatcher, simulated time, checkpoints, the tracer and the book use it. Source: Linux
+//! include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
 
 use longma_guest::host::locks::Lazy;
 
@@ -52,24 +52,24 @@ const fn row_of(number: u16, name: &'static str, action: Action, arguments: &'st
 }
 
 impl Row {
-    /// What it does in simulated time instead.
+    /// Sets the implementation in simulated time.
     const fn simulated(self, simulated: Simulated) -> Self {
         Self { simulated: Some(simulated), ..self }
     }
 
-    /// Which file's contents it may change.
+    /// Sets the file whose contents the call may change.
     const fn changes(self, changed: Changed) -> Self {
         Self { changes: Some(changed), ..self }
     }
 
-    /// What a process that has made it has of the kernel's and would lose in a checkpoint. What lies in files, memory and threads
-    /// is looked at when the checkpoint is made; this can not be.
+    /// Sets the kernel state that the call creates and a checkpoint does not contain. Files, memory and threads are
+    /// checked when the checkpoint is made; this state cannot be.
     const fn unkept(self, what: &'static str) -> Self {
         Self { unkept: Some(what), ..self }
     }
 }
 
-/// Every call, in the order of the numbers.
+/// All calls in numerical order.
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     row_of(0, "io_setup", Absent, &[]),
@@ -374,7 +374,7 @@ const ROWS: &[Row] = &[
     row_of(448, "process_mrelease", Absent, &[]),
     row_of(449, "futex_waitv", Call(threads::futex_waitv), &[Address, Int, Hex, Address, Int]).simulated(Instead(futex::futex_waitv)),
     row_of(450, "set_mempolicy_home_node", Absent, &[]),
-    // Under one number on all architectures. What the host has of a file is nothing that simulated time knows.
+    //     Equal numbers on all architectures. The host's page cache is not part of simulated time.
     row_of(451, "cachestat", Host(451), &[Fd, In(16), Out(40), Hex]).simulated(Instead(|_, _| Err(longma_guest::Errno(libc::ENOSYS)))),
     row_of(452, "fchmodat2", Call(files::fchmodat2), &[DirFd, Text, Mode, Flags(names::AT)]),
 ];
