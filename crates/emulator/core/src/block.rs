@@ -14,49 +14,49 @@ pub(crate) const MAX_INSTRUCTIONS: usize = 64;
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    ///     Execution falls through to the next block.
+    /// Execution falls through to the next block.
     Next(u64),
     /// A conditional branch.
     Branch {
-        ///         The target.
+        /// The target.
         taken: u64,
-        ///         The fall-through address.
+        /// The fall-through address.
         next: u64,
     },
-    ///     A direct jump.
+    /// A direct jump.
     Jump(u64),
-    ///     A direct call.
+    /// A direct call.
     Call {
         /// The function.
         target: u64,
-        ///         The return address.
+        /// The return address.
         next: u64,
     },
-    ///     An indirect call.
+    /// An indirect call.
     IndirectCall {
-        ///         The return address.
+        /// The return address.
         next: u64,
     },
-    ///     A return: an indirect jump through r1 that writes no link register.
+    /// A return: an indirect jump through r1 that writes no link register.
     Return,
-    ///     Any other indirect jump.
+    /// Any other indirect jump.
     Indirect,
-    ///     The run loop executes the last instruction, because it always traps or changes state that translated code
-    ///     depends on.
+    /// The run loop executes the last instruction, because it always traps or changes state that translated code
+    /// depends on.
     Leave {
-        ///         The address after it.
+        /// The address after it.
         next: u64,
     },
-    ///     The word after the last instruction is not an instruction or cannot be fetched.
+    /// The word after the last instruction is not an instruction or cannot be fetched.
     Invalid,
 }
 
 /// Instructions that end a block only in certain modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interest {
-    ///     Magic instructions.
+    /// Magic instructions.
     pub magic: bool,
-    ///     Instructions that read the clock, so that simulated time can catch up first.
+    /// Instructions that read the clock, so that simulated time can catch up first.
     pub clock: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn reads_clock(op: Op) -> bool {
 pub(crate) struct Block {
     /// The guest address of the first instruction.
     pub start: u64,
-    ///     The instructions, including the one that ends the block.
+    /// The instructions, including the one that ends the block.
     pub instructions: Vec<Instruction>,
     /// How it ends.
     pub end: End,
@@ -93,8 +93,7 @@ impl Block {
         interest: Interest,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
-        //         Decode into a buffer first, so that the final vector has no spare capacity: there are very many
-        //         blocks.
+        // Decode into a buffer first, so that the final vector has no spare capacity: there are very many blocks.
         let mut found = [Instruction::new(Op::Break); MAX_INSTRUCTIONS];
         let (mut count, mut pc) = (0, start);
         let end = loop {
@@ -127,7 +126,7 @@ impl Block {
 
     /// The guest addresses from which the block was decoded.
     pub fn range(&self) -> Range<u64> {
-        //         An invalid word belongs to the block too.
+        // An invalid word belongs to the block too.
         self.start..self.pc(self.instructions.len().max(1))
     }
 

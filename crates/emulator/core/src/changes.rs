@@ -19,14 +19,14 @@ const REMEMBERED: usize = 1024;
 /// Code in a range of guest addresses may have changed.
 pub(crate) struct Change {
     pub range: Range<u64>,
-    ///     The guest addresses whose translations were removed, ascending.
+    /// The guest addresses whose translations were removed, ascending.
     pub gone: Vec<u64>,
 }
 
 /// The log.
 #[derive(Default)]
 pub(crate) struct Changes {
-    ///     The number of changes that have begun. `count` is the number of those that are in the log.
+    /// The number of changes that have begun. `count` is the number of those that are in the log.
     begun: AtomicU64,
     count: AtomicU64,
     latest: Mutex<VecDeque<Arc<Change>>>,

@@ -31,28 +31,28 @@ use crate::{
 
 /// The core of one guest thread.
 pub struct Core {
-    //     The first field is dropped first, because the registration points to the others.
+    // The first field is dropped first, because the registration points to the others.
     registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
     code: SharedCode,
-    ///     The translator whose code this core runs, and its generation.
+    /// The translator whose code this core runs, and its generation.
     translator: Option<(Arc<Translator>, u64)>,
     profile: BlockProfile,
     cold_breaks: ColdBreaks,
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
-    ///     The GS base that translated code needs; 0 if it does not use GS.
+    /// The GS base that translated code needs; 0 if it does not use GS.
     segment_base: u64,
-    ///     The number of code changes that this core has processed.
+    /// The number of code changes that this core has processed.
     seen_changes: u64,
-    ///     Publishes `seen_changes`, so that the memory of old code can be reused.
+    /// Publishes `seen_changes`, so that the memory of old code can be reused.
     reader: Reader,
-    ///     No instruction has been executed since [`Core::run`] began.
+    /// No instruction has been executed since [`Core::run`] began.
     clock_is_fresh: bool,
-    ///     The state for the other tracing mode: untraced while the core is traced, and the reverse.
+    /// The state for the other tracing mode: untraced while the core is traced, and the reverse.
     parked: Option<Box<Parked>>,
-    ///     The number of untraced instructions already reported to the caller.
+    /// The number of untraced instructions already reported to the caller.
     told_untraced: u64,
 }
 
@@ -242,7 +242,7 @@ impl Core {
         }
         self.clock_is_fresh = true;
         self.reader.enter(self.seen_changes);
-        //         Process code changes even if the attention flag is clear: the caller may have cleared it.
+        // Process code changes even if the attention flag is clear: the caller may have cleared it.
         self.refresh();
         let stop = self.run_to_stop();
         self.reader.leave();
@@ -327,8 +327,8 @@ impl Core {
         self.cpu.forget_returns();
         self.cpu.forget_jumps();
         self.profile.cool();
-        //         SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration
-        //         is active before the old one is dropped.
+        // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration is
+        // active before the old one is dropped.
         let registration =
             unsafe { Registration::new(&raw mut *self.cpu, newest.clone(), self.return_stack.guard()) };
         registration.activate();
@@ -344,7 +344,7 @@ impl Core {
         }
         let pc = self.cpu.state.pc;
         if self.cpu.return_stack != self.return_stack.top() {
-            //             SAFETY: the pointer is in the return stack, at an entry of two words.
+            // SAFETY: the pointer is in the return stack, at an entry of two words.
             let [host, guest] = unsafe { *(self.cpu.return_stack as *const [u64; 2]) };
             if guest == pc {
                 self.cpu.return_stack += 8;
@@ -455,7 +455,7 @@ impl Core {
         }
         let left = match done {
             Err(Stop::Trap(_) | Stop::Quantum) => Some(done),
-            //             The program counter is at the first instruction not executed, as at the end of a quantum.
+            // The program counter is at the first instruction not executed, as at the end of a quantum.
             Err(Stop::Attention) => Some(Err(Stop::Quantum)),
             _ => None,
         };
@@ -509,7 +509,7 @@ impl Core {
             return false;
         }
         if translator.is_full() {
-            //             The run loop switches to the empty cache, where the block soon becomes hot again.
+            // The run loop switches to the empty cache, where the block soon becomes hot again.
             all.replace(translator);
             return false;
         }
@@ -571,7 +571,7 @@ impl Core {
 }
 
 thread_local! {
-    ///     The GS base of this host thread.
+    /// The GS base of this host thread.
     static SEGMENT_BASE: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -581,7 +581,7 @@ fn set_segment_base(base: u64) {
         return;
     }
     const ARCH_SET_GS: i32 = 0x1001;
-    //     SAFETY: the x86-64 psABI reserves GS for no purpose in user space; only translated code uses it here.
+    // SAFETY: the x86-64 psABI reserves GS for no purpose in user space; only translated code uses it here.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     SEGMENT_BASE.set(base);
 }

@@ -24,7 +24,7 @@ pub struct Executed {
     pub start: u64,
     /// Its number of instructions.
     pub instructions: u32,
-    ///     The number of executions.
+    /// The number of executions.
     pub runs: u64,
 }
 
@@ -87,7 +87,7 @@ impl Counting {
         }
         for thread in lock(&self.threads).iter() {
             for (left, times) in lock(&thread.left).iter() {
-                //                 A running thread may have been summed before it left the block.
+                // A running thread may have been summed before it left the block.
                 let whole = sums.entry((left.start, left.instructions)).or_default();
                 *whole = whole.saturating_sub(*times);
                 *sums.entry((left.start, left.executed)).or_default() += times;
@@ -108,16 +108,16 @@ impl Counting {
 pub(crate) struct Left {
     /// The guest address of its first instruction.
     pub start: u64,
-    ///     Its number of instructions, all of which its counter includes.
+    /// Its number of instructions, all of which its counter includes.
     pub instructions: u32,
-    ///     The number of executed instructions.
+    /// The number of executed instructions.
     pub executed: u32,
 }
 
 /// The counters of one thread. Address space is reserved for all counters; the host allocates memory for those in use.
 pub(crate) struct Counters {
     start: *mut AtomicU64,
-    ///     How often each block was left in the middle.
+    /// How often each block was left in the middle.
     left: Mutex<FxHashMap<Left, u64>>,
 }
 
@@ -130,7 +130,7 @@ impl Counters {
     const BYTES: usize = MAX_BLOCKS * size_of::<AtomicU64>();
 
     fn reserve() -> io::Result<Self> {
-        //         SAFETY: an anonymous mapping at an address that the kernel chooses.
+        // SAFETY: an anonymous mapping at an address that the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -154,7 +154,7 @@ impl Counters {
 
     fn slot(&self, number: u32) -> &AtomicU64 {
         assert!((number as usize) < MAX_BLOCKS);
-        //         SAFETY: the counter is in the mapping, which lives as long as `self`.
+        // SAFETY: the counter is in the mapping, which lives as long as `self`.
         unsafe { &*self.start.add(number as usize) }
     }
 
@@ -176,7 +176,7 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        //         SAFETY: this value owns the mapping.
+        // SAFETY: this value owns the mapping.
         unsafe { libc::munmap(self.start.cast(), Self::BYTES) };
     }
 }

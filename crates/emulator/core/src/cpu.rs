@@ -38,15 +38,15 @@ static EMPTY_JUMP_CACHE: [JumpCacheEntry; JUMP_CACHE_ENTRIES] = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ExitReason {
-    ///     A direct jump to a target without a translation.
+    /// A direct jump to a target without a translation.
     Unlinked = 0,
-    ///     An indirect jump or return whose target is not in the lookup table.
+    /// An indirect jump or return whose target is not in the lookup table.
     Indirect = 1,
-    ///     The attention flag is set, or the quantum has ended.
+    /// The attention flag is set, or the quantum has ended.
     Attention = 2,
-    ///     The interpreter must execute the instruction at the program counter.
+    /// The interpreter must execute the instruction at the program counter.
     Interpret = 3,
-    ///     The instruction at the program counter trapped; see `Cpu::trap`.
+    /// The instruction at the program counter trapped; see `Cpu::trap`.
     Trap = 4,
     /// The instruction at the program counter is `syscall 0`.
     Syscall = 5,
@@ -57,38 +57,38 @@ pub(crate) enum ExitReason {
 pub struct Cpu {
     /// The guest's registers.
     pub state: State,
-    ///     Set when this thread must stop at the next safe point.
+    /// Set when this thread must stop at the next safe point.
     pub attention: Attention,
-    ///     The first guest address out of range.
+    /// The first guest address out of range.
     pub(crate) limit: u64,
-    ///     The guest's MXCSR while translated code runs. Its exception flags move to FCSR at each exit.
+    /// The guest's MXCSR while translated code runs. Its exception flags move to FCSR at each exit.
     pub(crate) guest_mxcsr: u32,
     /// The host's MXCSR.
     pub(crate) host_mxcsr: u32,
-    ///     The host stack pointer while translated code runs.
+    /// The host stack pointer while translated code runs.
     pub(crate) host_stack: u64,
-    ///     The return stack pointer while translated code does not run.
+    /// The return stack pointer while translated code does not run.
     pub(crate) return_stack: u64,
-    ///     The pointer of an empty return stack.
+    /// The pointer of an empty return stack.
     pub(crate) return_stack_top: u64,
-    ///     Constants for 64-bit and 32-bit floating-point sign operations, repeated in each lane.
+    /// Constants for 64-bit and 32-bit floating-point sign operations, repeated in each lane.
     pub(crate) sign_masks: SignMasks,
-    ///     Constants for vector instructions.
+    /// Constants for vector instructions.
     pub(crate) vector_constants: VectorConstants,
-    ///     Constants for CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
+    /// Constants for CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
     pub(crate) crc_constants: [u64; 2],
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
-    ///     The counted block that translated code left with [`ExitReason::Interpret`].
+    /// The counted block that translated code left with [`ExitReason::Interpret`].
     pub(crate) left: LeftBlock,
-    ///     The host address of the next trace record, if blocks are traced.
+    /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,
-    ///     The end of the quantum: a block does not start if its record would begin at or after this address.
+    /// The end of the quantum: a block does not start if its record would begin at or after this address.
     pub(crate) trace_limit: u64,
-    ///     The trap of an instruction that translated code passed to the interpreter.
+    /// The trap of an instruction that translated code passed to the interpreter.
     pub(crate) trap: Option<Trap>,
-    ///     The environment of instructions: memory, clock and configuration words.
+    /// The environment of instructions: memory, clock and configuration words.
     pub(crate) guest: Guest,
 }
 
@@ -98,7 +98,7 @@ pub struct Cpu {
 pub(crate) struct LeftBlock {
     /// The guest address of its first instruction.
     pub start: u64,
-    ///     Its number of instructions; 0 if there is no such block.
+    /// Its number of instructions; 0 if there is no such block.
     pub instructions: u64,
 }
 

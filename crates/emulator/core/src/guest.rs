@@ -50,8 +50,8 @@ impl SimulatedClock {
 /// The source of the stable counter.
 #[derive(Clone)]
 enum Clock {
-    ///     The host's monotonic clock, which is the same for all cores and processes, like the stable counters of a
-    ///     machine.
+    /// The host's monotonic clock, which is the same for all cores and processes, like the stable counters of a
+    /// machine.
     Host,
     Simulated(SimulatedClock),
 }
@@ -113,7 +113,7 @@ impl Environment for Guest {
 /// CLOCK_MONOTONIC in nanoseconds.
 fn host_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    //     SAFETY: `now` is valid for writes. The clock exists on all Linux systems.
+    // SAFETY: `now` is valid for writes. The clock exists on all Linux systems.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

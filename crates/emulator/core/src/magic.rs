@@ -18,9 +18,9 @@ pub enum Magic {
     RegionBegin,
     /// The region of interest ends: `andi $zero, $zero, 0x4c2`.
     RegionEnd,
-    ///     A suitable point for a checkpoint: `andi $zero, $zero, 0x4c3`.
+    /// A suitable point for a checkpoint: `andi $zero, $zero, 0x4c3`.
     Checkpoint,
-    ///     A program-defined event whose number is in `$a0`: `andi $zero, $zero, 0x4c4`.
+    /// A program-defined event whose number is in `$a0`: `andi $zero, $zero, 0x4c4`.
     Event(u64),
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    ///     The words of `guests/include/longma.h`, with 7 in `$a0`.
+    /// The words of `guests/include/longma.h`, with 7 in `$a0`.
     #[test]
     fn the_words_of_the_header_are_magic_and_a_nop_is_not() {
         let mut state = State::default();

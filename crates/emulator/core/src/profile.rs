@@ -26,7 +26,7 @@ const LOT_BYTES: u64 = 1024;
 #[derive(Default)]
 pub(crate) struct BlockProfile {
     pub blocks: FxHashMap<u64, Box<ProfiledBlock>>,
-    ///     The blocks in each memory range, by range number. A block that spans two ranges is in both.
+    /// The blocks in each memory range, by range number. A block that spans two ranges is in both.
     lots: FxHashMap<u64, Vec<u64>>,
 }
 
@@ -39,13 +39,13 @@ pub(crate) struct ProfiledBlock {
     pub block: Block,
     pub semantics: Vec<semantics::Semantics<Guest>>,
     pub runs: u32,
-    ///     Its counter, if blocks are counted.
+    /// Its counter, if blocks are counted.
     pub counter: Option<u32>,
-    ///     Its number in traces, if blocks are traced.
+    /// Its number in traces, if blocks are traced.
     pub number: Option<BlockNumber>,
-    ///     The last instruction reads the clock, and the clock is simulated.
+    /// The last instruction reads the clock, and the clock is simulated.
     pub reads_clock: bool,
-    ///     The last instruction is magic, and magic instructions are enabled.
+    /// The last instruction is magic, and magic instructions are enabled.
     pub is_magic: bool,
 }
 
@@ -83,7 +83,7 @@ impl BlockProfile {
                     false
                 }
                 Some(_) => true,
-                //                 The block was removed with its other range.
+                // The block was removed with its other range.
                 None => false,
             });
             if !starts.is_empty() {

@@ -35,7 +35,7 @@ impl Readers {
 
     /// The number of changes that all running cores have processed.
     pub fn all_have_seen(&self) -> u64 {
-        //         Either this thread sees that a core is running, or that core sees the changes counted before.
+        // Either this thread sees that a core is running, or that core sees the changes counted before.
         fence(Ordering::SeqCst);
         self.lock().iter().map(|progress| progress.load(Ordering::SeqCst)).min().unwrap_or(OUTSIDE)
     }

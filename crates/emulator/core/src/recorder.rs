@@ -27,7 +27,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Creates an empty trace and points `cpu` at it.
     pub fn new(blocks: Arc<TracedBlocks>, cpu: &mut Cpu) -> Self {
-        //         A block that starts one word before the end of the quantum still has space for its record.
+        // A block that starts one word before the end of the quantum still has space for its record.
         let trace = Trace::with_room(MAX_QUANTUM_WORDS + LARGEST_RECORD_WORDS);
         let mut recorder = Self { trace, blocks, quantum_words: DEFAULT_QUANTUM_WORDS };
         recorder.clear(cpu);

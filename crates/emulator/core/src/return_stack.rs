@@ -21,8 +21,8 @@ impl ReturnStack {
     /// Makes a return with an empty stack continue at `miss`. A guest may return to any address, so no guest address
     /// can mark the bottom of the stack: the entry there has `miss` as its host address.
     pub fn set_bottom(&self, miss: u64) {
-        //         SAFETY: both words are the last 16 bytes of the mapping, where an empty stack's pointer points; no
-        //         core runs meanwhile.
+        // SAFETY: both words are the last 16 bytes of the mapping, where an empty stack's pointer points; no core runs
+        // meanwhile.
         unsafe {
             let top = self.top() as *mut u64;
             top.write(miss);

@@ -24,22 +24,22 @@ use crate::{
 pub struct Counts {
     /// Blocks decoded for interpretation.
     pub blocks: AtomicU64,
-    ///     Translated regions.
+    /// Translated regions.
     pub regions: AtomicU64,
 }
 
 /// The execution mode of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
-    ///     Translate hot code; otherwise interpret all code.
+    /// Translate hot code; otherwise interpret all code.
     pub translate: bool,
-    ///     Count executions of blocks, see [`SharedCode::executed`].
+    /// Count executions of blocks, see [`SharedCode::executed`].
     pub counting: bool,
-    ///     Each core writes a [`Core::trace`].
+    /// Each core writes a [`Core::trace`].
     pub tracing: bool,
-    ///     Magic instructions stop a core ([`Stop::Magic`]); otherwise they are no-ops.
+    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they are no-ops.
     pub magic: bool,
-    ///     With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
+    /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
 }
 
@@ -61,7 +61,7 @@ pub struct SharedCode {
     pub(crate) readers: Arc<Readers>,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) registers: Arc<RegisterAccesses>,
-    ///     The same code without traces, for intervals in which tracing is disabled.
+    /// The same code without traces, for intervals in which tracing is disabled.
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
 
@@ -99,7 +99,7 @@ impl SharedCode {
     ) -> io::Result<Self> {
         let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, execution.tracing)?;
         if execution.tracing && execution.pausable {
-            //             Counted, so that the simulator knows how many instructions were executed without tracing.
+            // Counted, so that the simulator knows how many instructions were executed without tracing.
             let execution = Execution { tracing: false, counting: true, ..execution };
             code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, true)?));
         }
@@ -153,7 +153,7 @@ impl SharedCode {
     pub fn executed(&self) -> Vec<Executed> {
         let Some(counting) = &self.counting else { return Vec::new() };
         let mut executed = counting.executed();
-        //         The same block may occur twice; callers sum by address.
+        // The same block may occur twice; callers sum by address.
         executed.extend(self.untraced.iter().flat_map(|untraced| untraced.executed()));
         executed
     }
@@ -181,8 +181,8 @@ impl SharedCode {
     /// Removes translations of a range of guest addresses. Set the attention flag of each core afterwards, so that
     /// cores leave the old code.
     pub fn invalidate(&self, range: &Range<u64>) {
-        //         The order matters: a core that is translating either finishes before translations are removed here,
-        //         or sees that a change has begun that it has not processed.
+        // The order matters: a core that is translating either finishes before translations are removed here, or sees
+        // that a change has begun that it has not processed.
         self.changes.begin();
         shake();
         let translator = self.translators.as_ref().map(|translators| translators.newest().0);
@@ -222,7 +222,7 @@ impl SharedCode {
         self.readers.leave_all();
         if let Some(translators) = &self.translators {
             let gone = translators.become_forked();
-            //             No code has changed, but some translations may be missing.
+            // No code has changed, but some translations may be missing.
             self.changes.begin();
             self.changes.add(Change { range: 0..0, gone });
         }

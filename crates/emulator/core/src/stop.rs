@@ -9,12 +9,12 @@ use crate::magic::Magic;
 pub enum Stop {
     /// The instruction at the program counter trapped.
     Trap(Trap),
-    ///     The attention flag is set.
+    /// The attention flag is set.
     Attention,
-    ///     The trace has the length of the quantum, or the next instruction reads the clock and the trace is not empty.
-    ///     Process the trace and clear it ([`clear_trace`](crate::Core::clear_trace)) before continuing.
+    /// The trace has the length of the quantum, or the next instruction reads the clock and the trace is not empty.
+    /// Process the trace and clear it ([`clear_trace`](crate::Core::clear_trace)) before continuing.
     Quantum,
-    ///     A magic instruction was executed; the program counter is after it.
+    /// A magic instruction was executed; the program counter is after it.
     Magic(Magic),
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct TracedBlocks {
 #[derive(Default)]
 struct Table {
     blocks: Vec<TracedBlock>,
-    ///     The newest block for an address and a length.
+    /// The newest block for an address and a length.
     newest: FxHashMap<(u64, usize), u32>,
 }
 

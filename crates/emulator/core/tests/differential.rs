@@ -88,7 +88,7 @@ fn compare_programs(bench: &Bench, program: &[u32], mask: [u64; 4], state: &Stat
                 *lane &= mask;
             }
         }
-        //         Translated code does not update the cause bits (see the book's chapter on execution).
+        // Translated code does not update the cause bits (see the book's chapter on execution).
         end.state.fcsr.0 &= !0x1f00_0000;
         end.state.reservation = Default::default();
     }
@@ -138,7 +138,7 @@ fn check_each(ops: &[Op]) {
         let inputs = (instruction(op), starting_state());
         runner
             .run(&inputs, |(one, state)| {
-                //                 In the loop, the instruction would read the half that it leaves undefined.
+                // In the loop, the instruction would read the half that it leaves undefined.
                 if writes_half(op) && !reads_half(op) && one.d == one.j {
                     return Ok(());
                 }
@@ -163,8 +163,7 @@ fn single_cases() -> u32 {
 fn a_called_function_sees_the_link_register_of_its_call() {
     let bench = Bench::new();
     let mut body = vec![Instruction { d: 5, j: 5, k: 1, ..Instruction::new(Op::Xor) }; 60];
-    //     After the two calls come the three instructions that end the loop, then two functions of two instructions
-    //     each.
+    // After the two calls come the three instructions that end the loop, then two functions of two instructions each.
     body.push(Instruction { imm: 4 * 5, ..Instruction::new(Op::Bl) });
     body.push(Instruction { imm: 4 * 6, ..Instruction::new(Op::Bl) });
     let mut program = looped(&body);

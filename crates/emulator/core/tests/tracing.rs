@@ -137,8 +137,8 @@ fn compare(bench: &Bench, program: &[u32], state: &State, data: &[u8]) {
         }
         assert_eq!(expected.steps.len(), actual.steps.len(), "translated: {translate}");
         assert!(expected == actual, "translated: {translate}: another end");
-        //         If the pointer moves, accesses trap in instructions passed to the interpreter, and their blocks then
-        //         count completely.
+        // If the pointer moves, accesses trap in instructions passed to the interpreter, and their blocks then count
+        // completely.
         if expected.general[usize::from(POINTER)] == state.x[usize::from(POINTER)] {
             let counts = counted(bench, program, state, data, translate);
             assert_eq!(counts, expected.steps.len() as u64, "translated: {translate}: what blocks count");
@@ -208,7 +208,7 @@ fn check_programs(ops: Vec<Op>, programs: u32, change: fn(&mut State, &mut Vec<P
     let inputs = (pieces(ops), starting_state(), any::<u64>());
     runner
         .run(&inputs, |(mut pieces, mut state, seed)| {
-            //             The instruction that is replaced at system calls.
+            // The instruction that is replaced at system calls.
             pieces.insert(0, Piece::Straight(vec![Instruction::new(Op::AddiD)]));
             change(&mut state, &mut pieces);
             compare(&bench, &assemble(&pieces), &state, &noise(seed));
@@ -229,7 +229,7 @@ fn atomic_programs_leave_the_same_trace_translated_and_interpreted() {
 
 #[test]
 fn vector_programs_leave_the_same_trace_translated_and_interpreted() {
-    //     The widths are not mixed, because 128-bit instructions leave the rest of a register undefined.
+    // The widths are not mixed, because 128-bit instructions leave the rest of a register undefined.
     check(&[Extension::Base, Extension::Lsx], 15 * times(), |_, _| {});
     check(&[Extension::Base, Extension::Lasx], 15 * times(), |_, _| {});
 }
@@ -238,7 +238,7 @@ fn vector_programs_leave_the_same_trace_translated_and_interpreted() {
 #[test]
 fn floating_point_programs_leave_the_same_trace_translated_and_interpreted() {
     let mut ops = usable(&[Extension::Base, Extension::Fp]);
-    //     Only instructions that define all bits of a 64-bit result.
+    // Only instructions that define all bits of a 64-bit result.
     let is_double = |name: &str| name.ends_with(".d") && !name.contains(".s.") && !name.contains(".w.");
     ops.retain(|op| op.row().extension != Extension::Fp || is_double(op.mnemonic()));
     check_programs(ops, 30 * times(), |_, _| {});
@@ -280,7 +280,7 @@ fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
     for translate in [false, true] {
         let mut state = loop_state();
         state.x[usize::from(POINTER)] = at;
-        //         For the prefetch: eight bytes back. The upper bits specify how much to fetch.
+        // For the prefetch: eight bytes back. The upper bits specify how much to fetch.
         state.x[6] = 0x1_fff8;
         state.x[7] = u64::MAX >> 1;
         let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, state);
@@ -469,7 +469,7 @@ fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
     let (mut old, old_code) = core_of(&memory, functional, loop_state());
     let mut rewrite = rewrite_now_and_then(&memory);
     let mut calls = 0;
-    //     Run half of the rounds, with one change of code.
+    // Run half of the rounds, with one change of code.
     while calls < ROUNDS / 2 {
         match old.run() {
             Stop::Attention => old.cpu().attention.clear(),
@@ -507,7 +507,7 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
                 Stop::Trap(Trap::Memory(fault)) => return fault.address,
                 stop => assert_eq!(stop, Stop::Quantum),
             }
-            //             The code is hot by now, and the next store faults.
+            // The code is hot by now, and the next store faults.
             let rounds = ROUNDS - core.cpu().state.x[usize::from(COUNTER)];
             core.cpu().state.x[6] = if rounds < 150 { DATA } else { 64 };
         }
@@ -632,7 +632,7 @@ fn a_program_whose_trace_is_paused_reads_the_simulated_time_of_everything_before
         let first = times.next().expect("there is a first");
         for round in 1..ROUNDS {
             let time = times.next().expect("there are as many");
-            //             A block that stops at the clock counts completely, and the reading instruction counts again.
+            // A block that stops at the clock counts completely, and the reading instruction counts again.
             let expected = first + 8 * round;
             assert!(
                 (expected - round..=expected + 1).contains(&time),

@@ -40,13 +40,13 @@ fn whoever_uses_up_all_mappings_is_refused_and_the_emulator_has_some_left() {
     assert_eq!(space.unmap(WHOLE + page, page), refused);
     assert_eq!(space.advise(WHOLE + page, page, libc::MADV_DONTDUMP), Err(Errno(libc::ENOMEM)));
 
-    //     Each of these allocations needs mappings of the host.
+    // Each of these allocations needs mappings of the host.
     let blocks: Vec<Vec<u8>> = (0..200).map(|_| vec![1; 1 << 20]).collect();
     let threads: Vec<_> = (0..50).map(|nth| std::thread::spawn(move || nth)).collect();
     let sum: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!((blocks.len(), sum), (200, 49 * 50 / 2));
 
-    //     Unmapping whole mappings frees some of the limit.
+    // Unmapping whole mappings frees some of the limit.
     space.unmap(FIRST, 1000 * page).unwrap();
     assert_eq!(map(0), Ok(()));
     space.unmap(WHOLE + page, page).unwrap();

@@ -141,7 +141,7 @@ fn main() -> ExitCode {
                 config.reexec.extend([option, root.clone()]);
                 config.root = Some(PathBuf::from(root));
             }
-            //             Options that execve passes to the next program.
+            // Options that execve passes to the next program.
             _ => match assigned(&option) {
                 Some((b"--argv0", value)) => name = Some(OsStr::from_bytes(value).to_owned()),
                 Some((b"--environment-from", value)) => {
@@ -179,7 +179,7 @@ fn main() -> ExitCode {
     descriptors::hand_over();
     thread.begin(&mut state);
     end(run(&mut thread, &mut state));
-    //             The main thread has ended, but other threads run. The last one ends the process.
+    // The main thread has ended, but other threads run. The last one ends the process.
     drop(thread);
     loop {
         std::thread::park();
@@ -199,7 +199,7 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// Reads the environment that execve stored in a file for the program that it starts.
 fn handed_over(descriptor: i32) -> Option<Vec<OsString>> {
-    //     SAFETY: execve created the descriptor for this purpose, and no other code knows its number.
+    // SAFETY: execve created the descriptor for this purpose, and no other code knows its number.
     let mut file = unsafe { File::from_raw_fd(descriptor) };
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;

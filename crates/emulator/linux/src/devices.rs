@@ -27,7 +27,7 @@ pub struct DeviceFile {
     window: Window,
     bytes: u64,
     file: OwnedFd,
-    ///     The core that gets its interrupts; [`NO_CORE`] if the program has not chosen one.
+    /// The core that gets its interrupts; [`NO_CORE`] if the program has not chosen one.
     interrupts: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ impl DeviceFile {
     /// # Errors
     /// The host has no free descriptor.
     pub fn registers(name: &str, number: u16, bytes: u64) -> io::Result<Self> {
-        //         SAFETY: the call takes no pointers, and a new descriptor affects no other code.
+        // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
         let file = descriptors::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
         let file = descriptors::keep(file)?;
         Ok(Self::of(name, Window::Registers(number), bytes, file))
@@ -63,12 +63,12 @@ impl DeviceFile {
     /// The host has no free descriptor or memory.
     pub fn memory(name: &str, number: u16, bytes: u64) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        //         SAFETY: the name is terminated, and a new descriptor affects no other code.
+        // SAFETY: the name is terminated, and a new descriptor affects no other code.
         let file = descriptors::owned(unsafe { libc::memfd_create(c"longma-device".as_ptr(), flags) })?;
         let file = descriptors::keep(file)?;
-        //         The size is fixed, because guests have descriptors of the file.
+        // The size is fixed, because guests have descriptors of the file.
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        //         SAFETY: the calls take no pointers.
+        // SAFETY: the calls take no pointers.
         unsafe {
             descriptors::done(libc::ftruncate(file.as_raw_fd(), bytes as i64))?;
             descriptors::done(libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals))?;
@@ -137,10 +137,10 @@ impl DeviceFile {
             return Err(Errno(libc::EEXIST));
         }
         let command = if flags & libc::O_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-        //         SAFETY: the call takes no pointers, and a new descriptor affects no other code.
+        // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
         let made = descriptors::owned(unsafe { libc::fcntl(self.file.as_raw_fd(), command, 0) })?;
         if flags & libc::O_NONBLOCK != 0 {
-            //             SAFETY: the call takes no pointers.
+            // SAFETY: the call takes no pointers.
             unsafe { libc::fcntl(made.as_raw_fd(), libc::F_SETFL, libc::O_RDWR | libc::O_NONBLOCK) };
         }
         Ok(made)
@@ -185,7 +185,7 @@ impl DeviceFile {
 mod tests {
     use super::*;
 
-    ///     A call that a guest may make on an open device file.
+    /// A call that a guest may make on an open device file.
     fn call(descriptor: &OwnedFd, act: impl Fn(RawFd) -> isize) -> io::Result<()> {
         if act(descriptor.as_raw_fd()) < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -193,10 +193,10 @@ mod tests {
     #[test]
     fn an_interrupt_comes_through_though_the_guest_has_filled_the_count() {
         let file = DeviceFile::registers("test", 0, 4096).unwrap();
-        //         The guest's descriptor refers to the same open file description.
+        // The guest's descriptor refers to the same open file description.
         let guest = descriptors::duplicate(file.descriptor()).unwrap();
         let most = u64::MAX - 1;
-        //         SAFETY: `most` is 8 bytes and live, and the counter is zero.
+        // SAFETY: `most` is 8 bytes and live, and the counter is zero.
         call(&guest, |guest| unsafe { libc::write(guest, (&raw const most).cast(), 8) }).unwrap();
         file.add_events(1);
         assert!(file.is_ready());
@@ -210,11 +210,11 @@ mod tests {
         let file = DeviceFile::memory("test", 0, 8192).unwrap();
         let guest = descriptors::duplicate(file.descriptor()).unwrap();
         for bytes in [0, 4096, 1 << 30] {
-            //             SAFETY: the call takes no pointers.
+            // SAFETY: the call takes no pointers.
             let done = call(&guest, |guest| unsafe { libc::ftruncate(guest, bytes) as isize });
             assert_eq!(done.unwrap_err().raw_os_error(), Some(libc::EPERM), "{bytes}");
         }
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         let grown = call(&guest, |guest| unsafe { libc::fallocate(guest, 0, 8192, 4096) as isize });
         assert_eq!(grown.unwrap_err().raw_os_error(), Some(libc::EPERM));
     }

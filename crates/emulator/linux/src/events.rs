@@ -29,7 +29,7 @@ pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
         host.events = u32_at(&bytes, 0);
         host.u64 = u64_at(&bytes, 8);
     }
-    //     SAFETY: the event is local.
+    // SAFETY: the event is local.
     unsafe { host_call(libc::SYS_epoll_ctl, [set, operation, file, &raw mut host as u64, 0, 0]) }
 }
 
@@ -58,9 +58,9 @@ fn wait_for_events(
     let mask = thread.read_mask(mask, mask_size)?;
     let process = thread.process.clone();
     let memory = process.memory();
-    //             The host's events are shorter than the guest's and fit into the same buffer. The kernel writes to the
-    //             guest's buffer directly, because events that it cannot write there stay in the set. It gets only as
-    //             many events as fit with padding. If none fits, it gets the end of the buffer, where it fails.
+    // The host's events are shorter than the guest's and fit into the same buffer. The kernel writes to the
+    // guest's buffer directly, because events that it cannot write there stay in the set. It gets only as many
+    // events as fit with padding. If none fits, it gets the end of the buffer, where it fails.
     let writable = memory.writable(events, count * EVENT_BYTES);
     let (at, count) = match writable / EVENT_BYTES {
         0 => (events.wrapping_add(writable.min(EVENT_BYTES - HOST_EVENT_BYTES)), 1),
@@ -70,7 +70,7 @@ fn wait_for_events(
         let place = results.in_place(at, count * HOST_EVENT_BYTES)?;
         thread.with_mask(mask, |_, mask| {
             let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
-            //             SAFETY: the events are in guest memory; the timeout and the mask are local or null.
+            // SAFETY: the events are in guest memory; the timeout and the mask are local or null.
             unsafe { interruptible(number, WaitsFor::Files, arguments) }
         })
     })?;
@@ -102,7 +102,7 @@ pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
         thread.with_mask(mask, |_, mask| {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
             let arguments = [files, count, left, address_of(&mask), SET_BYTES, 0];
-            //             SAFETY: the files are in guest memory or `results`; the other pointers are local or null.
+            // SAFETY: the files are in guest memory or `results`; the other pointers are local or null.
             unsafe { interruptible(libc::SYS_ppoll, WaitsFor::Files, arguments) }
         })
     });
@@ -115,8 +115,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     let process = thread.process.clone();
     let memory = process.memory();
     let count = u64::try_from(count as i32).map_err(|_| INVALID)?;
-    //     The kernel accesses no more than the highest possible descriptor, but a set must not extend beyond guest
-    //     memory.
+    // The kernel accesses no more than the highest possible descriptor, but a set must not extend beyond guest memory.
     let bytes = count.div_ceil(64) * 8;
     let mut left = memory.read_optional::<16>(timeout)?;
     let mask = match memory.read_optional::<16>(mask)? {
@@ -136,7 +135,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
             let pair = [address_of(&mask), SET_BYTES];
             let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
-            //             SAFETY: the sets are in guest memory or `results`; the other pointers are local or null.
+            // SAFETY: the sets are in guest memory or `results`; the other pointers are local or null.
             unsafe { interruptible(libc::SYS_pselect6, WaitsFor::Files, arguments) }
         })
     });
@@ -157,6 +156,6 @@ pub(crate) fn signalfd4(thread: &mut Thread, arguments: Arguments) -> Returned {
     if mask.is_none() {
         return Err(Errno(libc::EFAULT));
     }
-    //     SAFETY: the mask is local.
+    // SAFETY: the mask is local.
     unsafe { host_call(libc::SYS_signalfd4, [file, address_of(&mask), SET_BYTES, flags, 0, 0]) }
 }

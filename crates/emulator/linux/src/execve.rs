@@ -52,13 +52,13 @@ fn execute(
     let mut arguments = strings(&process, arguments, &mut budget)?;
     let environment = strings(&process, environment, &mut budget)?;
     if arguments.is_empty() {
-        //         Programs may rely on having a name.
+        // Programs may rely on having a name.
         arguments.push(CString::default());
     }
-    //     Execve must work even if the program has reached its descriptor limit.
+    // Execve must work even if the program has reached its descriptor limit.
     let room = Room::make();
     let program = Program::find(&process, directory, path, arguments, flags)?;
-    //     A signal that has already arrived belongs to the old program.
+    // A signal that has already arrived belongs to the old program.
     thread.hold_signals()?;
     thread.give_back();
     let error = program.start(thread, &environment, room);
@@ -93,9 +93,9 @@ fn strings(process: &Process, array: u64, budget: &mut usize) -> Result<Vec<CStr
 struct Program {
     path: CString,
     arguments: Vec<CString>,
-    ///     Whether this emulator runs it.
+    /// Whether this emulator runs it.
     is_guest: bool,
-    ///     Kept open, because the path may refer to its descriptor.
+    /// Kept open, because the path may refer to its descriptor.
     _file: File,
 }
 
@@ -155,7 +155,7 @@ impl Program {
         let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
-        //         The next program gets the host's names, which it translates again.
+        // The next program gets the host's names, which it translates again.
         let name = match &process.surroundings {
             Some(names) => c_string(names.host(name.to_bytes().to_vec())),
             None => Ok(name.to_owned()),
@@ -166,7 +166,7 @@ impl Program {
             Err(error) => return error,
         };
         let Limit { soft, hard } = descriptors::limit();
-        //         Each option and its value are one argument, because the value may start with a hyphen.
+        // Each option and its value are one argument, because the value may start with a hyphen.
         let own = [
             [b"--argv0=", name.to_bytes()].concat(),
             format!("--environment-from={}", variables.as_raw_fd()).into_bytes(),
@@ -180,15 +180,15 @@ impl Program {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";
-        //         Paths with constant names in the arguments must still lead to the files.
+        // Paths with constant names in the arguments must still lead to the files.
         if process.surroundings.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named) {
             arguments.push(named.to_owned());
         }
         arguments.extend(own);
         arguments.push(self.path.clone());
         arguments.extend_from_slice(rest);
-        //         The new emulator gets this emulator's environment. The guest's variables must not affect the host's
-        //         dynamic linker.
+        // The new emulator gets this emulator's environment. The guest's variables must not affect the host's dynamic
+        // linker.
         let own: Vec<CString> = std::env::vars_os()
             .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
             .collect();
@@ -213,14 +213,14 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
     let mut was_asked = with_attention(Attention::is_requested);
     let error = loop {
         with_attention(Attention::clear);
-        //         A signal that arrives before the host begins the call belongs to the old program. Afterwards it stays
-        //         pending for the new one.
+        // A signal that arrives before the host begins the call belongs to the old program. Afterwards it stays pending
+        // for the new one.
         thread.signals.leave_to_the_host();
-        //         SAFETY: the strings and their null-terminated arrays are live until the call fails.
+        // SAFETY: the strings and their null-terminated arrays are live until the call fails.
         let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };
         match returned {
             Err(Errno::RESTART) if thread.signals.deliverable() != 0 => return Errno::RESTART_ALWAYS,
-            //             The attention flag was set for another reason.
+            // The attention flag was set for another reason.
             Err(Errno::RESTART) => was_asked = true,
             returned => break returned.err().unwrap_or(Errno(libc::ENOEXEC)),
         }
@@ -246,16 +246,16 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
         b"" => Place::on_host(of_descriptor.as_bytes())?,
         path => Place::of(process, directory, path, Follow::Yes)?,
     };
-    //     O_NONBLOCK keeps a FIFO, which cannot be executed anyway, from blocking.
+    // O_NONBLOCK keeps a FIFO, which cannot be executed anyway, from blocking.
     let mut how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     if flags & AT_SYMLINK_NOFOLLOW != 0 && !path.is_empty() {
         how |= libc::O_NOFOLLOW;
     }
     let arguments = [place.directory(), place.path(), how as u64, 0, 0, 0];
     let file = descriptors::keep_new(|| {
-        //         SAFETY: the path is live, and a new descriptor affects no other code.
+        // SAFETY: the path is live, and a new descriptor affects no other code.
         let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
-        //         SAFETY: the host has just created the descriptor for this call.
+        // SAFETY: the host has just created the descriptor for this call.
         Ok(unsafe { OwnedFd::from_raw_fd(opened as RawFd) })
     })?;
     let file = File::from(file);
@@ -264,7 +264,7 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
     }
     let at = (libc::AT_EMPTY_PATH | libc::AT_EACCESS) as u64;
     let arguments = [file.as_raw_fd() as u64, c"".as_ptr() as u64, libc::X_OK as u64, at, 0, 0];
-    //     SAFETY: the path is live.
+    // SAFETY: the path is live.
     unsafe { host_call(libc::SYS_faccessat2, arguments) }?;
     Ok(file)
 }
@@ -280,7 +280,7 @@ fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
     if is_there && let Some(name) = process.root.guest_name(target.as_os_str().as_bytes()) {
         return Ok(name);
     }
-    //     The file has no name, so a descriptor of it must survive execve. SAFETY: the call only creates a descriptor.
+    // The file has no name, so a descriptor of it must survive execve. SAFETY: the call only creates a descriptor.
     let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
     if kept < 0 {
         return Err(std::io::Error::last_os_error().into());

@@ -8,16 +8,16 @@ use longma_guest::host::descriptors;
 
 /// The status of an open file; `None` if the descriptor is not open.
 pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    //     SAFETY: `libc::stat` is plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    //     SAFETY: `status` is valid for writes.
+    // SAFETY: `status` is valid for writes.
     (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
 }
 
 /// Whether both descriptors refer to one open file description.
 pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
     const KCMP_FILE: i32 = 0;
-    //     SAFETY: the call takes no pointers; it compares two descriptors of this process.
+    // SAFETY: the call takes no pointers; it compares two descriptors of this process.
     unsafe {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
@@ -45,7 +45,7 @@ pub(crate) fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
 pub(crate) fn socket_option<const N: usize>(descriptor: RawFd, option: i32) -> io::Result<[u8; N]> {
     let (mut value, mut bytes) = ([0u8; N], N as libc::socklen_t);
     let pointer = value.as_mut_ptr().cast();
-    //     SAFETY: the value has this many bytes.
+    // SAFETY: the value has this many bytes.
     descriptors::done(unsafe {
         libc::getsockopt(descriptor, libc::SOL_SOCKET, option, pointer, &raw mut bytes)
     })?;
@@ -55,7 +55,7 @@ pub(crate) fn socket_option<const N: usize>(descriptor: RawFd, option: i32) -> i
 /// Whether one of `events` (POLLIN and others) has occurred.
 pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
     let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
-    //     SAFETY: the structure is live.
+    // SAFETY: the structure is live.
     unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn all() -> io::Result<Vec<RawFd>> {
     let mut found: Vec<RawFd> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     found.sort_unstable();
-    //     The listing's own descriptor has been closed by now.
+    // The listing's own descriptor has been closed by now.
     found.retain(|descriptor| status_of(*descriptor).is_some());
     Ok(found)
 }
@@ -76,7 +76,7 @@ pub(crate) fn all() -> io::Result<Vec<RawFd>> {
 /// The descriptors that the emulator has open before the guest opens any.
 pub(crate) fn own_at_the_start() -> Vec<RawFd> {
     let is_own = |descriptor: &RawFd| {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
         (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
     };

@@ -31,14 +31,14 @@ pub(crate) struct ProgramFacts {
     pub architecture: Architecture,
     pub headers: u64,
     pub headers_count: u16,
-    ///     The load address of the dynamic linker; 0 if there is none.
+    /// The load address of the dynamic linker; 0 if there is none.
     pub interpreter_base: u64,
     pub entry: u64,
     pub vdso: u64,
     pub capabilities: u64,
-    ///     The bytes of AT_RANDOM.
+    /// The bytes of AT_RANDOM.
     pub random: [u8; 16],
-    ///     User, effective user, group and effective group.
+    /// User, effective user, group and effective group.
     pub ids: [u64; 4],
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct StackContents {
     pub pointer: u64,
     /// The auxiliary vector as bytes, for /proc/self/auxv.
     pub auxiliary: Vec<u8>,
-    ///     The address range of the arguments, for /proc/self/stat.
+    /// The address range of the arguments, for /proc/self/stat.
     pub arguments: (u64, u64),
-    ///     The address range of the environment.
+    /// The address range of the environment.
     pub environment: (u64, u64),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct StackContents {
 pub(crate) struct Texts<'a> {
     pub arguments: &'a [Vec<u8>],
     pub environment: &'a [Vec<u8>],
-    ///     The string of AT_EXECFN.
+    /// The string of AT_EXECFN.
     pub path: &'a [u8],
 }
 
@@ -175,11 +175,11 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
         (libc::AT_RANDOM, places.random),
         (libc::AT_PLATFORM, places.platform),
         (libc::AT_EXECFN, places.path),
-        //         AT_MINSIGSTKSZ: the kernel's constant for LoongArch. AArch64's translated frame is placed below it.
+        // AT_MINSIGSTKSZ: the kernel's constant for LoongArch. AArch64's translated frame is placed below it.
         (51, if program.architecture == Architecture::Aarch64 { 4096 + 8192 } else { 4096 }),
         (libc::AT_NULL, 0),
     ];
-    //     Other architectures have no vDSO. MIPS64 has no platform name, and no AT_HWCAP bits for release 2.
+    // Other architectures have no vDSO. MIPS64 has no platform name, and no AT_HWCAP bits for release 2.
     let has = |key| match program.architecture {
         Architecture::LoongArch64 => true,
         Architecture::X86_64 | Architecture::Aarch64 => key != libc::AT_SYSINFO_EHDR,
@@ -195,15 +195,14 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
 
 /// The host's user and group ids, real and effective.
 pub(crate) fn host_ids() -> [u64; 4] {
-    //     SAFETY: these calls take no arguments and cannot fail.
+    // SAFETY: these calls take no arguments and cannot fail.
     unsafe { [libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()] }.map(u64::from)
 }
 
 /// Random bytes from the host.
 pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
-    //     Without randomness on the host, zeros only weaken the guest's stack protector. SAFETY: the buffer has 16
-    //     bytes.
+    // Without randomness on the host, zeros only weaken the guest's stack protector. SAFETY: the buffer has 16 bytes.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     bytes
 }

@@ -19,8 +19,8 @@ pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];
 /// Maps constant names to directories on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Surroundings {
-    ///     Pairs of constant name and host directory. The first pair of a name defines the target. Empty for a guest
-    ///     inside a root, whose paths do not depend on the host.
+    /// Pairs of constant name and host directory. The first pair of a name defines the target. Empty for a guest inside
+    /// a root, whose paths do not depend on the host.
     folders: Vec<(&'static str, PathBuf)>,
 }
 
@@ -69,7 +69,7 @@ impl Surroundings {
 /// Replaces the prefix `from` of `path` with `to`; `None` if `path` is not below `from`.
 fn moved(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(from).ok()?;
-    //     Joining an empty path would add a slash.
+    // Joining an empty path would add a slash.
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
 }
 

@@ -208,7 +208,7 @@ fn memory_whose_protection_changes_back_and_forth_is_forbidden_or_there_and_neve
         let memory = process.memory();
         let mut bytes = [0; 64];
         let end = Instant::now() + Duration::from_secs(20);
-        //     Continue until the other thread has interfered often enough, even on a busy machine.
+        // Continue until the other thread has interfered often enough, even on a busy machine.
         for round in 0u64.. {
             if (given > 30_000 && forbidden > 30_000) || Instant::now() > end {
                 break;
@@ -277,7 +277,7 @@ fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
     std::fs::write(&path, b"dragon").unwrap();
     let file = guest.open(&path, libc::O_RDONLY) as u64;
     let mapped = guest.call(MMAP, &[0, PAGE, READ_WRITE, 2, file, 0]) as u64;
-    //     After the first 4 KiB the file ends, but the page is mapped.
+    // After the first 4 KiB the file ends, but the page is mapped.
     let last = mapped + PAGE - 1;
     guest.process.memory().store(last, 7u8).unwrap();
     let moved = guest.call(MREMAP, &[mapped, PAGE, 4 * PAGE, MAY_MOVE]);
@@ -287,7 +287,7 @@ fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
     assert_eq!(guest.bytes(moved, 7), b"dragon\0");
     assert_eq!(guest.bytes(moved + PAGE - 1, 1), [7]);
     assert!(guest.process.memory().load::<u8>(mapped).is_err(), "it is no longer there");
-    //     No host mapping was placed at the old address.
+    // No host mapping was placed at the old address.
     assert_eq!(
         guest.call(MMAP, &[mapped, PAGE, READ_WRITE, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]) as u64,
         mapped

@@ -78,7 +78,7 @@ fn a_file_that_was_handed_over_for_reading_is_for_reading() {
     let path = guest.path(&link);
     assert_eq!(guest.call(TRUNCATE, &[path, 0]), error(libc::EPERM));
     assert_eq!(guest.call(FCHMODAT, &[HERE, path, 0o644]), error(libc::EPERM));
-    //     A hard link inside the root would make it the guest's.
+    // A hard link inside the root would make it the guest's.
     let (empty, name) = (guest.path(""), guest.path("/taken"));
     let descriptor = file.as_raw_fd() as u64;
     assert_eq!(guest.call(LINKAT, &[descriptor, empty, HERE, name, EMPTY_PATH]), error(libc::EPERM));
@@ -129,7 +129,7 @@ fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() 
     assert!(devices.join("null").is_dir());
     assert_eq!(guest.call(UNLINKAT, &[HERE, null, libc::AT_REMOVEDIR as u64]), 0);
     assert!(!devices.join("null").exists());
-    //     A name inside the root for the host's device would allow changing it.
+    // A name inside the root for the host's device would allow changing it.
     assert_eq!(guest.call(LINKAT, &[HERE, null, HERE, other, 0]), error(libc::EPERM));
     let file = guest.open("/dev/null", libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
     assert!(file >= 0, "shells redirect to it like this: {file}");
@@ -164,7 +164,7 @@ fn what_is_the_guests_own_it_may_change() {
     let path = guest.path("/own");
     let reader = guest.call(OPENAT, &[HERE, path, READ as u64, 0]);
     assert!(guest.open(format!("/proc/self/fd/{reader}"), WRITE) >= 0);
-    //     Also for a deleted file.
+    // Also for a deleted file.
     std::fs::remove_file(root.join("own")).unwrap();
     assert_eq!(guest.call(FCHMOD, &[file, 0o600]), 0);
     assert!(guest.open(&link, libc::O_RDWR) >= 0);
@@ -194,13 +194,13 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
         assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
     }
     assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
-    //     The root directory of the mounted file system does not belong to the guest either.
+    // The root directory of the mounted file system does not belong to the guest either.
     let (path, mode) = (guest.path("/proc"), 0o555);
     assert_eq!(
         guest.call(FCHMODAT2, &[HERE, path, mode, libc::AT_SYMLINK_NOFOLLOW as u64]),
         error(libc::EPERM)
     );
-    //     Paths from a directory in there cross no mount point, with any `resolve` flags of the guest.
+    // Paths from a directory in there cross no mount point, with any `resolve` flags of the guest.
     let proc = guest.open("/proc", READ) as u64;
     for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {
         let mut open = |path: &str, flags: i32| {
@@ -224,7 +224,7 @@ impl Mounted {
         use std::os::unix::ffi::OsStrExt;
         let place = std::ffi::CString::new(place.as_os_str().as_bytes()).unwrap();
         let kind = c"proc".as_ptr();
-        //         SAFETY: all strings are terminated.
+        // SAFETY: all strings are terminated.
         let done = unsafe { libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()) };
         (done == 0).then_some(Self(place))
     }

@@ -266,7 +266,7 @@ fn a_traced_call_is_one_line_with_names() {
         arguments.iter().zip(4..).for_each(|(value, register)| state.set_r(register, *value));
         assert_eq!(thread.syscall(&mut state), longma_linux::Outcome::Continue);
     };
-    //     The ELF magic is the only text in the smallest program.
+    // The ELF magic is the only text in the smallest program.
     call(OPENAT, [HERE, 0x20_0001, (libc::O_WRONLY | libc::O_CLOEXEC) as u64, 0]);
     call(MMAP, [0, 0, 3, 0x22]);
     let lines = lines.lock().unwrap();

@@ -70,7 +70,7 @@ fn a_program_that_takes_all_of_memory_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;
     let said = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
-    //     Concurrent tests share one host address space, so the reservation may be smaller than 2^46 bytes.
+    // Concurrent tests share one host address space, so the reservation may be smaller than 2^46 bytes.
     assert!(said.contains("cannot map") || said.contains("does not fit"), "{said}");
 }
 

@@ -36,7 +36,7 @@ fn kept() -> OwnedFd {
 }
 
 fn is_open(file: &OwnedFd) -> bool {
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) >= 0 }
 }
 
@@ -50,7 +50,7 @@ fn no_call_takes_a_descriptor_of_the_emulators() {
     let epoll = guest.call(EPOLL_CREATE, &[0]) as u64;
     let tried: [(u64, &[u64]); 10] = [
         (CLOSE, &[own]),
-        //         The kernel reads only the low half.
+        // The kernel reads only the low half.
         (CLOSE, &[1 << 32 | own]),
         (DUP, &[own]),
         (DUP3, &[given, own, 0]),
@@ -188,7 +188,7 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
         |at: usize| u64::from_le_bytes(guest.bytes(result, 16)[8 * at..8 * at + 8].try_into().unwrap());
     assert!(word(0) <= own && word(1) == own, "{} {}", word(0), word(1));
     let beyond = guest.put(&[own.to_le_bytes(), (own + 1).to_le_bytes()].concat());
-    //     The limit of a thread is that of its process.
+    // The limit of a thread is that of its process.
     for who in [0, gettid() as u64] {
         assert_eq!(guest.call(PRLIMIT, &[who, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
     }
@@ -196,17 +196,17 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
 
 #[test]
 fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
-    //     SAFETY: the child makes one call that is permitted in the child of a multithreaded process.
+    // SAFETY: the child makes one call that is permitted in the child of a multithreaded process.
     let child = match unsafe { libc::fork() } {
         0 => loop {
-            //             SAFETY: the call takes no arguments.
+            // SAFETY: the call takes no arguments.
             unsafe { libc::pause() };
         },
         child => child,
     };
     let host = |resource| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        //         SAFETY: `limit` is valid for writes.
+        // SAFETY: `limit` is valid for writes.
         unsafe { libc::prlimit(child, resource, std::ptr::null(), &raw mut limit) };
         (limit.rlim_cur, limit.rlim_max)
     };
@@ -216,14 +216,14 @@ fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
     let mut set = |resource: u32| guest.call(PRLIMIT, &[child as u64, resource.into(), few, 0]);
     let done = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS, libc::RLIMIT_DATA].map(&mut set);
     let after = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
-    //     SAFETY: the child belongs to this test and has not been reaped.
+    // SAFETY: the child belongs to this test and has not been reaped.
     unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
     assert_eq!(done, [0, error(libc::EPERM), error(libc::EPERM)]);
     assert_eq!(after, [(20, before[0].1), before[1]]);
 }
 
 fn gettid() -> i32 {
-    //     SAFETY: the call takes no arguments and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 

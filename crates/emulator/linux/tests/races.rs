@@ -41,9 +41,9 @@ struct Race {
     handed: File,
     folder: File,
     own: u64,
-    ///     A descriptor that is reassigned between the files.
+    /// A descriptor that is reassigned between the files.
     number: u64,
-    ///     Only one test at a time may use the descriptors of the process.
+    /// Only one test at a time may use the descriptors of the process.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -111,7 +111,7 @@ fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
         |guest, number| guest.call(FSETXATTR, &[number, name, value, 1, 0]),
         |race, _| {
             let path = std::ffi::CString::new(race.secret().into_os_string().into_encoded_bytes()).unwrap();
-            //             SAFETY: the path is terminated, and the call writes nothing.
+            // SAFETY: the path is terminated, and the call writes nothing.
             let names = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
             names <= 0
         },
@@ -129,7 +129,7 @@ fn a_descriptors_link_opens_the_file_that_was_looked_at() {
             if opened < 0 {
                 return 0;
             }
-            //             SAFETY: `libc::stat` is plain data.
+            // SAFETY: `libc::stat` is plain data.
             let mut status: libc::stat = unsafe { std::mem::zeroed() };
             // SAFETY: the structure is live.
             assert_eq!(unsafe { libc::fstat(opened as RawFd, &raw mut status) }, 0);
@@ -148,7 +148,7 @@ fn a_name_is_made_for_the_file_that_was_looked_at() {
     race.run(
         |guest, _| {
             let made = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
-            //             A host file keeps the name, and the test detects it.
+            // A host file keeps the name, and the test detects it.
             if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }

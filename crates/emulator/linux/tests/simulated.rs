@@ -123,7 +123,7 @@ fn clocks_show_simulated_time_from_a_fixed_date_on() {
     assert_eq!(clock_ns(&mut guest, CLOCK_REALTIME) - before.0, 1234);
     assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
     assert_eq!(clock_ns(&mut guest, CLOCK_THREAD), 5000);
-    //     A core that is slightly behind does not set the clock back.
+    // A core that is slightly behind does not set the clock back.
     scheduler.now_ps.store(0, Ordering::Relaxed);
     assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
 }
@@ -137,7 +137,7 @@ fn sleeping_moves_simulated_time_and_not_the_hosts() {
     assert_eq!(scheduler.now().ps() / 1000, 3600 * 1000 * MS);
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 0, hour, 0]), 0);
     assert!(host.elapsed() < std::time::Duration::from_secs(60));
-    //     A past time does not sleep.
+    // A past time does not sleep.
     let now = scheduler.now();
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 1, hour, 0]), 0);
     assert_eq!(scheduler.now(), now);
@@ -156,7 +156,7 @@ fn a_futex_that_nobody_wakes_ends_at_its_time_limit() {
     assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
     assert_eq!(guest.call(98, &[futex + 1, 128, 7, limit]), error(libc::EINVAL));
     assert_eq!(guest.call(98, &[futex, 129, 1]), 0);
-    //     Absolute and past.
+    // Absolute and past.
     assert_eq!(guest.call(98, &[futex, 128 | 9, 7, limit, 0, u64::MAX]), error(libc::ETIMEDOUT));
     assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
 }
@@ -205,7 +205,7 @@ fn the_same_seed_gives_the_same_random_bytes() {
         let (mut guest, _) = begun(seed);
         let bytes = guest.put(&[0; 40]);
         assert_eq!(guest.call(278, &[bytes, 33, 0]), 33);
-        //         AT_RANDOM points to bytes on the stack.
+        // AT_RANDOM points to bytes on the stack.
         let auxiliary = guest.process.auxiliary_vector().to_vec();
         let words: Vec<u64> =
             auxiliary.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
@@ -222,7 +222,7 @@ fn ids_are_the_same_on_every_run_and_lead_to_this_process() {
     let (mut guest, _) = begun(1);
     let id = i64::from(longma_linux::simulated::identity::FIRST_ID);
     assert_eq!([guest.call(172, &[]), guest.call(178, &[]), guest.call(173, &[])], [id, id, 1]);
-    //     Signal 0 only checks whether the process or thread exists.
+    // Signal 0 only checks whether the process or thread exists.
     assert_eq!(guest.call(129, &[id as u64, 0]), 0);
     assert_eq!(guest.call(131, &[id as u64, id as u64, 0]), 0);
     assert_eq!(guest.call(131, &[id as u64, id as u64 + 1, 0]), error(libc::ESRCH));
@@ -264,7 +264,7 @@ fn priorities_groups_and_sessions_are_the_models() {
     const GET_NICE: u64 = 141;
     const PGRP: u64 = 1;
     let (mut guest, _) = begun(1);
-    //     SAFETY: the call takes no pointers; it lowers the host priority of this test's thread.
+    // SAFETY: the call takes no pointers; it lowers the host priority of this test's thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };
     let own = guest.call(172, &[]) as u64;
     assert_eq!((guest.call(GET_NICE, &[0, 0]), guest.call(GET_NICE, &[PGRP, own])), (20, 20));

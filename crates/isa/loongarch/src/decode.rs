@@ -11,7 +11,7 @@ use crate::{
 const BUCKET_SHIFT: u32 = 20;
 
 struct Index {
-    ///     `starts[b]..starts[b + 1]` are the candidates for words whose bits 31..20 are `b`.
+    /// `starts[b]..starts[b + 1]` are the candidates for words whose bits 31..20 are `b`.
     starts: Vec<u32>,
     candidates: Vec<(u32, u32, Op)>,
 }
@@ -20,8 +20,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut buckets = vec![Vec::new(); 1 << (32 - BUCKET_SHIFT)];
     for op in Op::all() {
         let row = op.row();
-        //         Add the row to all buckets whose number matches its fixed bits, that is for all subsets of its free
-        //         bits.
+        // Add the row to all buckets whose number matches its fixed bits, that is for all subsets of its free bits.
         let open = !row.mask >> BUCKET_SHIFT;
         let mut subset = open;
         loop {

@@ -11,25 +11,25 @@ pub enum EncodeError {
     /// A register number is too large for its field.
     #[error("{mnemonic}: register number {number} does not fit the {width}-bit field at bit {position}")]
     Register {
-        ///         The mnemonic.
+        /// The mnemonic.
         mnemonic: &'static str,
-        ///         The requested number.
+        /// The requested number.
         number: u8,
-        ///         The lowest bit of the field.
+        /// The lowest bit of the field.
         position: u8,
-        ///         The width of the field in bits.
+        /// The width of the field in bits.
         width: u8,
     },
     /// An immediate is out of range or not a multiple of its scale.
     #[error("{mnemonic}: {value} does not fit the {width}-bit immediate (scaled by {scale})", scale = 1 << scale)]
     Immediate {
-        ///         The mnemonic.
+        /// The mnemonic.
         mnemonic: &'static str,
-        ///         The requested value.
+        /// The requested value.
         value: i32,
-        ///         The width of the field in bits.
+        /// The width of the field in bits.
         width: u8,
-        ///         The field counts units of 2^scale.
+        /// The field counts units of 2^scale.
         scale: u8,
     },
 }

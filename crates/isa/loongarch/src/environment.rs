@@ -15,13 +15,13 @@ pub enum Access {
 /// Why memory refused an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultCause {
-    ///     The address is not mapped.
+    /// The address is not mapped.
     Unmapped,
     /// The mapping does not permit this access.
     Forbidden,
-    ///     The address is not aligned as the instruction requires (ALE, ADEF).
+    /// The address is not aligned as the instruction requires (ALE, ADEF).
     Misaligned,
-    ///     The address is beyond the end of the mapped file.
+    /// The address is beyond the end of the mapped file.
     BeyondFile,
 }
 
@@ -29,9 +29,9 @@ pub enum FaultCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{access:?} of address {address:#x} failed: {cause:?}")]
 pub struct Fault {
-    ///     The first byte that failed.
+    /// The first byte that failed.
     pub address: u64,
-    ///     The kind of access.
+    /// The kind of access.
     pub access: Access,
     /// Why it failed.
     pub cause: FaultCause,

@@ -10,7 +10,7 @@ include!(concat!(env!("OUT_DIR"), "/ops.rs"));
 /// order, scaled as in assembly text (a branch offset is in bytes), and 0 if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    ///     The opcode.
+    /// The opcode.
     pub op: Op,
     /// The register at bit 0.
     pub d: u8,

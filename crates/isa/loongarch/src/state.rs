@@ -20,13 +20,13 @@ pub struct Fcsr(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ExtendedFlags {
-    ///     scr0 to scr3.
+    /// scr0 to scr3.
     pub scratch: [u64; 4],
     /// x86 flags: CF 0, PF 2, AF 4, ZF 6, SF 7, OF 11. Arm's N Z C V are SF ZF CF OF.
     pub eflags: u32,
     /// The x87 top of stack, 0-7.
     pub top: u8,
-    ///     Whether `top` renames f0 to f7.
+    /// Whether `top` renames f0 to f7.
     pub stack_mode: bool,
 }
 
@@ -36,10 +36,10 @@ pub struct ExtendedFlags {
 pub struct Reservation {
     /// The address, or [`Reservation::NONE`].
     pub address: u64,
-    ///     The loaded value, zero-extended.
+    /// The loaded value, zero-extended.
     pub value: u64,
-    ///     After a load-linked of a doubleword: the other doubleword of the same aligned 16 bytes, loaded no later than
-    ///     `value`. SC.Q compares both.
+    /// After a load-linked of a doubleword: the other doubleword of the same aligned 16 bytes, loaded no later than
+    /// `value`. SC.Q compares both.
     pub neighbour: u64,
 }
 
@@ -58,19 +58,19 @@ impl Default for Reservation {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct State {
-    ///     r0 to r31; `x[0]` is always 0.
+    /// r0 to r31; `x[0]` is always 0.
     pub x: [u64; 32],
-    ///     vr/xr0 to 31; `v[n].0[0]` is f`n`.
+    /// vr/xr0 to 31; `v[n].0[0]` is f`n`.
     pub v: [Vector; 32],
     /// The program counter.
     pub pc: u64,
-    ///     fcc0 to fcc7, each 0 or 1.
+    /// fcc0 to fcc7, each 0 or 1.
     pub fcc: [u8; 8],
     /// fcsr0.
     pub fcsr: Fcsr,
-    ///     The reservation of the last load-linked.
+    /// The reservation of the last load-linked.
     pub reservation: Reservation,
-    ///     The state of the binary-translation extension.
+    /// The state of the binary-translation extension.
     pub lbt: ExtendedFlags,
 }
 

@@ -8,23 +8,23 @@ use crate::instruction::Op;
 /// The description of one instruction.
 #[derive(Debug)]
 pub struct Row {
-    ///     The word with all operand fields zero.
+    /// The word with all operand fields zero.
     pub matched: u32,
-    ///     The fixed bits: a word `w` is this instruction if `w & mask == matched`.
+    /// The fixed bits: a word `w` is this instruction if `w & mask == matched`.
     pub mask: u32,
-    ///     The manual's mnemonic in lower case.
+    /// The manual's mnemonic in lower case.
     pub mnemonic: &'static str,
     /// The operands in assembly order.
     pub operands: &'static [Operand],
-    ///     The inputs that determine its effect. Memory has the number of bytes loaded.
+    /// The inputs that determine its effect. Memory has the number of bytes loaded.
     pub reads: &'static [Location],
-    ///     The outputs that it may change. Memory has the number of bytes stored.
+    /// The outputs that it may change. Memory has the number of bytes stored.
     pub writes: &'static [Location],
-    ///     The part of the architecture that defines it.
+    /// The part of the architecture that defines it.
     pub extension: Extension,
-    ///     The version of the manual that introduced it: `1.0` or `1.1`.
+    /// The version of the manual that introduced it: `1.0` or `1.1`.
     pub revision: &'static str,
-    ///     Its class for timing models.
+    /// Its class for timing models.
     pub class: Class,
 }
 
@@ -39,9 +39,9 @@ impl Row {
 /// An operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    ///     A register file, and the bit position of the register number.
+    /// A register file, and the bit position of the register number.
     Register(RegisterKind, u8),
-    ///     An immediate.
+    /// An immediate.
     Immediate(Immediate),
 }
 
@@ -53,21 +53,21 @@ pub enum Operand {
 /// counter and the constant counters are also omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    ///     The register of an operand: register file, and bit position of the register number.
+    /// The register of an operand: register file, and bit position of the register number.
     Operand(RegisterKind, u8),
-    ///     A fixed register, by file and number.
+    /// A fixed register, by file and number.
     Register(RegisterKind, u8),
     /// The floating-point control and status register: rounding, enables, flags and causes.
     FloatControl,
-    ///     The flags of the binary-translation extension: EFLAGS, which include NZCV.
+    /// The flags of the binary-translation extension: EFLAGS, which include NZCV.
     Flags,
     /// The x87 top of stack.
     Top,
-    ///     Whether stack mode is on.
+    /// Whether stack mode is on.
     StackMode,
-    ///     The reservation of the last load-linked.
+    /// The reservation of the last load-linked.
     Reservation,
-    ///     At most this many bytes of memory.
+    /// At most this many bytes of memory.
     Memory(u8),
 }
 
@@ -101,13 +101,13 @@ impl fmt::Display for Location {
 /// The encoding of an immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Immediate {
-    ///     Whether it is in two's complement.
+    /// Whether it is in two's complement.
     pub signed: bool,
-    ///     `(position, width)` of its parts in bits, the most significant part first.
+    /// `(position, width)` of its parts in bits, the most significant part first.
     pub parts: &'static [(u8, u8)],
-    ///     The field is shifted left by this to get the value in assembly text.
+    /// The field is shifted left by this to get the value in assembly text.
     pub scale: u8,
-    ///     This is added to the field to get the value in assembly text.
+    /// This is added to the field to get the value in assembly text.
     pub plus: u8,
 }
 
@@ -152,19 +152,19 @@ impl Immediate {
 /// A register file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterKind {
-    ///     r0 to r31, 64 bits.
+    /// r0 to r31, 64 bits.
     General,
-    ///     f0 to f31, the low 64 bits of the vector registers.
+    /// f0 to f31, the low 64 bits of the vector registers.
     Float,
-    ///     vr0 to vr31, 128 bits.
+    /// vr0 to vr31, 128 bits.
     Vector128,
-    ///     xr0 to xr31, 256 bits.
+    /// xr0 to xr31, 256 bits.
     Vector256,
-    ///     fcc0 to fcc7, one bit.
+    /// fcc0 to fcc7, one bit.
     Condition,
-    ///     scr0 to scr3 of the binary-translation extension, 64 bits.
+    /// scr0 to scr3 of the binary-translation extension, 64 bits.
     Scratch,
-    ///     fcsr0 to fcsr3 and further numbers of the field, 32 bits.
+    /// fcsr0 to fcsr3 and further numbers of the field, 32 bits.
     FloatControl,
 }
 
@@ -200,9 +200,9 @@ pub enum Extension {
     Lasx,
     /// Binary translation.
     Lbt,
-    ///     Privileged: a user program gets SIGILL.
+    /// Privileged: a user program gets SIGILL.
     Privileged,
-    ///     Virtualisation; privileged.
+    /// Virtualisation; privileged.
     Lvz,
 }
 

@@ -13,10 +13,10 @@ pub enum Trap {
     /// `break code`.
     #[error("break {0}")]
     Break(u32),
-    ///     The word is not an instruction (INE).
+    /// The word is not an instruction (INE).
     #[error("illegal instruction")]
     IllegalInstruction,
-    ///     The instruction is privileged (IPE).
+    /// The instruction is privileged (IPE).
     #[error("privileged instruction")]
     PrivilegedInstruction,
     /// A load, store or fetch failed.
@@ -25,7 +25,7 @@ pub enum Trap {
     /// An address check of a bound-checking instruction failed (BCE).
     #[error("address bound check failed")]
     BoundCheck,
-    ///     An enabled floating-point exception occurred (FPE). The cause bits of FCSR identify it.
+    /// An enabled floating-point exception occurred (FPE). The cause bits of FCSR identify it.
     #[error("floating-point exception")]
     FloatingPoint,
 }

@@ -88,7 +88,7 @@ fn arithmetic_agrees<F: Twin>(a: u64, b: u64, c: u64, mode: RoundingMode) -> Res
     agrees::<F>(float::mul::<F>(a, b, mode), x.mul_r(y, round)).map_err(named("mul"))?;
     agrees::<F>(float::div::<F>(a, b, mode), x.div_r(y, round)).map_err(named("div"))?;
     let fused = float::mul_add::<F>(a, b, c, false, false, mode);
-    //     Infinity times zero plus a NaN: IEEE 754 leaves open whether that is invalid, and implementations differ.
+    // Infinity times zero plus a NaN: IEEE 754 leaves open whether that is invalid, and implementations differ.
     if !is_nan::<F>(c) {
         agrees::<F>(fused, x.mul_add_r(y, z, round)).map_err(named("mul_add"))?;
     }
@@ -211,7 +211,7 @@ proptest! {
             .map_err(TestCaseError::fail)?;
     }
 
-    ///     In the host's rounding mode.
+    /// In the host's rounding mode.
     #[test]
     fn roots_and_fused_sums_are_the_hosts(a: f64, b: f64, c: f64, d: f32) {
         let nearest = RoundingMode::NearestEven;
@@ -223,7 +223,7 @@ proptest! {
         prop_assert_eq!(fused, a.mul_add(b, c).to_bits());
     }
 
-    ///     Squares of singles are exact as doubles, so the root must be the neighbour in the rounding direction.
+    /// Squares of singles are exact as doubles, so the root must be the neighbour in the rounding direction.
     #[test]
     fn directed_roots_enclose_the_number(a in patterns::<Single>(), mode in modes()) {
         let a = a & !Single::SIGN;
@@ -300,10 +300,10 @@ fn tininess_is_seen_after_rounding_with_an_unbounded_exponent() {
     let below_one = 1f64.to_bits() - 1;
     let smallest = f64::MIN_POSITIVE.to_bits();
     let underflow = ExceptionFlags::UNDERFLOW | ExceptionFlags::INEXACT;
-    //     (1 - 2^-53) * 2^-1022 has 53 bits, so it is representable except for its exponent.
+    // (1 - 2^-53) * 2^-1022 has 53 bits, so it is representable except for its exponent.
     let product = float::mul::<Double>(below_one, smallest, RoundingMode::NearestEven);
     assert_eq!(product, (smallest, underflow));
-    //     (1 - 2^-105) * 2^-1022, from a fused sum, rounds to 2^-1022 even with an unbounded exponent.
+    // (1 - 2^-105) * 2^-1022, from a fused sum, rounds to 2^-1022 even with an unbounded exponent.
     let sum =
         float::mul_add::<Double>(smallest, 1f64.to_bits(), 1 | 1 << 63, false, false, RoundingMode::Upward);
     assert_eq!(sum, (smallest - 1, ExceptionFlags::TINY_EXACT));

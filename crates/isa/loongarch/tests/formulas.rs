@@ -218,7 +218,7 @@ fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
     for (op, trap) in [
         (Op::Syscall, Trap::Syscall(17)),
         (Op::Break, Trap::Break(17)),
-        //         A debugger call has no code of BREAK.
+        // A debugger call has no code of BREAK.
         (Op::Dbcl, Trap::Break(0)),
     ] {
         let mut after = state();

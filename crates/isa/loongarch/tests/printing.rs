@@ -29,7 +29,7 @@ fn every_instruction_prints_as_llvm_prints_it() {
             compared.insert(ours.op);
         }
     }
-    //     LLVM 19 does not support the guest-TLB instructions, so the list omits them.
+    // LLVM 19 does not support the guest-TLB instructions, so the list omits them.
     checked::assert_listed("llvm", compared);
 }
 

@@ -87,7 +87,7 @@ fn insertion_sort() -> Vec<Instruction> {
         rri(Op::Bge, 5, 12, 56),
         Instruction { imm: 3, ..rrr(Op::AlslD, 13, 12, 4) },
         rri(Op::LdD, 14, 13, 0),
-        //         shift: (r13 = where r14 is inserted)
+        // shift: (r13 = where r14 is inserted)
         rri(Op::Beq, 4, 13, 28),
         rri(Op::LdD, 15, 13, -8),
         rri(Op::Bge, 15, 14, 20),

@@ -14,7 +14,7 @@ use crate::block::End;
 /// The width in which a region moves vector registers between host registers and memory.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VectorWidth {
-    ///     Scalar floating point only: the low 64 bits.
+    /// Scalar floating point only: the low 64 bits.
     Scalar,
     /// LSX: 128 bits.
     Lsx,
@@ -27,17 +27,17 @@ pub(crate) enum VectorWidth {
 pub(crate) struct Allocation {
     /// The guest register in each of [`GENERAL_HOSTS`].
     pub general: [u8; GENERAL_HOSTS.len()],
-    ///     The inverse of `general`: indices of [`GENERAL_HOSTS`].
+    /// The inverse of `general`: indices of [`GENERAL_HOSTS`].
     pub general_host: [Option<u8>; 32],
-    ///     A bit set of guest general registers that the region writes.
+    /// A bit set of guest general registers that the region writes.
     pub general_written: u32,
-    ///     The guest register in each of [`VECTOR_HOSTS`], if the host register is used.
+    /// The guest register in each of [`VECTOR_HOSTS`], if the host register is used.
     pub vector: [Option<u8>; VECTOR_HOSTS.len()],
     /// The inverse of `vector`.
     pub vector_host: [Option<u8>; 32],
-    ///     A bit set of guest vector registers that the region writes.
+    /// A bit set of guest vector registers that the region writes.
     pub vector_written: u32,
-    ///     The vector width that the region uses.
+    /// The vector width that the region uses.
     pub vector_width: VectorWidth,
 }
 
@@ -115,7 +115,7 @@ struct Usage {
     vector: [u64; 32],
     vector_written: u32,
     vector_width: VectorWidth,
-    ///     How often the region is entered and left.
+    /// How often the region is entered and left.
     crossings: u64,
 }
 
@@ -132,7 +132,7 @@ impl Usage {
         for block in &region.blocks {
             let weight = block.weight;
             if matches!(block.end, End::Call { .. } | End::IndirectCall { .. }) {
-                //                 A call writes the link register, which is not an operand of `bl`.
+                // A call writes the link register, which is not an operand of `bl`.
                 usage.note(RegisterKind::General, 1, true, weight);
             }
             usage.crossings += match block.end {

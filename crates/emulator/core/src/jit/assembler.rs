@@ -57,7 +57,7 @@ pub enum Arg {
     Reg(Register),
     /// Memory.
     Mem(MemoryOperand),
-    ///     An immediate; the opcode determines its width.
+    /// An immediate; the opcode determines its width.
     Imm(i64),
 }
 
@@ -88,7 +88,7 @@ impl From<i64> for Arg {
 /// Finished code, which can be placed at any multiple of 64.
 pub struct Assembled {
     bytes: Vec<u8>,
-    ///     The end offsets of instructions whose last 32 bits are a displacement, and their absolute targets.
+    /// The end offsets of instructions whose last 32 bits are a displacement, and their absolute targets.
     outward: Vec<(usize, u64)>,
 }
 
@@ -115,7 +115,7 @@ pub struct Assembler {
     encoder: Encoder,
     length: usize,
     labels: Vec<Option<usize>>,
-    ///     The end offsets of instructions whose last 32 bits are a displacement, and their target labels.
+    /// The end offsets of instructions whose last 32 bits are a displacement, and their target labels.
     fixups: Vec<(usize, Label)>,
     outward: Vec<(usize, u64)>,
 }
@@ -160,7 +160,7 @@ impl Assembler {
 
     /// Appends `op` with a memory and a register operand and a lock prefix.
     pub fn locked(&mut self, code: Code, memory: MemoryOperand, register: Register) {
-        //         An exchange is always locked, but accepts the prefix.
+        // An exchange is always locked, but accepts the prefix.
         self.append(code, &[memory.into(), register.into()], true);
     }
 

@@ -13,9 +13,9 @@ pub(crate) struct CallOut {
 
 /// An interpreter call in a region.
 pub(crate) struct PlacedCallOut {
-    ///     Boxed, because translated code contains its address while the list grows.
+    /// Boxed, because translated code contains its address while the list grows.
     pub call_out: Box<CallOut>,
-    ///     The position of the 64-bit address in the code.
+    /// The position of the 64-bit address in the code.
     pub site: usize,
 }
 

@@ -27,16 +27,16 @@ const MOST_CHANGED: usize = 4096;
 /// Memory for host code. No page is ever writable and executable at once or becomes executable later, so hosts that
 /// enforce this (PR_SET_MDWE) accept it. Both mappings show the same memory and keep their addresses.
 pub(crate) struct CodeCache {
-    ///     The address of the executable mapping.
+    /// The address of the executable mapping.
     start: NonNull<u8>,
-    ///     The address of the writable mapping.
+    /// The address of the writable mapping.
     writable: NonNull<u8>,
     bytes: usize,
-    ///     The offset after the last byte ever used.
+    /// The offset after the last byte ever used.
     used: usize,
     free: FreePieces,
     copy: Copy,
-    ///     The memory is still shared with the parent process.
+    /// The memory is still shared with the parent process.
     is_parents: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct CodeCache {
 #[derive(Default)]
 struct Copy {
     bytes: Vec<u8>,
-    ///     The ranges changed since: reused pieces and redirected jumps.
+    /// The ranges changed since: reused pieces and redirected jumps.
     changed: Vec<Range<usize>>,
 }
 
@@ -66,7 +66,7 @@ impl CodeCache {
                 is_parents: false,
             }),
             Err(error) => {
-                //                 SAFETY: the mapping was made above.
+                // SAFETY: the mapping was made above.
                 unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
                 Err(error)
             }
@@ -98,14 +98,14 @@ impl CodeCache {
         let address = self.start.as_ptr() as u64 + offset as u64;
         let code = code.at(address);
         self.copy.note(offset..offset + length);
-        //         SAFETY: the destination is inside the mapping, and no thread runs code there.
+        // SAFETY: the destination is inside the mapping, and no thread runs code there.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(offset), code.len()) };
         address..address + length as u64
     }
 
     /// All code from the start to the end of the used part.
     pub fn written(&self) -> &[u8] {
-        //         SAFETY: the range is inside the mapping, which is written only through `&mut self`.
+        // SAFETY: the range is inside the mapping, which is written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) }
     }
 
@@ -114,7 +114,7 @@ impl CodeCache {
         if code.len() > self.bytes - self.used || !code.len().is_multiple_of(LINE_BYTES) {
             return false;
         }
-        //         SAFETY: the destination is inside the mapping, and no thread runs code there.
+        // SAFETY: the destination is inside the mapping, and no thread runs code there.
         unsafe {
             ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(self.used), code.len());
         }
@@ -129,7 +129,7 @@ impl CodeCache {
     pub fn overwrite(&mut self, place: usize, bytes: &[u8]) {
         assert!(place + bytes.len() <= self.used, "whoever has written code knows where it is");
         self.copy.note(place..place + bytes.len());
-        //         SAFETY: the range is inside the mapping, as asserted above.
+        // SAFETY: the range is inside the mapping, as asserted above.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(place), bytes.len()) };
     }
 
@@ -147,7 +147,7 @@ impl CodeCache {
         let (quadword, shift) = (displacement & !7, displacement % 8 * 8);
         let offset = (quadword - self.start.as_ptr() as u64) as usize;
         self.copy.note(offset..offset + 8);
-        //         SAFETY: the quadword is inside the mapping, and only this value writes to it.
+        // SAFETY: the quadword is inside the mapping, and only this value writes to it.
         let whole = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
         let others = whole.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
         whole.store(others | u64::from(distance) << shift, Ordering::Release);
@@ -163,7 +163,7 @@ impl CodeCache {
             self.copy = Copy::default();
             return;
         }
-        //         SAFETY: the range is inside the mapping, which is written only through this value.
+        // SAFETY: the range is inside the mapping, which is written only through this value.
         let code = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) };
         self.copy.follow(code);
     }
@@ -206,7 +206,7 @@ impl CodeCache {
         map_again(self.start, self.writable.as_ptr(), self.bytes)?;
         self.is_parents = false;
         let code = &self.copy.bytes;
-        //         SAFETY: the memory mapped above is as large as the cache that was copied.
+        // SAFETY: the memory mapped above is as large as the cache that was copied.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr(), code.len()) };
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Copy {
 /// Maps new shared executable memory at any address, or replaces the mapping at `place`.
 fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
-    //     SAFETY: at a kernel-chosen address it affects no existing mapping; `place` is owned by a cache.
+    // SAFETY: at a kernel-chosen address it affects no existing mapping; `place` is owned by a cache.
     let start = unsafe {
         libc::mmap(
             place.cast(),
@@ -257,7 +257,7 @@ fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
 /// needs no file descriptor, which a guest could replace meanwhile.
 fn map_again(start: NonNull<u8>, place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MREMAP_FIXED };
-    //     SAFETY: the mapping is shared, so a size of zero leaves it in place; `place` is owned by a cache.
+    // SAFETY: the mapping is shared, so a size of zero leaves it in place; `place` is owned by a cache.
     unsafe {
         let again = libc::mremap(start.as_ptr().cast(), 0, bytes, libc::MREMAP_MAYMOVE | fixed, place);
         let again = given(again)?;
@@ -279,7 +279,7 @@ fn given(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
 
 impl Drop for CodeCache {
     fn drop(&mut self) {
-        //         SAFETY: this value owns the mappings, and its owner no longer runs the code.
+        // SAFETY: this value owns the mappings, and its owner no longer runs the code.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.bytes);
             libc::munmap(self.writable.as_ptr().cast(), self.bytes);
@@ -290,7 +290,7 @@ impl Drop for CodeCache {
 /// Free pieces below the end of the used part. Adjacent pieces are merged.
 #[derive(Default)]
 struct FreePieces {
-    ///     Start offset to length.
+    /// Start offset to length.
     by_start: BTreeMap<usize, usize>,
     /// `(length, start)`.
     by_length: BTreeSet<(usize, usize)>,
@@ -377,7 +377,7 @@ mod tests {
         code.op2(iced_x86::Code::Mov_r32_imm32, iced_x86::Register::EAX, 7);
         code.op0(iced_x86::Code::Retnq);
         let place = cache.insert(&code.finish());
-        //         SAFETY: a function without arguments was written there.
+        // SAFETY: a function without arguments was written there.
         let run = || unsafe { std::mem::transmute::<u64, extern "sysv64" fn() -> u32>(place.start)() };
         assert_eq!(run(), 7);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
@@ -389,7 +389,7 @@ mod tests {
     }
 
     proptest! {
-        ///         Inserts, removes and redirects pieces filled with a constant byte, between forks.
+        /// Inserts, removes and redirects pieces filled with a constant byte, between forks.
         #[test]
         fn a_child_has_the_code_of_the_moment_of_its_fork(
             steps in prop::collection::vec((0u8..4, 1usize..6, any::<prop::sample::Index>()), 1..60),
@@ -409,8 +409,7 @@ mod tests {
                     }
                     _ => {
                         cache.keep_for_child();
-                        //                         SAFETY: the range is inside the mapping, and no thread writes
-                        //                         meanwhile.
+                        // SAFETY: the range is inside the mapping, and no thread writes meanwhile.
                         let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
                         prop_assert!(cache.copy.bytes == code);
                     }

@@ -26,7 +26,7 @@ const SYNC_CORE: i32 = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE;
 pub(super) fn serialise_all() {
     static UNAVAILABLE: AtomicBool = AtomicBool::new(false);
     if !UNAVAILABLE.load(Ordering::Relaxed) {
-        //         The first call of a process fails because the process is not registered yet.
+        // The first call of a process fails because the process is not registered yet.
         if membarrier(SYNC_CORE) || membarrier(REGISTER) && membarrier(SYNC_CORE) {
             return;
         }
@@ -36,7 +36,7 @@ pub(super) fn serialise_all() {
 }
 
 fn membarrier(command: i32) -> bool {
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
@@ -44,7 +44,7 @@ fn membarrier(command: i32) -> bool {
 /// a thread of the process, and the return from an interrupt serialises.
 fn interrupt_all() {
     const PAGE_BYTES: usize = 4096;
-    //     SAFETY: a private mapping at a kernel-chosen address, which is removed below.
+    // SAFETY: a private mapping at a kernel-chosen address, which is removed below.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),

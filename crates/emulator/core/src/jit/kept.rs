@@ -20,9 +20,9 @@ use super::{
 /// The exported regions of a translator. Positions are offsets in the code cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KeptRegions {
-    ///     The offsets of the trampolines, which each process writes itself.
+    /// The offsets of the trampolines, which each process writes itself.
     shared: Vec<u32>,
-    ///     The size of the used part of the cache in bytes.
+    /// The size of the used part of the cache in bytes.
     used: u32,
     regions: Vec<KeptRegion>,
 }
@@ -32,16 +32,15 @@ struct KeptRegion {
     allocation: Allocation,
     pieces: Vec<Range<u32>>,
     spill: u32,
-    ///     For each instruction, the host code bytes and the guest address distance since the previous one. Both are
-    ///     small.
+    /// For each instruction, the host code bytes and the guest address distance since the previous one. Both are small.
     positions: Vec<(u32, i64)>,
-    ///     Guest address, bytes of guest code, host offset.
+    /// Guest address, bytes of guest code, host offset.
     blocks: Vec<(u64, u32, u32)>,
-    ///     Guest address and host offset.
+    /// Guest address and host offset.
     entries: Vec<(u64, u32)>,
-    ///     Offset of the displacement, target guest address, offset of the target while it is not linked.
+    /// Offset of the displacement, target guest address, offset of the target while it is not linked.
     links: Vec<(u32, u64, u32)>,
-    ///     Offset of the instruction's address in the code, and the instruction.
+    /// Offset of the instruction's address in the code, and the instruction.
     call_outs: Vec<(u32, u32)>,
 }
 

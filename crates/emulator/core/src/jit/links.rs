@@ -6,11 +6,11 @@ use slab::Slab;
 /// A jump or call out of a region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
-    ///     The host address of its displacement.
+    /// The host address of its displacement.
     pub displacement: u64,
-    ///     The target guest address.
+    /// The target guest address.
     pub target: u64,
-    ///     The host address of the target while it is not linked.
+    /// The host address of the target while it is not linked.
     pub unlinked: u64,
 }
 
@@ -28,7 +28,7 @@ struct Listed {
 #[derive(Default)]
 pub(super) struct Links {
     listed: Slab<Listed>,
-    ///     The head of the list for each target.
+    /// The head of the list for each target.
     first: FxHashMap<u64, LinkNumber>,
 }
 
@@ -82,7 +82,7 @@ mod tests {
             let (mut links, mut alive) = (Links::default(), Vec::new());
             for (displacement, (target, which)) in steps.into_iter().enumerate() {
                 let displacement = displacement as u64;
-                //                 Target 0 represents a removal.
+                // Target 0 represents a removal.
                 if target > 0 {
                     let number = links.add(Link { displacement, target, unlinked: 0 });
                     alive.push((number, target, displacement));

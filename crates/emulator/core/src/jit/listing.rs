@@ -32,11 +32,11 @@ const REGION: u64 = 0x1010_0000;
 /// Options that add code around the translated instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    ///     Guest address 0 differs from host address 0.
+    /// Guest address 0 differs from host address 0.
     pub based: bool,
-    ///     Count blocks.
+    /// Count blocks.
     pub counting: bool,
-    ///     Trace blocks.
+    /// Trace blocks.
     pub tracing: bool,
 }
 
@@ -44,14 +44,14 @@ pub struct Extras {
 /// in `names`.
 #[derive(Clone, Debug)]
 pub struct HostCode {
-    ///     The host address for which the code is written.
+    /// The host address for which the code is written.
     pub start: u64,
     /// The code.
     pub bytes: Vec<u8>,
-    ///     `(position, guest address)` of each instruction, ascending by position. The last entry, with guest address
-    ///     0, is the end of the blocks.
+    /// `(position, guest address)` of each instruction, ascending by position. The last entry, with guest address 0, is
+    /// the end of the blocks.
     pub positions: Vec<(u32, u64)>,
-    ///     Names of host addresses: trampolines, exits, and instructions executed by the interpreter.
+    /// Names of host addresses: trampolines, exits, and instructions executed by the interpreter.
     pub names: BTreeMap<u64, String>,
 }
 

@@ -66,19 +66,19 @@ const INTERPRETED_FIRST: u32 = 4000;
 /// The configuration shared by the translators of a process.
 #[derive(Clone)]
 pub(crate) struct Origin {
-    ///     Guest address 0 differs from host address 0.
+    /// Guest address 0 differs from host address 0.
     pub based: bool,
     /// The size of a code cache.
     pub cache_bytes: usize,
-    ///     The block counters, if blocks are counted.
+    /// The block counters, if blocks are counted.
     pub counting: Option<Arc<Counting>>,
-    ///     The traced blocks, if blocks are traced.
+    /// The traced blocks, if blocks are traced.
     pub tracing: Option<Arc<TracedBlocks>>,
-    ///     The number of blocks in all regions translated so far.
+    /// The number of blocks in all regions translated so far.
     pub translated_blocks: Arc<AtomicU64>,
-    ///     Instructions that access device registers.
+    /// Instructions that access device registers.
     pub registers: Arc<RegisterAccesses>,
-    ///     The cores that may run the code.
+    /// The cores that may run the code.
     pub readers: Arc<Readers>,
 }
 
@@ -86,28 +86,28 @@ pub(crate) struct Origin {
 pub(crate) struct Placed {
     /// The region's host code.
     pub code: Range<u64>,
-    ///     The host address of the code that spills registers and exits.
+    /// The host address of the code that spills registers and exits.
     pub spill: u64,
-    ///     `(position, guest address)` of each instruction.
+    /// `(position, guest address)` of each instruction.
     pub positions: Vec<(u32, u64)>,
-    ///     The positions of counted blocks.
+    /// The positions of counted blocks.
     pub counted_blocks: Vec<(u32, LeftBlock)>,
 }
 
 /// The translated code of one process.
 pub(crate) struct Translator {
     work: Mutex<Work>,
-    ///     Host entry points by guest address, for jumps that use the canonical mapping; or [`NO_ENTRY_YET`].
-    ///     Untranslated code has no entry, because lookups of cold code are frequent.
+    /// Host entry points by guest address, for jumps that use the canonical mapping; or [`NO_ENTRY_YET`]. Untranslated
+    /// code has no entry, because lookups of cold code are frequent.
     entries: RwLock<FxHashMap<u64, u64>>,
-    ///     All addresses ever added to `entries`.
+    /// All addresses ever added to `entries`.
     sketch: Sketch,
-    ///     Regions by the end address of their code. Only the translator and the fault handler read it.
+    /// Regions by the end address of their code. Only the translator and the fault handler read it.
     placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
-    ///     In a forked child: the number of blocks to interpret before copying the code. Most children exit or call
-    ///     execve earlier.
+    /// In a forked child: the number of blocks to interpret before copying the code. Most children exit or call execve
+    /// earlier.
     to_interpret: AtomicU32,
     origin: Origin,
 }
@@ -117,8 +117,8 @@ struct Work {
     cache: CodeCache,
     links: Links,
     regions: Regions,
-    ///     Removed regions, each with the number of changes that all cores must have processed before its memory can be
-    ///     reused.
+    /// Removed regions, each with the number of changes that all cores must have processed before its memory can be
+    /// reused.
     retired: VecDeque<(u64, Retained)>,
 }
 
@@ -181,8 +181,8 @@ impl Translator {
     /// Runs translated code from `host` until it exits.
     pub fn run(&self, cpu: &mut Cpu, host: u64) -> ExitReason {
         type Enter = unsafe extern "sysv64" fn(*mut u8, u64) -> u32;
-        //         SAFETY: `enter` was written with exactly this signature, preserves callee-saved registers, and
-        //         accesses only fields of `cpu` through the base register.
+        // SAFETY: `enter` was written with exactly this signature, preserves callee-saved registers, and accesses only
+        // fields of `cpu` through the base register.
         let reason = unsafe {
             let enter = std::mem::transmute::<u64, Enter>(self.trampolines.enter);
             let base = std::ptr::from_mut(cpu).cast::<u8>().add(BASE_BIAS as usize);
@@ -231,7 +231,7 @@ impl Translator {
     fn lock(&self) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock().expect("no panic while held");
         if work.cache.part().is_ok() && work.cache.is_empty() {
-            //             The trampolines get the same addresses again, because they are written first.
+            // The trampolines get the same addresses again, because they are written first.
             Trampolines::write(&mut |code| work.cache.insert(code).start);
             serialise_all();
         }
@@ -346,8 +346,7 @@ impl Translator {
     pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
         let mut work = self.lock();
         if work.cache.is_parents() {
-            //             Jumps in the parent's memory cannot be patched. Remove all code, which this process has not
-            //             run yet.
+            // Jumps in the parent's memory cannot be patched. Remove all code, which this process has not run yet.
             return (self.forget_all(&mut work), Vec::new());
         }
         let old = work.regions.remove(range);
@@ -367,7 +366,7 @@ impl Translator {
             }
         }
         for pc in &gone {
-            //             Another region may contain the block too.
+            // Another region may contain the block too.
             match regions.block(*pc) {
                 Some(_) => entries.insert(*pc, NO_ENTRY_YET),
                 None => entries.remove(pc),

@@ -16,7 +16,7 @@ struct Running {
 }
 
 thread_local! {
-    ///     Null while no core runs.
+    /// Null while no core runs.
     static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
 }
 
@@ -54,20 +54,20 @@ impl Registration {
 }
 
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
-    //     SAFETY: the registration is alive while it is active.
+    // SAFETY: the registration is alive while it is active.
     let Some(running) = (unsafe { RUNNING.get().as_ref() }) else { return false };
-    //     SAFETY: the registration keeps the translator alive, and its creator keeps `cpu` in place. The run loop has
-    //     lent `cpu` to the interrupted translated code and does not access it until that code returns.
+    // SAFETY: the registration keeps the translator alive, and its creator keeps `cpu` in place. The run loop has lent
+    // `cpu` to the interrupted translated code and does not access it until that code returns.
     let (translator, cpu) = unsafe { (&*running.translator, &mut *running.cpu) };
     let registers = &mut context.uc_mcontext.gregs;
     let at = registers[libc::REG_RIP as usize] as u64;
     if !translator.cache_range.contains(&at) {
         return false;
     }
-    //     SAFETY: the kernel sets the address for signals that have one.
+    // SAFETY: the kernel sets the address for signals that have one.
     let address = unsafe { info.si_addr() } as u64;
     if signal == libc::SIGSEGV && (running.guard.0..running.guard.1).contains(&address) {
-        //         The return stack is full. Empty it; returns to the earlier callers use the lookup table instead.
+        // The return stack is full. Empty it; returns to the earlier callers use the lookup table instead.
         registers[libc::REG_RSP as usize] = cpu.return_stack_top as i64;
         return true;
     }

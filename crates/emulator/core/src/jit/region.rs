@@ -25,9 +25,9 @@ pub(crate) struct RegionBlock {
     pub start: u64,
     pub instructions: Vec<Instruction>,
     pub end: End,
-    ///     The estimated number of executions each time the region is entered.
+    /// The estimated number of executions each time the region is entered.
     pub weight: u64,
-    ///     Whether a backward jump, or a jump from the block itself, targets it.
+    /// Whether a backward jump, or a jump from the block itself, targets it.
     pub is_loop_head: bool,
 }
 
@@ -96,7 +96,7 @@ fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
     for (block, _) in blocks {
         for head in successors(block.end).filter(|to| *to <= block.start) {
             if let Ok(number) = heads.binary_search(&head) {
-                //                 The blocks are in ascending order, so the last assignment wins.
+                // The blocks are in ascending order, so the last assignment wins.
                 loops[number].addresses = head..=block.start;
             }
         }
@@ -123,7 +123,7 @@ fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
 pub(crate) fn successors(end: End) -> impl Iterator<Item = u64> {
     let (a, b) = match end {
         End::Next(next) | End::Jump(next) => (Some(next), None),
-        //         The fall-through path is processed first, because the work list is last-in first-out.
+        // The fall-through path is processed first, because the work list is last-in first-out.
         End::Branch { taken, next } => (Some(taken), Some(next)),
         End::Call { next, .. } | End::IndirectCall { next } | End::Leave { next } => (Some(next), None),
         End::Return | End::Indirect | End::Invalid => (None, None),

@@ -16,14 +16,14 @@ pub(super) type RegionNumber = usize;
 /// The data that must live as long as a region's code, and that is needed to remove the region.
 pub(crate) struct Retained {
     pub allocation: Allocation,
-    ///     The guest address range and the host address of each block.
+    /// The guest address range and the host address of each block.
     pub blocks: Vec<(Range<u64>, u64)>,
-    ///     The guest addresses of its entry points.
+    /// The guest addresses of its entry points.
     pub entries: Vec<u64>,
-    ///     Its host code. Pieces after the first are entry points added later.
+    /// Its host code. Pieces after the first are entry points added later.
     pub pieces: Vec<Range<u64>>,
     pub links: Vec<LinkNumber>,
-    ///     The interpreter calls, whose addresses the code contains.
+    /// The interpreter calls, whose addresses the code contains.
     pub call_outs: CallOuts,
 }
 
@@ -47,7 +47,7 @@ fn pages_of(range: &Range<u64>) -> Range<u64> {
 pub(super) struct Regions {
     retained: Slab<Retained>,
     by_page: FxHashMap<u64, Vec<RegionNumber>>,
-    ///     Blocks inside regions: `(host address, region)`, the newest for each guest address.
+    /// Blocks inside regions: `(host address, region)`, the newest for each guest address.
     blocks: FxHashMap<u64, (u64, RegionNumber)>,
 }
 

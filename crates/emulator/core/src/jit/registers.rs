@@ -58,7 +58,7 @@ pub(crate) fn low16(register: Register) -> Register {
 
 /// The low 8 bits of a 64-bit register.
 pub(crate) fn low8(register: Register) -> Register {
-    //     In the enumeration, AH to BH are between BL and SPL.
+    // In the enumeration, AH to BH are between BL and SPL.
     match number(register) {
         low @ 0..4 => Register::AL + low,
         high => Register::SPL + (high - 4),

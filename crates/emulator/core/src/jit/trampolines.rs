@@ -38,17 +38,17 @@ pub(crate) fn vector_slot(number: u8) -> MemoryOperand {
 pub(crate) struct Trampolines {
     /// `extern "sysv64" fn(cpu + BASE_BIAS, host code) -> ExitReason`.
     pub enter: u64,
-    ///     Spills the canonical registers, then continues as `leave`. EAX holds the reason.
+    /// Spills the canonical registers, then continues as `leave`. EAX holds the reason.
     pub leave_canonical: u64,
-    ///     Returns to the run loop. The registers have been spilled, and EAX holds the reason.
+    /// Returns to the run loop. The registers have been spilled, and EAX holds the reason.
     pub leave: u64,
-    ///     Exits because the target of an indirect jump, in RDX, is not in the lookup table. The mapping is canonical.
+    /// Exits because the target of an indirect jump, in RDX, is not in the lookup table. The mapping is canonical.
     pub leave_indirect: u64,
-    ///     Handles a return to RDX that the return stack did not predict: empties the stack and jumps. The mapping is
-    ///     canonical.
+    /// Handles a return to RDX that the return stack did not predict: empties the stack and jumps. The mapping is
+    /// canonical.
     pub return_miss: u64,
-    ///     Calls the interpreter on the host stack for the instruction that RDX points to. The registers have been
-    ///     spilled, and EAX returns the result.
+    /// Calls the interpreter on the host stack for the instruction that RDX points to. The registers have been spilled,
+    /// and EAX returns the result.
     pub call_out: u64,
 }
 
@@ -99,7 +99,7 @@ fn enter(a: &mut Assembler) {
     for register in CALLEE_SAVED {
         a.op1(Code::Push_r64, register);
     }
-    //     One more word aligns the stack for the functions that call_out calls.
+    // One more word aligns the stack for the functions that call_out calls.
     a.op1(Code::Push_r64, Register::RBP);
     a.op2(Code::Mov_r64_rm64, Register::RBP, Register::RDI);
     a.op2(Code::Mov_r64_rm64, Register::RAX, Register::RSI);
@@ -126,7 +126,7 @@ fn leave(a: &mut Assembler) {
 }
 
 fn call_out(a: &mut Assembler) {
-    //     The return address is on the return stack; the host function runs on the host stack.
+    // The return address is on the return stack; the host function runs on the host stack.
     a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, return_stack)), Register::RSP);
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, host_stack)));
     a.op1(Code::Stmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));

@@ -45,7 +45,7 @@ pub fn forms() -> String {
 #[derive(Default)]
 struct Part {
     text: String,
-    ///     The numbers of instructions with host code, executed by the interpreter, and passed to the run loop.
+    /// The numbers of instructions with host code, executed by the interpreter, and passed to the run loop.
     counts: [u32; 3],
 }
 
@@ -78,7 +78,7 @@ enum Shown {
 
 fn shown(instruction: &Instruction) -> Shown {
     let word = |i: &Instruction| encode(i).unwrap_or_else(|error| panic!("{i}: {error}"));
-    //     The next block uses none of the instruction's registers, and so does the target of a branch.
+    // The next block uses none of the instruction's registers, and so does the target of a branch.
     let end = word(&Instruction { j: 1, ..Instruction::new(Op::Jirl) });
     let words = [word(instruction), end, end, end];
     let host = HostCode::of(PC, &words, Extras::default()).expect("an instruction");
@@ -170,7 +170,7 @@ fn in_memory(instruction: &Instruction) -> Instruction {
     if matches!(row.extension, Extension::Base | Extension::Mul | Extension::Bit | Extension::Atomic) {
         for operand in row.operands {
             if let Operand::Register(RegisterKind::General, position) = operand {
-                //                 s2 and later registers, which are in memory unless they are used often.
+                // s2 and later registers, which are in memory unless they are used often.
                 set_register(&mut moved, *position, instruction.register_at(*position) + 21);
             }
         }
@@ -203,7 +203,7 @@ fn field(op: Op, d: u8, j: u8, high: i32, low: i32) -> Instruction {
 fn special() -> Vec<Instruction> {
     use Op::*;
     let mut all = Vec::new();
-    //     Arithmetic and logic: the destination is also a source, a source is zero, or the result is discarded.
+    // Arithmetic and logic: the destination is also a source, a source is zero, or the result is discarded.
     for op in [AddD, AddW, SubD, SubW, And, Or, Xor, Nor, Orn, Andn, MulD, MulW, Maskeqz, Masknez, Slt, Sltu]
     {
         for (d, j, k) in [(4, 4, 5), (4, 5, 4), (4, 4, 4), (4, 5, 0), (4, 0, 5), (0, 4, 5)] {
@@ -221,7 +221,7 @@ fn special() -> Vec<Instruction> {
     for op in [DivD, DivW, DivDu, DivWu, ModD, ModW, ModDu, ModWu] {
         all.extend([three(op, 4, 4, 5), three(op, 4, 5, 0)]);
     }
-    //     Bit fields: whole parts of a register, the ends, one bit, or none.
+    // Bit fields: whole parts of a register, the ends, one bit, or none.
     for (high, low) in [(7, 0), (15, 0), (31, 0), (20, 0), (31, 8), (20, 8), (63, 0), (63, 32), (40, 8)] {
         all.push(field(BstrpickD, 4, 5, high, low));
         all.push(field(BstrinsD, 4, 5, high, low));
@@ -235,7 +235,7 @@ fn special() -> Vec<Instruction> {
         all.extend([two(op, 4, 4, 3), two(op, 4, 5, 0), two(op, 4, 0, 3)]);
     }
     all.extend([SllD, SrlW, RotrD].map(|op| three(op, 4, 4, 4)));
-    //     Memory: no displacement, the base is overwritten, the result is discarded, or zero is stored.
+    // Memory: no displacement, the base is overwritten, the result is discarded, or zero is stored.
     for op in [LdD, LdBu, FldD, Vld] {
         all.extend([two(op, 4, 5, 0), two(op, 4, 4, 8)]);
     }
@@ -244,7 +244,7 @@ fn special() -> Vec<Instruction> {
     for op in [LlD, ScW, AmaddW, AmswapD, AmorDbD] {
         all.extend([three(op, 0, 5, 6), three(op, 4, 5, 4), three(op, 4, 4, 6)]);
     }
-    //     Vectors: constants, and elements used as scalars.
+    // Vectors: constants, and elements used as scalars.
     all.extend([0, 5, -1024, 0x400 + 7].map(|imm| two(Vldi, 4, 0, imm)));
     all.extend([0, 1].map(|imm| two(VextrinsD, 4, 5, imm)));
     all.extend([0, 1].map(|imm| two(VreplveiD, 4, 5, imm)));

@@ -54,8 +54,7 @@ fn text(sequence: &Sequence) -> String {
     piece("entry", host.start, text.pieces[0].0);
     for pair in text.pieces.windows(2) {
         let [(from, pc), (to, next)] = *pair else { continue };
-        //         If two pieces have the same address, the first is a check at the start of the block or the code after
-        //         a call.
+        // If two pieces have the same address, the first is a check at the start of the block or the code after a call.
         let heading = if next == pc { format!("{pc:#x} before") } else { guest(&words, pc, next) };
         piece(&heading, from, to);
     }

@@ -11,7 +11,7 @@ use longma_core::{HostCode, field_name};
 
 /// Decoded host code.
 pub struct Text {
-    ///     In address order, including padding.
+    /// In address order, including padding.
     pub code: Vec<Host>,
     /// `(host address, guest address)` of each piece, as [`HostCode::positions`] has them.
     pub pieces: Vec<(u64, u64)>,

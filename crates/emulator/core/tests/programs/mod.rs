@@ -191,17 +191,17 @@ pub fn starting_state() -> impl Strategy<Value = State> {
 /// A part of a random program.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    ///     Straight-line code.
+    /// Straight-line code.
     Straight(Vec<Instruction>),
-    ///     A conditional branch over the instructions.
+    /// A conditional branch over the instructions.
     Over(Instruction, Vec<Instruction>),
-    ///     A floating-point comparison, and a branch on its result over the instructions.
+    /// A floating-point comparison, and a branch on its result over the instructions.
     OverCompared(Instruction, Op, Vec<Instruction>),
-    ///     A loop around the instructions with a few iterations.
+    /// A loop around the instructions with a few iterations.
     Repeat(u8, Vec<Instruction>),
-    ///     A direct call of a function that consists of the instructions.
+    /// A direct call of a function that consists of the instructions.
     Call(Vec<Instruction>),
-    ///     An indirect call of a function that consists of the instructions.
+    /// An indirect call of a function that consists of the instructions.
     CallByAddress(Vec<Instruction>),
     /// `syscall` with a code.
     Syscall(i32),
@@ -252,7 +252,7 @@ pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
     program.push(Instruction::new(Op::Syscall));
     for (call, body) in functions {
         let distance = (program.len() - call) as i32;
-        //         The immediate of `pcaddi` is in words.
+        // The immediate of `pcaddi` is in words.
         program[call].imm = if program[call].op == Op::Bl { 4 * distance } else { distance };
         program.extend(body.iter().map(|i| spare_link_register(*i)));
         program.push(Instruction { j: 1, ..Instruction::new(Op::Jirl) });

@@ -49,12 +49,11 @@ pub fn load(
             span.end - span.start,
             Protection::default(),
         );
-        //         Reserve the whole span so that two images cannot interleave. The gaps between segments are unmapped
-        //         below.
+        // Reserve the whole span so that two images cannot interleave. The gaps between segments are unmapped below.
         space.map(&request)?;
         0
     };
-    //     Each segment replaces a part of the reservation.
+    // Each segment replaces a part of the reservation.
     let mut next = span.start.wrapping_add(bias);
     for segment in &image.segments {
         let start = space.page_down(segment.address.wrapping_add(bias));
@@ -122,8 +121,8 @@ fn map_segment(
         };
         space.map(&request)?;
         if segment.memory_bytes > segment.file_bytes && segment.protection.write {
-            //             The last page with file contents may hold later bytes of the file. Clear them: memory after
-            //             `file_bytes` reads as zero.
+            // The last page with file contents may hold later bytes of the file. Clear them: memory after `file_bytes`
+            // reads as zero.
             let rest = zero_from.min(end) - file_end;
             space.memory().fill(file_end, rest, 0)?;
         }

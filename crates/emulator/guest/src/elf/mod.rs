@@ -223,7 +223,7 @@ impl Architecture {
         match self {
             Self::LoongArch64 => 1,
             Self::Mips64 | Self::Aarch64 => 2,
-            //             Instructions are unaligned, so the lookup table of targets has an entry for each byte.
+            // Instructions are unaligned, so the lookup table of targets has an entry for each byte.
             Self::X86_64 => 8,
         }
     }
@@ -336,7 +336,7 @@ fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Resu
     if count == 0 || count > MOST_PROGRAM_HEADERS {
         return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
     }
-    //     1 is soft-float, 2 single-float, 3 double-float. All three run on a machine with an FPU.
+    // 1 is soft-float, 2 single-float, 3 double-float. All three run on a machine with an FPU.
     let abi = u32_at(header, 48) & 7;
     if abi > 3 && architecture == Architecture::LoongArch64 {
         return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");

@@ -55,7 +55,7 @@ fn elf_hash(name: &str) -> u32 {
 /// The bytes of the image. It fits into one guest page and has no relocations.
 pub fn vdso_image() -> Vec<u8> {
     let strings = Strings::new();
-    //     The headers are written last, when all offsets are known.
+    // The headers are written last, when all offsets are known.
     let mut image = Writer { bytes: vec![0; HEADERS_BYTES] };
     let hash = image.hash_table();
     let symbols = image.symbols(&strings.functions);
@@ -127,7 +127,7 @@ impl Writer {
         self.bytes.extend([0; 24]);
         for (index, name) in names.iter().enumerate() {
             self.u32s([*name]);
-            //             A global function with default visibility, in an existing section.
+            // A global function with default visibility, in an existing section.
             self.bytes.extend([0x12, 0]);
             self.u16s([1]);
             self.u64s([TEXT + index * FUNCTION_BYTES, FUNCTION_BYTES].map(|word| word as u64));

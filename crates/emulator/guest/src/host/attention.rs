@@ -63,14 +63,14 @@ pub fn is_spared(flag: *const Attention) -> bool {
 /// `flag` is null or stays valid until this host thread ends or registers another flag.
 pub unsafe fn register_attention(flag: *const Attention) {
     let former = REGISTERED.get();
-    //     The order matters: a signal in between sets either the former flag, which is read below, or the new one.
+    // The order matters: a signal in between sets either the former flag, which is read below, or the new one.
     REGISTERED.set(flag);
     shake();
     let withdraw = |former: &Attention| former.0.swap(0, Ordering::SeqCst) != 0;
     let requested = if former.is_null() {
         OWN.with(withdraw)
     } else {
-        //         SAFETY: the former flag was registered and stays valid until this call returns.
+        // SAFETY: the former flag was registered and stays valid until this call returns.
         withdraw(unsafe { &*former })
     };
     if requested {
@@ -84,7 +84,7 @@ pub fn with_attention<R>(look: impl FnOnce(&Attention) -> R) -> R {
     if registered.is_null() {
         OWN.with(look)
     } else {
-        //         SAFETY: `register_attention` requires that the flag is valid while it is registered.
+        // SAFETY: `register_attention` requires that the flag is valid while it is registered.
         look(unsafe { &*registered })
     }
 }
@@ -108,13 +108,13 @@ mod tests {
         const SIGNALS: u32 = 20_000;
         const PATIENCE: Duration = Duration::from_secs(20);
         static DONE: AtomicBool = AtomicBool::new(false);
-        //         SAFETY: the handler is async-signal-safe.
+        // SAFETY: the handler is async-signal-safe.
         unsafe { libc::signal(libc::SIGURG, on_signal as *const () as libc::sighandler_t) };
-        //         SAFETY: the function takes no arguments.
+        // SAFETY: the function takes no arguments.
         let target = unsafe { libc::pthread_self() };
         let sender = std::thread::spawn(move || {
             while !DONE.load(Ordering::Relaxed) {
-                //                 SAFETY: the target thread joins this one, so it is alive.
+                // SAFETY: the target thread joins this one, so it is alive.
                 unsafe { libc::pthread_kill(target, libc::SIGURG) };
             }
         });
@@ -125,7 +125,7 @@ mod tests {
         {
             round += 1;
             let before = HANDLED.load(Ordering::Relaxed);
-            //             SAFETY: the flags outlive the loop, and the last registration is undone below.
+            // SAFETY: the flags outlive the loop, and the last registration is undone below.
             unsafe { register_attention(&raw const flags[round % 2]) };
             let came = HANDLED.load(Ordering::Relaxed) != before;
             lost += usize::from(came && !with_attention(Attention::is_requested));

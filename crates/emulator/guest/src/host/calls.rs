@@ -69,7 +69,7 @@ pub fn interrupted_at(pc: u64) -> Option<u64> {
 pub unsafe fn interruptible_on_host(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let call = [number as u64, a, b, c, d, e, f];
-    //     SAFETY: both pointers are valid during the call; the caller guarantees the rest.
+    // SAFETY: both pointers are valid during the call; the caller guarantees the rest.
     let returned = with_attention(|attention| unsafe { longma_interruptible_call(attention, &call) });
     Errno::check(returned)
 }

@@ -62,7 +62,7 @@ pub fn is_own(argument: u64) -> bool {
 
 fn host_limit() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    //     SAFETY: `limit` is valid for writes. The call cannot fail for this resource.
+    // SAFETY: `limit` is valid for writes. The call cannot fail for this resource.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     limit
 }
@@ -71,7 +71,7 @@ fn host_limit() -> libc::rlimit {
 fn set_host_soft(soft: u64) {
     let limit = libc::rlimit { rlim_cur: soft.min(range().1), ..host_limit() };
     GIVEN.store(limit.rlim_cur, Ordering::Relaxed);
-    //     A soft limit may have any value up to the hard limit. SAFETY: `limit` is valid for reads.
+    // A soft limit may have any value up to the hard limit. SAFETY: `limit` is valid for reads.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
 }
 
@@ -105,7 +105,7 @@ fn close_with_the_next_program() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let own = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     for descriptor in own.filter(|descriptor| *descriptor >= first()) {
-        //         SAFETY: the call takes no pointers, and the descriptor belongs to the emulator.
+        // SAFETY: the call takes no pointers, and the descriptor belongs to the emulator.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
@@ -162,7 +162,7 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
     if new.soft > new.hard {
         return Err(Errno(libc::EINVAL));
     }
-    //     SAFETY: the call takes no arguments and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     let is_root = unsafe { libc::geteuid() } == 0;
     let now = limit().hard;
     if new.hard > range().0.max(now) || new.hard > now && !is_root { Err(Errno(libc::EPERM)) } else { Ok(()) }
@@ -174,14 +174,14 @@ fn check_limit(new: Limit) -> Result<(), Errno> {
 pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno> {
     let mut host = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let resource = u64::from(super::resources::NOFILE);
-    //     SAFETY: `host` is valid for writes.
+    // SAFETY: `host` is valid for writes.
     unsafe { host_call(libc::SYS_prlimit64, [process, resource, 0, (&raw mut host) as u64, 0, 0]) }?;
     let hard = limit().hard;
     let former = Limit { soft: host.rlim_cur.min(range().0).min(hard), hard };
     if let Some(new) = new {
         check_limit(new)?;
         host.rlim_cur = new.soft.min(range().0).min(host.rlim_max);
-        //         SAFETY: `host` is valid for reads.
+        // SAFETY: `host` is valid for reads.
         unsafe { host_call(libc::SYS_prlimit64, [process, resource, (&raw const host) as u64, 0, 0, 0]) }?;
     }
     Ok(former)
@@ -258,7 +258,7 @@ pub fn duplicate_for_the_next_program(descriptor: RawFd) -> io::Result<OwnedFd> 
 
 fn duplicated(descriptor: RawFd, command: i32) -> io::Result<OwnedFd> {
     with_room(|| {
-        //         SAFETY: the call takes no pointers, and a new descriptor affects no other code.
+        // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
         owned(unsafe { libc::fcntl(descriptor, command, first()) })
     })
 }
@@ -307,7 +307,7 @@ pub fn owned(made: RawFd) -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    //     SAFETY: the caller has just created the descriptor, and no other code knows it.
+    // SAFETY: the caller has just created the descriptor, and no other code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
@@ -322,7 +322,7 @@ mod tests {
         assert!(kept.as_raw_fd() >= first() && is_own(kept.as_raw_fd() as u64));
         assert!(limit().hard <= first() as u64);
         assert!(!is_own(first() as u64 - 1) && !is_own(libc::AT_FDCWD as u64) && !is_own(u64::MAX));
-        //         The host reads only the low half of the register.
+        // The host reads only the low half of the register.
         assert!(is_own(1 << 32 | kept.as_raw_fd() as u64));
     }
 

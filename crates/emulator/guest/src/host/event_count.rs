@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Adds to the counter. A counter that the guest has filled is left unchanged, since it already signals an event.
 pub fn add(file: &OwnedFd, events: u64) {
     without_waiting(file, || {
-        //         SAFETY: `events` is 8 bytes and live.
+        // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::write(file.as_raw_fd(), (&raw const events).cast(), 8) };
     });
 }
@@ -16,17 +16,17 @@ pub fn add(file: &OwnedFd, events: u64) {
 pub fn clear(file: &OwnedFd) {
     let mut events = 0u64;
     without_waiting(file, || {
-        //         SAFETY: `events` is 8 bytes and live.
+        // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::read(file.as_raw_fd(), (&raw mut events).cast(), 8) };
     });
 }
 
 fn without_waiting(file: &OwnedFd, act: impl FnOnce()) {
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     let waits = flags & libc::O_NONBLOCK == 0;
     let set = |flags: i32| {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
     };
     if waits {
@@ -45,16 +45,16 @@ mod tests {
 
     #[test]
     fn a_full_count_is_left_as_it_is_and_nobody_waits() {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         let file = owned(unsafe { libc::eventfd(0, 0) }).unwrap();
         add(&file, u64::MAX - 1);
         add(&file, 1);
         let mut count = 0u64;
-        //         SAFETY: `count` is 8 bytes and live.
+        // SAFETY: `count` is 8 bytes and live.
         unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
         assert_eq!(count, u64::MAX - 1);
         clear(&file);
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } & libc::O_NONBLOCK, 0);
     }
 }

@@ -56,15 +56,15 @@ pub fn add_recovery(recovery: Recovery) {
 }
 
 unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    //     SAFETY: errno belongs to this thread.
+    // SAFETY: errno belongs to this thread.
     let errno = unsafe { *libc::__errno_location() };
-    //     SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler, and no other code uses them.
+    // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler, and no other code uses them.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     if info.si_code <= 0 {
-        //         Sent by a process, not caused by an instruction.
+        // Sent by a process, not caused by an instruction.
         reception::receive(signal, info, context);
     } else if !recover(signal, info, context) {
-        //         A bug in this process: the instruction runs again, and the default action terminates the process.
+        // A bug in this process: the instruction runs again, and the default action terminates the process.
         masks::dispose(signal, masks::HostDisposition::Default, 0);
     }
     // SAFETY: as above.
@@ -74,7 +74,7 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
 fn recover(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     RECOVERY.iter().map(|slot| slot.load(Ordering::Acquire)).take_while(|&address| address != 0).any(
         |address| {
-            //             SAFETY: only `add_recovery` stores here, and it stores functions of this type.
+            // SAFETY: only `add_recovery` stores here, and it stores functions of this type.
             let recovery = unsafe { std::mem::transmute::<usize, Recovery>(address) };
             recovery(signal, info, context)
         },
@@ -121,7 +121,7 @@ impl SignalStack {
         let usable = self.0.usable();
         let stack =
             libc::stack_t { ss_sp: usable.start as *mut libc::c_void, ss_flags: 0, ss_size: usable.len() };
-        //         SAFETY: this value owns the memory, and it lives until `drop` disables the stack.
+        // SAFETY: this value owns the memory, and it lives until `drop` disables the stack.
         unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
         STACK.with_borrow_mut(|installed| *installed = Some(Installed(self)));
     }
@@ -132,10 +132,10 @@ struct Installed(#[expect(dead_code, reason = "it is kept, not read")] SignalSta
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        //         From here on, a signal handler would have no alternate stack.
+        // From here on, a signal handler would have no alternate stack.
         masks::replace(masks::HELD);
         let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
-        //         SAFETY: the thread is ending; after this call the memory is not a signal stack.
+        // SAFETY: the thread is ending; after this call the memory is not a signal stack.
         unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
     }
 }

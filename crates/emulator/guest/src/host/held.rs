@@ -65,7 +65,7 @@ impl Held {
     pub fn into_owned(self) -> OwnedFd {
         let mut held = ManuallyDrop::new(self);
         all().retain(|number| *number != held.number());
-        //         SAFETY: `held` is neither used again nor dropped.
+        // SAFETY: `held` is neither used again nor dropped.
         unsafe { ManuallyDrop::take(&mut held.0) }
     }
 
@@ -79,7 +79,7 @@ impl Held {
     /// # Errors
     /// As write(2).
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        //         SAFETY: the descriptor outlives `file`, and `ManuallyDrop` prevents closing it.
+        // SAFETY: the descriptor outlives `file`, and `ManuallyDrop` prevents closing it.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.number()) });
         file.write_all_at(bytes, 0)
     }
@@ -98,10 +98,10 @@ impl AsFd for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        //         A child forked between the two steps would inherit the descriptor without knowing it.
+        // A child forked between the two steps would inherit the descriptor without knowing it.
         let _stay = descriptors::numbers_stay();
         all().retain(|held| *held != self.number());
-        //         SAFETY: the field is not used afterwards.
+        // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
@@ -110,7 +110,7 @@ impl Drop for Held {
 /// locked, while the child lives.
 pub fn close_parents() {
     for held in all().drain(..) {
-        //         SAFETY: the call takes no pointers, and the owner is a thread of the parent.
+        // SAFETY: the call takes no pointers, and the owner is a thread of the parent.
         unsafe { libc::close(held) };
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         let (first, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         first.set_len(7).unwrap();
         let held = Held::of(first.as_raw_fd()).unwrap();
-        //         SAFETY: both descriptors are open and belong to this test.
+        // SAFETY: both descriptors are open and belong to this test.
         assert!(unsafe { libc::dup2(second.as_raw_fd(), first.as_raw_fd()) } >= 0);
         let link = held.link().into_string().unwrap();
         assert_eq!(std::fs::metadata(&link).unwrap().len(), 7);

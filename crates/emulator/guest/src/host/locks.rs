@@ -31,13 +31,13 @@ fn wait_for_change(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let arguments = [word.as_ptr() as u64, FUTEX_WAIT_PRIVATE, value.into(), limit as u64, 0, 0];
-    //     SAFETY: the word and the timeout are live during the call, which writes to neither.
+    // SAFETY: the word and the timeout are live during the call, which writes to neither.
     let _ = unsafe { host_call(libc::SYS_futex, arguments) };
 }
 
 fn wake_all(word: &AtomicU32) {
     let arguments = [word.as_ptr() as u64, FUTEX_WAKE_PRIVATE, i32::MAX as u64, 0, 0, 0];
-    //     SAFETY: the word is live, and the call accesses nothing else.
+    // SAFETY: the word is live, and the call accesses nothing else.
     let _ = unsafe { host_call(libc::SYS_futex, arguments) };
 }
 
@@ -104,7 +104,7 @@ pub fn quiesce() -> Quiet {
     let mut seen = GATE.load(Ordering::Relaxed);
     loop {
         if seen & CLOSED != 0 {
-            //             Another thread is forking.
+            // Another thread is forking.
             wait_for_change(&GATE, seen, None);
             seen = GATE.load(Ordering::Relaxed);
             continue;
@@ -121,7 +121,7 @@ pub fn quiesce() -> Quiet {
         }
         wait_for_change(&GATE, seen, None);
     }
-    //     The forking thread may take any lock.
+    // The forking thread may take any lock.
     DEPTH.set(1);
     Quiet(PhantomData)
 }
@@ -148,7 +148,7 @@ pub struct Mutex<T>(sync::Mutex<T>);
 /// The guard of a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    //     Fields drop in this order: the lock is released before the thread leaves the gate.
+    // Fields drop in this order: the lock is released before the thread leaves the gate.
     guard: sync::MutexGuard<'a, T>,
     mutex: &'a Mutex<T>,
     _inside: Inside,
@@ -301,7 +301,7 @@ impl Condvar {
     ) -> LockResult<MutexGuard<'a, T>> {
         debug_assert_eq!(DEPTH.get(), 1, "a fork would wait for whoever this thread waits for");
         let mutex = guard.mutex;
-        //         A notification after the lock is released changes the word, so the wait below returns at once.
+        // A notification after the lock is released changes the word, so the wait below returns at once.
         let seen = self.0.load(Ordering::Relaxed);
         drop(guard);
         wait_for_change(&self.0, seen, timeout);
@@ -372,7 +372,7 @@ mod tests {
 
     use super::*;
 
-    ///     The lock operations of the test threads, which also run once in each forked child.
+    /// The lock operations of the test threads, which also run once in each forked child.
     struct Work {
         mutex: Mutex<u64>,
         other: Mutex<u64>,
@@ -386,7 +386,7 @@ mod tests {
             *self.mutex.lock().unwrap() += 1;
             self.changed.notify_all();
             let first = self.mutex.lock().unwrap();
-            //             Release out of order: the thread leaves the gate with its last lock, not with the first.
+            // Release out of order: the thread leaves the gate with its last lock, not with the first.
             let second = self.other.lock().unwrap();
             drop(first);
             let read = self.shared.read().unwrap();
@@ -407,21 +407,21 @@ mod tests {
         }
     }
 
-    ///     True if `act` completes in a forked child.
+    /// True if `act` completes in a forked child.
     fn ends_in_a_child(act: impl FnOnce()) -> bool {
         let quiet = quiesce();
-        //         SAFETY: the child takes only these locks and exits without running the destructors of the test.
+        // SAFETY: the child takes only these locks and exits without running the destructors of the test.
         let child = unsafe { libc::fork() };
         drop(quiet);
         if child == 0 {
-            //             SAFETY: the alarm terminates a child that hangs.
+            // SAFETY: the alarm terminates a child that hangs.
             unsafe { libc::alarm(20) };
             act();
-            //             SAFETY: terminates the child immediately.
+            // SAFETY: terminates the child immediately.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        //         SAFETY: the child belongs to this process, and `status` is valid for writes.
+        // SAFETY: the child belongs to this process, and `status` is valid for writes.
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
         waited == child && status == 0
     }
@@ -458,7 +458,7 @@ mod tests {
                 if hung > 0 {
                     break;
                 }
-                //                 Wait until the other threads make progress again.
+                // Wait until the other threads make progress again.
                 while rounds.load(Ordering::Relaxed) == before {
                     std::thread::yield_now();
                 }
@@ -473,7 +473,7 @@ mod tests {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static MADE: Lazy<u64> = Lazy::new(|| {
             STARTED.store(true, Ordering::Release);
-            //             Long enough for the fork to wait at the gate.
+            // Long enough for the fork to wait at the gate.
             std::thread::sleep(Duration::from_millis(20));
             7
         });

@@ -14,7 +14,7 @@ const BYTES: usize = 8 << 20;
 /// The soft limit of RLIMIT_STACK in bytes; `u64::MAX` if unlimited.
 pub fn limit_bytes() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    //     SAFETY: `limit` is valid for writes.
+    // SAFETY: `limit` is valid for writes.
     match unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } {
         0 => limit.rlim_cur,
         _ => BYTES as u64,
@@ -29,7 +29,7 @@ pub fn with_enough<T>(work: impl FnOnce() -> T) -> T {
     }
     match Stack::allocate(BYTES) {
         Ok(stack) => on(&stack, work),
-        //         The existing stack is small but may suffice.
+        // The existing stack is small but may suffice.
         Err(_) => work(),
     }
 }
@@ -47,8 +47,8 @@ struct Task<F, T> {
 fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
     let mut task = Task { work: Some(work), done: None };
     let top = (stack.usable().end - ABOVE_BYTES) & !15;
-    //     SAFETY: the memory below `top` is unused and stays valid until the call returns; `perform` gets the task type
-    //     that it expects and never unwinds. The old stack pointer is in a register that the callee preserves.
+    // SAFETY: the memory below `top` is unused and stays valid until the call returns; `perform` gets the task type
+    // that it expects and never unwinds. The old stack pointer is in a register that the callee preserves.
     unsafe {
         asm!(
             "mov r12, rsp",
@@ -70,7 +70,7 @@ fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
 }
 
 extern "sysv64" fn perform<F: FnOnce() -> T, T>(task: *mut Task<F, T>) {
-    //     SAFETY: `on` passes the address of a task that no other code uses meanwhile.
+    // SAFETY: `on` passes the address of a task that no other code uses meanwhile.
     let task = unsafe { &mut *task };
     if let Some(work) = task.work.take() {
         task.done = Some(catch_unwind(AssertUnwindSafe(work)));
@@ -88,7 +88,7 @@ mod tests {
         std::hint::black_box(&raw const local).addr()
     }
 
-    ///     Adds up by a recursion that uses about 100 bytes a step.
+    /// Adds up by a recursion that uses about 100 bytes a step.
     fn deep(steps: u64) -> u64 {
         let frame = std::hint::black_box([steps; 8]);
         if steps == 0 { 0 } else { deep(steps - 1) + frame[7] }

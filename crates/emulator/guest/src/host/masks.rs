@@ -34,7 +34,7 @@ pub fn replace(mask: SignalSet) -> SignalSet {
 /// Like [`replace`], but may also block [`FAULTS`]. Guest memory must not be accessed until the next [`replace`].
 pub fn replace_all(new: SignalSet) -> SignalSet {
     let mut old = 0u64;
-    //     SAFETY: both pointers are valid for 8 bytes. The call cannot fail.
+    // SAFETY: both pointers are valid for 8 bytes. The call cannot fail.
     let _ = unsafe {
         host_call(
             libc::SYS_rt_sigprocmask,
@@ -47,7 +47,7 @@ pub fn replace_all(new: SignalSet) -> SignalSet {
 /// This host thread's mask.
 pub fn current() -> SignalSet {
     let mut old = 0u64;
-    //     SAFETY: the pointer is valid for 8 bytes. The call cannot fail.
+    // SAFETY: the pointer is valid for 8 bytes. The call cannot fail.
     let _ = unsafe {
         host_call(
             libc::SYS_rt_sigprocmask,
@@ -112,13 +112,12 @@ pub fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
         HostDisposition::Ignore => action.function = libc::SIG_IGN as u64,
         HostDisposition::Call(function) => {
             action.function = function as *const () as u64;
-            //             With SA_RESTART, the kernel sets the program counter back to `syscall`, which `calls`
-            //             detects.
+            // With SA_RESTART, the kernel sets the program counter back to `syscall`, which `calls` detects.
             action.flags |= (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64;
         }
     }
-    //     SAFETY: the action is valid, and its handler, if any, is async-signal-safe. The call fails only for SIGKILL
-    //     and SIGSTOP, whose disposition cannot change.
+    // SAFETY: the action is valid, and its handler, if any, is async-signal-safe. The call fails only for SIGKILL and
+    // SIGSTOP, whose disposition cannot change.
     let _ = unsafe {
         host_call(libc::SYS_rt_sigaction, [signal as u64, &raw const action as u64, 0, SET_BYTES, 0, 0])
     };

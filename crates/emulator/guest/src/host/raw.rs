@@ -12,7 +12,7 @@ use crate::Errno;
 pub unsafe fn host_call(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let returned: i64;
     let [a, b, c, d, e, f] = arguments;
-    //     SAFETY: the caller upholds the contract; the kernel changes only rax, rcx and r11.
+    // SAFETY: the caller upholds the contract; the kernel changes only rax, rcx and r11.
     unsafe {
         asm!(
             "syscall",

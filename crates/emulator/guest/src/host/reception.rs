@@ -46,8 +46,8 @@ impl Reception {
         if self.arrived() & set_of(signal) == 0 {
             return None;
         }
-        //         SAFETY: the bit is set, so no handler writes this slot, and the caller is the thread on which it is
-        //         registered.
+        // SAFETY: the bit is set, so no handler writes this slot, and the caller is the thread on which it is
+        // registered.
         let mut info = unsafe { (*self.info.get())[signal as usize - 1] };
         reveal(&mut info);
         self.arrived.fetch_and(!set_of(signal), Ordering::SeqCst);
@@ -58,8 +58,8 @@ impl Reception {
         if self.arrived() & set_of(signal) != 0 {
             return;
         }
-        //         SAFETY: the bit is clear, so the thread does not read this slot, and handlers of one signal do not
-        //         nest; a siginfo_t has 128 bytes.
+        // SAFETY: the bit is clear, so the thread does not read this slot, and handlers of one signal do not nest; a
+        // siginfo_t has 128 bytes.
         unsafe {
             (*self.info.get())[signal as usize - 1] = *std::ptr::from_ref(info).cast::<SignalInfo>();
         }
@@ -132,7 +132,7 @@ pub fn arrived_here() -> SignalSet {
     if reception.is_null() {
         return 0;
     }
-    //     SAFETY: `register` requires that the reception is valid while it is registered.
+    // SAFETY: `register` requires that the reception is valid while it is registered.
     unsafe { &*reception }.arrived()
 }
 
@@ -141,9 +141,9 @@ pub fn arrived_here() -> SignalSet {
 /// # Safety
 /// Only the kernel may call it, as a SA_SIGINFO handler.
 pub unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    //     SAFETY: errno belongs to this thread.
+    // SAFETY: errno belongs to this thread.
     let errno = unsafe { *libc::__errno_location() };
-    //     SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler, and no other code uses them.
+    // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler, and no other code uses them.
     let (info, context) = unsafe { (&*info, &mut *context.cast::<libc::ucontext_t>()) };
     receive(signal, info, context);
     // SAFETY: as above.
@@ -153,14 +153,14 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, cont
 /// Records a signal, sets the thread's attention flag, and blocks all further signals after the handler returns, until
 /// the thread has examined its signals.
 pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
-    //     SAFETY: the kernel's mask is the first 8 bytes of the field.
+    // SAFETY: the kernel's mask is the first 8 bytes of the field.
     unsafe { (&raw mut context.uc_sigmask).cast::<SignalSet>().write(HELD) };
     let reception = REGISTERED.get();
     if reception.is_null() {
         // SAFETY: a siginfo_t has 128 bytes.
         return hand_on(signal, unsafe { &*std::ptr::from_ref(info).cast::<SignalInfo>() });
     }
-    //     SAFETY: `register` requires that the reception is valid while it is registered.
+    // SAFETY: `register` requires that the reception is valid while it is registered.
     unsafe { &*reception }.put(signal, info);
     with_attention(Attention::request);
     let pc = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
@@ -173,16 +173,16 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
 /// across execve.
 pub fn send_back(signal: i32, info: &mut SignalInfo) {
     if set_of(signal) & FAULTS != 0 {
-        //         Otherwise the emulator that starts after execve would take it for its own fault.
+        // Otherwise the emulator that starts after execve would take it for its own fault.
         let _ = disguise(info);
     }
-    //     SAFETY: the call takes no pointers. It cannot fail.
+    // SAFETY: the call takes no pointers. It cannot fail.
     let thread = unsafe { host_call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
     let queued = [u64::from(std::process::id()), thread, signal as u64, info.as_ptr() as u64, 0, 0];
-    //     SAFETY: the pointer is valid. A thread may send itself any code. If the queue is full, the signal is sent
-    //     without its information.
+    // SAFETY: the pointer is valid. A thread may send itself any code. If the queue is full, the signal is sent without
+    // its information.
     if unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, queued) }.is_err() {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         let _ = unsafe { host_call(libc::SYS_tgkill, [queued[0], thread, signal as u64, 0, 0, 0]) };
     }
 }
@@ -191,15 +191,15 @@ pub fn send_back(signal: i32, info: &mut SignalInfo) {
 /// A signal directed at this thread alone is dropped. The thread must have its signals blocked from now on.
 pub fn hand_on(signal: i32, info: &SignalInfo) {
     if set_of(signal) & HELD == 0 || code_of(info) == libc::SI_TKILL {
-        //         A signal that cannot be blocked here would return to this thread endlessly.
+        // A signal that cannot be blocked here would return to this thread endlessly.
         return;
     }
     let process = u64::from(std::process::id());
     let queued = [process, signal as u64, info.as_ptr() as u64, 0, 0, 0];
-    //     SAFETY: the pointer is valid. A thread may send any code to its own process, except that only the main thread
-    //     may send codes that are reserved for the kernel.
+    // SAFETY: the pointer is valid. A thread may send any code to its own process, except that only the main thread may
+    // send codes that are reserved for the kernel.
     if unsafe { host_call(libc::SYS_rt_sigqueueinfo, queued) } == Err(Errno(libc::EPERM)) {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         let _ = unsafe { host_call(libc::SYS_kill, [process, signal as u64, 0, 0, 0, 0]) };
     }
 }

@@ -20,7 +20,7 @@ impl Seat {
     /// Adds the message bits `bits`, which must not be 0, and wakes the waiting thread.
     pub fn post(&self, bits: u32) {
         if self.0.fetch_or(bits, Ordering::Release) == 0 {
-            //             SAFETY: the word lives as long as `self`, and the call accesses nothing else.
+            // SAFETY: the word lives as long as `self`, and the call accesses nothing else.
             let _ = unsafe { host_call(libc::SYS_futex, [self.address(), FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
         }
     }
@@ -63,7 +63,7 @@ impl Seat {
 /// The signals that have arrived on this host thread and await delivery. The set includes unblocked signals that other
 /// threads sent before this call.
 pub fn arrived_signals() -> u64 {
-    //     The kernel delivers pending signals to their handlers when a system call returns.
+    // The kernel delivers pending signals to their handlers when a system call returns.
     masks::current();
     reception::arrived_here()
 }

@@ -26,7 +26,7 @@ pub fn shake() {
 
 #[cold]
 fn delay() {
-    //     splitmix64. Concurrent threads may draw the same number.
+    // splitmix64. Concurrent threads may draw the same number.
     let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).max(1);
     let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let drawn = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32;

@@ -71,7 +71,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         let usable = self.usable();
-        //         SAFETY: this value owns the memory. The next owner reads zeros.
+        // SAFETY: this value owns the memory. The next owner reads zeros.
         unsafe { libc::madvise(usable.start as *mut libc::c_void, usable.len(), libc::MADV_DONTNEED) };
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         pools.entry(self.bytes).or_default().free.push(self.start);
@@ -80,13 +80,13 @@ impl Drop for Stack {
 
 fn map(bytes: usize) -> io::Result<Range<usize>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    //     SAFETY: a new mapping at an address that the kernel chooses.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    //     SAFETY: the mapping made above. Huge pages would waste memory, because most of each stack is never touched.
+    // SAFETY: the mapping made above. Huge pages would waste memory, because most of each stack is never touched.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(start.addr()..start.addr() + bytes)
 }
@@ -94,7 +94,7 @@ fn map(bytes: usize) -> io::Result<Range<usize>> {
 /// Makes a page inaccessible by a page table entry, or by mprotect if the host does not support that.
 fn guard(page: usize) -> io::Result<()> {
     let page = page as *mut libc::c_void;
-    //     SAFETY: the page is part of our mapping and not in use yet.
+    // SAFETY: the page is part of our mapping and not in use yet.
     let guarded = unsafe {
         libc::madvise(page, PAGE_BYTES, MADV_GUARD_INSTALL) == 0
             || libc::mprotect(page, PAGE_BYTES, libc::PROT_NONE) == 0
@@ -108,15 +108,15 @@ mod tests {
 
     fn is_writable(address: usize) -> bool {
         let mut ends = [0; 2];
-        //         SAFETY: the array has room for both descriptors.
+        // SAFETY: the array has room for both descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        //         SAFETY: the source is one valid byte; the kernel checks the destination address.
+        // SAFETY: the source is one valid byte; the kernel checks the destination address.
         let read = unsafe {
             assert_eq!(libc::write(ends[1], b"x".as_ptr().cast(), 1), 1);
             libc::read(ends[0], address as *mut libc::c_void, 1)
         };
         for end in ends {
-            //             SAFETY: the descriptors belong to this function.
+            // SAFETY: the descriptors belong to this function.
             unsafe { libc::close(end) };
         }
         read == 1
@@ -140,7 +140,7 @@ mod tests {
         const BYTES: usize = 12 << 10;
         let first = Stack::allocate(BYTES).expect("memory");
         let place = first.usable().start;
-        //         SAFETY: the memory belongs to the stack.
+        // SAFETY: the memory belongs to the stack.
         unsafe { (place as *mut u64).write(7) };
         drop(first);
         let again = Stack::allocate(BYTES).expect("memory");

@@ -17,13 +17,13 @@ type Work = Box<dyn FnOnce() + Send>;
 struct Start {
     work: Work,
     stack: Stack,
-    ///     Receives the thread id.
+    /// Receives the thread id.
     id: Arc<AtomicI32>,
 }
 
 /// A thread that has finished its work and is about to exit. Its stack is in use until it is joined.
 struct Ended {
-    ///     A pointer in some C libraries.
+    /// A pointer in some C libraries.
     thread: libc::pthread_t,
     stack: Stack,
 }
@@ -43,12 +43,12 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
     let memory = stack.usable();
     let id = Arc::new(AtomicI32::new(0));
     let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
-    //     While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
+    // While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
     let _nobody_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    //     SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
-    //     `start` if it was created.
+    // SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
+    // `start` if it was created.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         let stack = memory.start as *mut libc::c_void;
@@ -60,13 +60,13 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
         error
     };
     if error != 0 {
-        //         SAFETY: no thread was created, so no thread owns it.
+        // SAFETY: no thread was created, so no thread owns it.
         drop(unsafe { Box::from_raw(start) });
         return Err(io::Error::from_raw_os_error(error));
     }
-    //     SAFETY: the thread was created and is not joined yet.
+    // SAFETY: the thread was created and is not joined yet.
     let of_clock = unsafe { id_of(thread.assume_init()) };
-    //     A thread without a clock has ended, and stored its id before.
+    // A thread without a clock has ended, and stored its id before.
     Ok(of_clock.unwrap_or_else(|| id.load(Ordering::Acquire)))
 }
 
@@ -76,20 +76,20 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
 /// The thread is joinable, and no thread joins it during this call.
 unsafe fn id_of(thread: libc::pthread_t) -> Option<i32> {
     let mut clock = 0;
-    //     SAFETY: the caller upholds the contract, and `clock` is valid for writes.
+    // SAFETY: the caller upholds the contract, and `clock` is valid for writes.
     let error = unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
     let id = !(clock >> 3);
     (error == 0 && id > 0).then_some(id)
 }
 
 extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
-    //     SAFETY: `spawn` allocated it for this thread.
+    // SAFETY: `spawn` allocated it for this thread.
     let Start { work, stack, id } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    //     SAFETY: the call takes no arguments.
+    // SAFETY: the call takes no arguments.
     id.store(unsafe { libc::gettid() }, Ordering::Release);
     work();
     collect();
-    //     SAFETY: the call takes no arguments.
+    // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::pthread_self() };
     ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { thread, stack });
     std::ptr::null_mut()
@@ -100,7 +100,7 @@ extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
 fn collect() {
     let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
     for Ended { thread, stack } in ended {
-        //         SAFETY: the thread is joinable, and removing it from the list makes this the only join.
+        // SAFETY: the thread is joinable, and removing it from the list makes this the only join.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
         drop(stack);
     }
@@ -109,7 +109,7 @@ fn collect() {
 /// Runs in a forked child: forgets the parent's finished threads, which do not exist in the child.
 pub fn forget_ended() {
     let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
-    //     The C library may still read the thread descriptor, which is at the top of the stack.
+    // The C library may still read the thread descriptor, which is at the top of the stack.
     ended.into_iter().for_each(|gone| std::mem::forget(gone.stack));
 }
 
@@ -133,7 +133,7 @@ mod tests {
             .expect("a thread");
             places.insert(told.recv().expect("it runs") / STACK_BYTES);
         }
-        //         A thread may start before the previous one has exited.
+        // A thread may start before the previous one has exited.
         assert!(places.len() < 50, "{} stacks", places.len());
     }
 
@@ -142,7 +142,7 @@ mod tests {
         for delay in [0, 0, 0, 1000].into_iter().cycle().take(400) {
             let (tell, told) = mpsc::channel();
             let id = spawn(100 << 10, move || {
-                //                 SAFETY: the calls take no pointers.
+                // SAFETY: the calls take no pointers.
                 let own = unsafe {
                     libc::usleep(delay);
                     libc::gettid()

@@ -97,7 +97,7 @@ global_asm!(
     "xor edx, edx",
     "ret",
     "longma_access_wide:",
-    //     rbx is callee-saved; it is kept in r9, which nothing else here uses.
+    // rbx is callee-saved; it is kept in r9, which nothing else here uses.
     "longma_exchange_16: mov r9, rbx",
     "mov r8, rsi",
     "mov r10, rdx",
@@ -136,7 +136,7 @@ impl Returned {
 /// An access that faulted on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    ///     For copies and fills, the number of bytes not processed.
+    /// For copies and fills, the number of bytes not processed.
     pub remaining: usize,
 }
 
@@ -172,7 +172,7 @@ unsafe extern "sysv64" {
 /// All `N` bytes at `pointer` must be inside a guest reservation; they need not be mapped.
 pub(super) unsafe fn load<const N: usize>(pointer: *const u8) -> Result<u128, Refused> {
     let mut wide = [0u8; 16];
-    //     SAFETY: the caller upholds the contract; `wide` has 16 bytes.
+    // SAFETY: the caller upholds the contract; `wide` has 16 bytes.
     let returned = unsafe {
         match N {
             1 => longma_load_1(pointer),
@@ -192,7 +192,7 @@ pub(super) unsafe fn load<const N: usize>(pointer: *const u8) -> Result<u128, Re
 /// As for [`load`].
 pub(super) unsafe fn store<const N: usize>(pointer: *mut u8, value: u128) -> Result<(), Refused> {
     let bytes = value.to_le_bytes();
-    //     SAFETY: the caller upholds the contract; `bytes` has 16 bytes.
+    // SAFETY: the caller upholds the contract; `bytes` has 16 bytes.
     let returned = unsafe {
         match N {
             1 => longma_store_1(pointer, value as u64),
@@ -216,7 +216,7 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
 ) -> Result<u128, Refused> {
     let (old, put) = (expected as u64, new as u64);
     let mut wide = expected;
-    //     SAFETY: the caller upholds the contract; `wide` and `new` are live.
+    // SAFETY: the caller upholds the contract; `wide` and `new` are live.
     let returned = unsafe {
         match N {
             1 => longma_exchange_1(pointer, old, put),
@@ -242,7 +242,7 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
 /// At least one side is inside a guest reservation. The other side is inside it too or is ordinary memory valid for
 /// `count` bytes. The two sides do not overlap.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> Result<(), Refused> {
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     unsafe { longma_copy(to, from, count) }.check().map(drop)
 }
 
@@ -251,7 +251,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> Result<
 /// # Safety
 /// The bytes must be inside a guest reservation.
 pub(super) unsafe fn fill(to: *mut u8, value: u8, count: usize) -> Result<(), Refused> {
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     unsafe { longma_fill(to, value.into(), count) }.check().map(drop)
 }
 

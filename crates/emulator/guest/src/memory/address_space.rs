@@ -22,10 +22,10 @@ const LOWEST: u64 = 1 << 16;
 #[derive(Debug)]
 pub struct AddressSpace {
     memory: GuestMemory,
-    ///     Mappings without a requested address are placed below this address.
+    /// Mappings without a requested address are placed below this address.
     top: u64,
     heap: Mutex<Heap>,
-    ///     Ranges reserved for the translator, see [`AddressSpace::keep`].
+    /// Ranges reserved for the translator, see [`AddressSpace::keep`].
     pub(super) kept: Vec<Kept>,
     pub(super) room: Room,
     pub(super) quota: Quota,
@@ -209,7 +209,7 @@ impl AddressSpace {
         };
         self.forget_code(&map, &range);
         let held = self.hold_code();
-        //         SAFETY: the range is inside the reservation, which contains only guest memory.
+        // SAFETY: the range is inside the reservation, which contains only guest memory.
         let mapped = unsafe {
             libc::mmap(
                 self.host(range.start),
@@ -265,7 +265,7 @@ impl AddressSpace {
     /// Attaches a System V segment at the start of a new mapping. The rest of its last guest page stays anonymous.
     fn attach(&self, range: &Range<u64>, id: u64, read_only: bool) -> Result<(), Errno> {
         let flags = libc::SHM_REMAP | if read_only { libc::SHM_RDONLY } else { 0 };
-        //         SAFETY: the range is inside the reservation and as long as the segment.
+        // SAFETY: the range is inside the reservation and as long as the segment.
         let attached = unsafe { libc::shmat(id as i32, self.host(range.start), flags) };
         if attached.addr() == usize::MAX { Err(errno()) } else { Ok(()) }
     }
@@ -277,7 +277,7 @@ impl AddressSpace {
         let anonymous = matches!(request.backing, Backing::Anonymous(_)) && !request.shared;
         let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
         if anonymous && used && range.end - range.start >= ENOUGH_BYTES {
-            //             SAFETY: the mapping was made above; the advice does not change its contents.
+            // SAFETY: the mapping was made above; the advice does not change its contents.
             unsafe {
                 libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE)
             };
@@ -293,7 +293,7 @@ impl AddressSpace {
         if size <= offset || from >= to {
             return;
         }
-        //         SAFETY: inside the mapping made above. On failure the tail faults, as it does on other hosts.
+        // SAFETY: inside the mapping made above. On failure the tail faults, as it does on other hosts.
         unsafe {
             libc::mmap(
                 self.host(from),
@@ -308,7 +308,7 @@ impl AddressSpace {
 
     /// A failed MAP_FIXED may have unmapped the range. Reserves it again, so that no host mapping can be placed there.
     fn refill_hole(&self, map: &mut Mappings, range: Range<u64>) {
-        //         SAFETY: MAP_FIXED_NOREPLACE does not affect existing mappings.
+        // SAFETY: MAP_FIXED_NOREPLACE does not affect existing mappings.
         let filled = unsafe {
             libc::mmap(
                 self.host(range.start),
@@ -327,7 +327,7 @@ impl AddressSpace {
 
     /// Unmaps a range but keeps it reserved.
     fn release(&self, range: &Range<u64>) -> Result<(), Errno> {
-        //         SAFETY: inside the reservation.
+        // SAFETY: inside the reservation.
         let mapped = unsafe {
             libc::mmap(
                 self.host(range.start),
@@ -413,11 +413,11 @@ impl AddressSpace {
         self.forget_code(&map, &range);
         let held = self.hold_code();
         for (piece, mapping) in map.within(range.clone()) {
-            //             Linux changes the pages before the first gap.
+            // Linux changes the pages before the first gap.
             if piece.start != at {
                 break;
             }
-            //             SAFETY: inside a guest mapping.
+            // SAFETY: inside a guest mapping.
             let changed = unsafe {
                 libc::mprotect(
                     self.host(piece.start),
@@ -478,7 +478,7 @@ impl AddressSpace {
             let anonymous = !piece.origin.is_file && !piece.shared;
             if anonymous && extra.end <= self.top && map.is_free(extra.clone()) {
                 drop(map);
-                //                 Private anonymous memory grows by another mapping after it.
+                // Private anonymous memory grows by another mapping after it.
                 let request = MapRequest {
                     placement: Placement::FixedNoReplace(extra.start),
                     length: extra.end - extra.start,
@@ -518,16 +518,16 @@ impl AddressSpace {
         let moved = if keep { 0 } else { old_length };
         let added = new_length.saturating_sub(moved);
         self.check_quota(map, new.clone(), added, !mapping.shared && mapping.protection.write)?;
-        //         With length 0, mremap creates a second view of a shared mapping. Invalidate the code in it, because
-        //         the new view is not write-protected until the code is read again.
+        // With length 0, mremap creates a second view of a shared mapping. Invalidate the code in it, because the new
+        // view is not write-protected until the code is read again.
         let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
         self.forget_code(map, &shown);
         self.forget_code(map, &new);
         let held = self.hold_code();
-        //         A page that is write-protected because of translated code splits a host mapping, and the host moves
-        //         only one mapping at a time. Restore the protection first.
+        // A page that is write-protected because of translated code splits a host mapping, and the host moves only one
+        // mapping at a time. Restore the protection first.
         for (piece, mapping) in map.within(shown) {
-            //             SAFETY: inside a guest mapping.
+            // SAFETY: inside a guest mapping.
             unsafe {
                 libc::mprotect(
                     self.host(piece.start),
@@ -573,7 +573,7 @@ impl AddressSpace {
         new_length: u64,
         flags: i32,
     ) -> Result<(), Errno> {
-        //         SAFETY: both ranges are inside the reservation.
+        // SAFETY: both ranges are inside the reservation.
         let moved = unsafe {
             libc::mremap(self.host(old), length as usize, new_length as usize, flags, self.host(new))
         };
@@ -588,7 +588,7 @@ impl AddressSpace {
         self.move_on_host(old, new, half, half, flags)?;
         let rest = self.move_on_host(old + half, new + half, length - half, new_length - half, flags);
         if rest.is_err() {
-            //             Undo the first half. If that fails too, reserve the range again so that no hole is left.
+            // Undo the first half. If that fails too, reserve the range again so that no hole is left.
             let back = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
             if back.is_err() {
                 self.release(&(old..old + half))?;

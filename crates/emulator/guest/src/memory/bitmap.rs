@@ -22,7 +22,7 @@ impl PageBitmap {
     /// An empty set for page numbers below `pages`.
     pub fn new(pages: u64) -> io::Result<Self> {
         let length = usize::try_from(pages.div_ceil(64)).map_err(io::Error::other)?;
-        //         SAFETY: a new anonymous mapping at an address that the host chooses.
+        // SAFETY: a new anonymous mapping at an address that the host chooses.
         let words = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -41,7 +41,7 @@ impl PageBitmap {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.length, "page number beyond the bitmap");
-        //         SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
+        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
         unsafe { &*self.words.add(index) }
     }
 
@@ -107,7 +107,7 @@ impl PageBitmap {
             return;
         }
         self.each_word(pages, |word, mask| {
-            //             Read first, because a write would allocate memory for an untouched word.
+            // Read first, because a write would allocate memory for an untouched word.
             if word.load(Ordering::Acquire) & mask != 0 {
                 let gone = (word.fetch_and(!mask, Ordering::AcqRel) & mask).count_ones();
                 self.count.fetch_sub(gone as usize, Ordering::AcqRel);
@@ -129,7 +129,7 @@ impl PageBitmap {
 
 impl Drop for PageBitmap {
     fn drop(&mut self) {
-        //         SAFETY: the bitmap owns the mapping, which is not used afterwards.
+        // SAFETY: the bitmap owns the mapping, which is not used afterwards.
         unsafe { libc::munmap(self.words.cast_mut().cast(), self.length * 8) };
     }
 }

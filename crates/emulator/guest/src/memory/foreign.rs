@@ -16,9 +16,9 @@ type Contents = Box<[u8; HOST_PAGE_BYTES as usize]>;
 /// Host pages of shared memory from which code was read.
 #[derive(Default)]
 pub(super) struct ForeignCode {
-    ///     Contents by page address.
+    /// Contents by page address.
     pages: Mutex<BTreeMap<u64, Contents>>,
-    ///     Whether there are any. Barriers are common but shared code is rare, so this avoids the lock.
+    /// Whether there are any. Barriers are common but shared code is rare, so this avoids the lock.
     any: AtomicBool,
 }
 
@@ -56,8 +56,7 @@ impl GuestMemory {
             }
             is_same
         });
-        //         Reading the code again stores a new copy. No lock is held here, because the notified engines take
-        //         others.
+        // Reading the code again stores a new copy. No lock is held here, because the notified engines take others.
         changed.into_iter().for_each(|page| self.notify_code_changed(page));
     }
 }

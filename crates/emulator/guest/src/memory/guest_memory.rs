@@ -58,31 +58,30 @@ pub(super) struct Reservation {
     pub base: *mut u8,
     pub limit: u64,
     pub map: RwLock<Mappings>,
-    ///     The number of objects that are writable through one mapping and executable through another, see
-    ///     [`Mappings::run_elsewhere`].
+    /// The number of objects that are writable through one mapping and executable through another, see
+    /// [`Mappings::run_elsewhere`].
     pub run_elsewhere: Arc<AtomicUsize>,
-    ///     The number of mappings that execute code from a file's own pages, see [`Mappings::run_from_files`].
+    /// The number of mappings that execute code from a file's own pages, see [`Mappings::run_from_files`].
     pub run_from_files: Arc<AtomicUsize>,
-    ///     The guest page size in bytes.
+    /// The guest page size in bytes.
     pub page_bytes: AtomicU64,
-    ///     Host pages from which the guest may execute.
+    /// Host pages from which the guest may execute.
     pub executable: PageBitmap,
-    ///     Host pages that the guest may write to but that are write-protected on the host, because code has been read
-    ///     from the memory they show.
+    /// Host pages that the guest may write to but that are write-protected on the host, because code has been read from
+    /// the memory they show.
     pub code: PageBitmap,
-    ///     How often code was about to be read from a page, by page number modulo the length. Changed under
-    ///     `code_lock`.
+    /// How often code was about to be read from a page, by page number modulo the length. Changed under `code_lock`.
     pub watches: [AtomicU64; WATCHES],
-    ///     Held while a page's bit in `code` and its host protection change together. It is never held during guest
-    ///     memory accesses, so a fault handler may take it.
+    /// Held while a page's bit in `code` and its host protection change together. It is never held during guest memory
+    /// accesses, so a fault handler may take it.
     pub code_lock: SpinLock,
-    ///     Tracks writes of a process that borrows its parent's memory.
+    /// Tracks writes of a process that borrows its parent's memory.
     pub writes: Writes,
-    ///     Code pages that other processes can change.
+    /// Code pages that other processes can change.
     pub foreign: ForeignCode,
-    ///     Code of the translator, which is outside guest memory.
+    /// Code of the translator, which is outside guest memory.
     pub own_code: OnceLock<OwnCode>,
-    ///     Called with address ranges whose code may have changed.
+    /// Called with address ranges whose code may have changed.
     pub code_changed: OnceLock<Box<dyn Fn(Range<u64>) + Send + Sync>>,
 }
 
@@ -99,7 +98,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        //         SAFETY: the reservation owns the mapping, and no clone is left.
+        // SAFETY: the reservation owns the mapping, and no clone is left.
         unsafe { libc::munmap(self.start, self.length) };
     }
 }
@@ -124,14 +123,14 @@ impl GuestMemory {
         let places =
             LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
         for (limit, identical) in places {
-            //             With identical addresses, the reservation starts at `LOWEST`: all lower addresses are below
-            //             any host mapping, and there is no room for a guard area below address 0.
+            // With identical addresses, the reservation starts at `LOWEST`: all lower addresses are below any host
+            // mapping, and there is no room for a guard area below address 0.
             let (wanted, length, flags) = if identical {
                 (LOWEST, limit as usize + GUARD_BYTES - LOWEST, libc::MAP_FIXED_NOREPLACE)
             } else {
                 (0, limit as usize + 2 * GUARD_BYTES, 0)
             };
-            //             SAFETY: a new mapping that replaces no existing one.
+            // SAFETY: a new mapping that replaces no existing one.
             let start = unsafe {
                 libc::mmap(
                     ptr::without_provenance_mut(wanted),
@@ -147,8 +146,8 @@ impl GuestMemory {
                 continue;
             }
             if identical && start.addr() != wanted {
-                //                 SAFETY: the mapping was made above; a kernel without MAP_FIXED_NOREPLACE treats the
-                //                 address as a hint.
+                // SAFETY: the mapping was made above; a kernel without MAP_FIXED_NOREPLACE treats the address as a
+                // hint.
                 unsafe { libc::munmap(start, length) };
                 continue;
             }
@@ -227,7 +226,7 @@ impl GuestMemory {
 
     /// Whether the kernel cannot write somewhere in `length` bytes at `address` because code has been read from there.
     pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
-        //         The maximum size of a single read or write in Linux.
+        // The maximum size of a single read or write in Linux.
         let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
         self.0.code.first_in(address / HOST_PAGE_BYTES..end).is_some()
     }
@@ -239,7 +238,7 @@ impl GuestMemory {
         if self.0.executable.first_in(pages).is_some() {
             return true;
         }
-        //         Avoids the lock in programs without such mappings.
+        // Avoids the lock in programs without such mappings.
         if self.0.run_elsewhere.load(Ordering::Acquire) == 0 {
             return false;
         }
@@ -261,12 +260,12 @@ impl GuestMemory {
         }
         let touches = |at: u64| {
             let pointer = self.0.base.wrapping_add(at as usize);
-            //             SAFETY: one byte inside the reservation, whose value does not change.
+            // SAFETY: one byte inside the reservation, whose value does not change.
             unsafe { access::compare_exchange::<1>(pointer, 0, 0) }.is_ok()
         };
         let pages = address / HOST_PAGE_BYTES..end.div_ceil(HOST_PAGE_BYTES);
         let refused = pages.map(|page| address.max(page * HOST_PAGE_BYTES)).find(|&at| {
-            //             The page may become protected between the two checks.
+            // The page may become protected between the two checks.
             !(self.is_code_protected(at) || touches(at) || self.is_code_protected(at))
         });
         refused.unwrap_or(end) - address
@@ -279,7 +278,7 @@ impl GuestMemory {
     pub fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         let pointer = self.pointer_for(address, T::BYTES as u64, Access::Read)?;
         let value = self.retry(address, T::BYTES as u64, Access::Read, || {
-            //             SAFETY: `pointer` is in the reservation for the size of T.
+            // SAFETY: `pointer` is in the reservation for the size of T.
             unsafe {
                 match T::BYTES {
                     1 => access::load::<1>(pointer),
@@ -347,7 +346,7 @@ impl GuestMemory {
         let pointer = self.pointer_for(address, buffer.len() as u64, Access::Read)?;
         self.piecewise(address, buffer.len(), Access::Read, |done| {
             let rest = &mut buffer[done..];
-            //             SAFETY: `rest` is ordinary memory; the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
             unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(done), rest.len()) }
         })
     }
@@ -360,7 +359,7 @@ impl GuestMemory {
         let pointer = self.pointer_for(address, bytes.len() as u64, Access::Write)?;
         self.piecewise(address, bytes.len(), Access::Write, |done| {
             let rest = &bytes[done..];
-            //             SAFETY: `rest` is ordinary memory; the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
             unsafe { access::copy(pointer.wrapping_add(done), rest.as_ptr(), rest.len()) }
         })
     }
@@ -372,7 +371,7 @@ impl GuestMemory {
     pub fn fill(&self, address: u64, length: u64, value: u8) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.piecewise(address, length as usize, Access::Write, |done| {
-            //             SAFETY: the bytes are in the reservation.
+            // SAFETY: the bytes are in the reservation.
             unsafe { access::fill(pointer.wrapping_add(done), value, length as usize - done) }
         })
     }
@@ -386,7 +385,7 @@ impl GuestMemory {
         let mut text = Vec::new();
         while text.len() < max {
             let at = address.wrapping_add(text.len() as u64);
-            //             Stop at the end of the host page, so that only pages of the string are accessed.
+            // Stop at the end of the host page, so that only pages of the string are accessed.
             let in_page = (HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) as usize;
             let mut piece = [0u8; 256];
             let piece = &mut piece[..in_page.min(256).min(max - text.len())];
@@ -412,8 +411,8 @@ impl GuestMemory {
         if let Some(word) = self.0.own_code.get().and_then(|code| code.word(address)) {
             return Ok(word.load(Ordering::Acquire));
         }
-        //         If the map permits a fetch that the host refused, another thread has just changed the mapping. Retry,
-        //         as the kernel does.
+        // If the map permits a fetch that the host refused, another thread has just changed the mapping. Retry, as the
+        // kernel does.
         for _ in 0..MOST_TRIES {
             let refused = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
                 match self.load(address) {
@@ -440,7 +439,7 @@ impl GuestMemory {
     pub fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
         let mut page = None;
         for (at, word) in (address..).step_by(4).zip(words) {
-            //             Check each page once; a plain load suffices for its remaining words.
+            // Check each page once; a plain load suffices for its remaining words.
             let here = at / HOST_PAGE_BYTES;
             if page != Some(here) {
                 page = Some(here).filter(|page| {
@@ -463,7 +462,7 @@ impl GuestMemory {
     pub fn explain(&self, address: u64, size: u64, access: Access) -> Fault {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let mut at = address;
-        //         An access may straddle two pages. Report the first one that refuses it.
+        // An access may straddle two pages. Report the first one that refuses it.
         loop {
             let fault = |cause| Fault { address: at, access, cause };
             let Some((_, mapping)) = map.at(at) else { return fault(FaultCause::Unmapped) };
@@ -525,7 +524,7 @@ impl GuestMemory {
         {
             return Ok(());
         }
-        //         Return the fault determined above: another thread may have changed the map since.
+        // Return the fault determined above: another thread may have changed the map since.
         Err(fault)
     }
 
@@ -534,7 +533,7 @@ impl GuestMemory {
     fn mend_file_tail(&self, address: u64, access: Access) -> bool {
         let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
         let permitting = map.at(address).filter(|(_, mapping)| mapping.protection.permits(access));
-        //         Another thread has just removed the permission. The retry reports the fault.
+        // Another thread has just removed the permission. The retry reports the fault.
         let Some((_, mapping)) = permitting else { return true };
         if mapping.origin.window.is_some() {
             return false;
@@ -542,17 +541,17 @@ impl GuestMemory {
         let host_page = address & !(HOST_PAGE_BYTES - 1);
         let readable = |at: u64| {
             let pointer = self.0.base.wrapping_add(at as usize);
-            //             SAFETY: `at` is a mapped guest address.
+            // SAFETY: `at` is a mapped guest address.
             unsafe { access::load::<1>(pointer) }.is_ok()
         };
         if readable(host_page) {
-            //             Another thread was changing the mapping, and has finished.
+            // Another thread was changing the mapping, and has finished.
             return true;
         }
         if !mapping.origin.is_file || !readable(address & !(self.page_bytes() - 1)) {
             return false;
         }
-        //         SAFETY: one host page inside a guest mapping, and the map is locked.
+        // SAFETY: one host page inside a guest mapping, and the map is locked.
         let mapped = unsafe {
             libc::mmap(
                 self.0.base.wrapping_add(host_page as usize).cast(),
@@ -599,8 +598,7 @@ impl GuestMemory {
             }
             if self.0.code.remove(page) {
                 let both = libc::PROT_READ | libc::PROT_WRITE;
-                //                 SAFETY: a host page inside the reservation that the guest may read and write, as its
-                //                 bit showed.
+                // SAFETY: a host page inside the reservation that the guest may read and write, as its bit showed.
                 unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
             }
             drop(held);

@@ -13,7 +13,7 @@ use super::{HOST_PAGE_BYTES, access};
 #[derive(Debug)]
 pub(super) struct Kept {
     range: Range<u64>,
-    ///     The protection key of its pages. With `None`, each write temporarily makes the pages writable.
+    /// The protection key of its pages. With `None`, each write temporarily makes the pages writable.
     key: Option<WriteKey>,
 }
 
@@ -26,7 +26,7 @@ impl AddressSpace {
     /// memory that is readable and not writable.
     pub fn keep(&mut self, range: Range<u64>) {
         let bytes = (range.end - range.start) as usize;
-        //         SAFETY: whole pages that the caller has mapped, and no code relies on their contents yet.
+        // SAFETY: whole pages that the caller has mapped, and no code relies on their contents yet.
         let key = WriteKey::of_process().filter(|key| unsafe { key.protect(self.host(range.start), bytes) });
         self.kept.push(Kept { range, key });
     }
@@ -45,7 +45,7 @@ impl AddressSpace {
             return Ok(());
         }
         let page = |address: u64| address & !(HOST_PAGE_BYTES - 1);
-        //         The lock keeps other threads from mapping or protecting memory.
+        // The lock keeps other threads from mapping or protecting memory.
         let _map = self.write();
         let mut rest = words;
         while let Some(&(first, _)) = rest.first() {
@@ -73,28 +73,27 @@ impl AddressSpace {
         let (host, bytes) = (self.host(pages.start), (pages.end - pages.start) as usize);
         let write = || {
             words.iter().all(|&(address, word)| {
-                //                 SAFETY: four bytes inside the pages.
+                // SAFETY: four bytes inside the pages.
                 address.is_multiple_of(4)
                     && unsafe { access::store::<4>(self.host(address).cast(), word.into()) }.is_ok()
             })
         };
         if let Some(key) = kept.key {
-            //             The pages lose the key when `open` in `late` restores their protection with mprotect. SAFETY:
-            //             whole pages of a reserved range.
+            // The pages lose the key when `open` in `late` restores their protection with mprotect. SAFETY: whole pages
+            // of a reserved range.
             if key.permit(write) || (unsafe { key.protect(host, bytes) } && key.permit(write)) {
                 return Ok(());
             }
         }
         let protect = |bits| {
-            //             SAFETY: whole pages of a reserved range, which is mapped, anonymous and private; the map is
-            //             locked.
+            // SAFETY: whole pages of a reserved range, which is mapped, anonymous and private; the map is locked.
             unsafe { libc::mprotect(host, bytes, bits) }
         };
         if protect(libc::PROT_READ | libc::PROT_WRITE) != 0 {
             return Err(fault(FaultCause::BeyondFile));
         }
         let written = write();
-        //         If this fails, the guest can write to its own code, which affects no other process.
+        // If this fails, the guest can write to its own code, which affects no other process.
         protect(libc::PROT_READ);
         if written { Ok(()) } else { Err(fault(FaultCause::BeyondFile)) }
     }
@@ -114,8 +113,8 @@ mod tests {
         space.keep(START..START + PAGE_BYTES);
         space.kept[0].key = None;
         let start = space.host(START);
-        //         SAFETY: the page belongs to this space. Key 0 is the default key; without protection keys, the first
-        //         call fails harmlessly.
+        // SAFETY: the page belongs to this space. Key 0 is the default key; without protection keys, the first call
+        // fails harmlessly.
         let protected = unsafe {
             libc::syscall(libc::SYS_pkey_mprotect, start, PAGE_BYTES, libc::PROT_READ, 0);
             libc::mprotect(start, PAGE_BYTES as usize, libc::PROT_READ)

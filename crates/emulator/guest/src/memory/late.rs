@@ -28,7 +28,7 @@ impl AddressSpace {
 
     fn reach_late(&self, address: u64, bytes: &mut [u8], access: Access) {
         let Some(end) = address.checked_add(bytes.len() as u64) else { return };
-        //         While this lock is held, no thread maps or protects memory or reads code for translation.
+        // While this lock is held, no thread maps or protects memory or reads code for translation.
         let map = self.write();
         for (piece, mapping) in map.within(address..end) {
             if mapping.origin.window.is_some() {
@@ -40,8 +40,7 @@ impl AddressSpace {
             let part = &mut bytes[(piece.start - address) as usize..(piece.end - address) as usize];
             let mut reach = || {
                 let there = self.host(piece.start).cast::<u8>();
-                //                 SAFETY: `part` is ordinary memory as long as the piece, and the piece is inside the
-                //                 reservation.
+                // SAFETY: `part` is ordinary memory as long as the piece, and the piece is inside the reservation.
                 let _ = unsafe {
                     match access {
                         Access::Write => access::copy(there, part.as_ptr(), part.len()),
@@ -50,7 +49,7 @@ impl AddressSpace {
                 };
             };
             if access == Access::Read && mapping.protection.readable() {
-                //                 Keep the protection, so that writes of other threads to code are still detected.
+                // Keep the protection, so that writes of other threads to code are still detected.
                 reach();
             } else {
                 self.open(&piece, &mapping, reach);
@@ -64,8 +63,8 @@ impl AddressSpace {
         let start = piece.start & !(HOST_PAGE_BYTES - 1);
         let end = piece.end.next_multiple_of(HOST_PAGE_BYTES);
         let protect = |range: Range<u64>, bits| {
-            //             SAFETY: whole host pages of a guest mapping, whose protection is restored below. If the host
-            //             refuses the change, as for a file opened read-only, `act` writes nothing.
+            // SAFETY: whole host pages of a guest mapping, whose protection is restored below. If the host refuses the
+            // change, as for a file opened read-only, `act` writes nothing.
             unsafe { libc::mprotect(self.host(range.start), (range.end - range.start) as usize, bits) };
         };
         protect(start..end, libc::PROT_READ | libc::PROT_WRITE);

@@ -53,41 +53,41 @@ impl Protection {
 /// A device mapping. The owner of the devices numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    ///     Device registers. Accesses never reach memory.
+    /// Device registers. Accesses never reach memory.
     Registers(u16),
-    ///     Memory of the device, such as an in-core store.
+    /// Memory of the device, such as an in-core store.
     Memory(u16),
 }
 
 /// The file or the purpose of a mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    ///     The path of the file in the guest, or `[stack]`, `[heap]`, `[vdso]`; empty for anonymous memory.
+    /// The path of the file in the guest, or `[stack]`, `[heap]`, `[vdso]`; empty for anonymous memory.
     pub name: String,
-    ///     Device number; 0 without a file.
+    /// Device number; 0 without a file.
     pub device: u64,
-    ///     Inode number; 0 without a file.
+    /// Inode number; 0 without a file.
     pub inode: u64,
-    ///     Whether the mapping has a file (`name` may still be empty).
+    /// Whether the mapping has a file (`name` may still be empty).
     pub is_file: bool,
-    ///     The device, if it is a device mapping.
+    /// The device, if it is a device mapping.
     pub window: Option<Window>,
 }
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    ///     The permissions.
+    /// The permissions.
     pub protection: Protection,
     /// MAP_SHARED.
     pub shared: bool,
-    ///     The file or the purpose.
+    /// The file or the purpose.
     pub origin: Arc<Origin>,
-    ///     The file offset of the first byte; 0 without a file.
+    /// The file offset of the first byte; 0 without a file.
     pub offset: u64,
-    ///     A forked child reads zeros here (MADV_WIPEONFORK).
+    /// A forked child reads zeros here (MADV_WIPEONFORK).
     pub wiped_in_children: bool,
-    ///     A forked child does not inherit this mapping (MADV_DONTFORK).
+    /// A forked child does not inherit this mapping (MADV_DONTFORK).
     pub left_out_of_children: bool,
 }
 
@@ -133,20 +133,20 @@ impl Mapping {
 enum Object {
     /// A file, by device and inode.
     File(u64, u64),
-    ///     A System V segment, by its id.
+    /// A System V segment, by its id.
     Segment(u64),
-    ///     Unnamed shared memory, by the address of its origin.
+    /// Unnamed shared memory, by the address of its origin.
     Memory(usize),
-    ///     The memory of a modelled device.
+    /// The memory of a modelled device.
     Device(u16),
 }
 
 /// Properties of mappings that were removed or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gone {
-    ///     A mapping was executable.
+    /// A mapping was executable.
     pub executable: bool,
-    ///     Pages may be write-protected because of translated code.
+    /// Pages may be write-protected because of translated code.
     pub watched: bool,
 }
 
@@ -166,25 +166,25 @@ impl Gone {
 /// All mappings of a guest, ordered and without overlap.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    ///     Start address to end address and mapping.
+    /// Start address to end address and mapping.
     map: BTreeMap<u64, (u64, Mapping)>,
-    ///     The mappings of each object that several mappings may show.
+    /// The mappings of each object that several mappings may show.
     views: BTreeMap<Object, Views>,
     run_elsewhere: Arc<AtomicUsize>,
     run_from_files: Arc<AtomicUsize>,
     gaps: Gaps,
-    ///     The number of changes to device windows.
+    /// The number of changes to device windows.
     window_changes: u64,
 }
 
 /// The mappings of one object.
 #[derive(Debug, Default)]
 struct Views {
-    ///     Their start addresses.
+    /// Their start addresses.
     starts: BTreeSet<u64>,
-    ///     The number of executable ones.
+    /// The number of executable ones.
     run: usize,
-    ///     The number of writable ones.
+    /// The number of writable ones.
     written: usize,
 }
 
@@ -426,8 +426,8 @@ impl Mappings {
         let gone = self.remove(range.clone());
         self.window_changes += u64::from(mapping.origin.window.is_some());
         let joins = |a: &Mapping, b: &Mapping, distance: u64| {
-            //             Only private anonymous memory and parts of one file merge: two shared anonymous mappings are
-            //             different objects.
+            // Only private anonymous memory and parts of one file merge: two shared anonymous mappings are different
+            // objects.
             (a.origin.is_file || !a.shared) && a.advanced(distance) == *b
         };
         if let Some((before, found)) = range.start.checked_sub(1).and_then(|last| self.at(last))
@@ -493,7 +493,7 @@ mod tests {
     }
 
     proptest! {
-        ///         The map behaves like an array with one entry for each page.
+        /// The map behaves like an array with one entry for each page.
         #[test]
         fn inserting_and_removing_ranges_is_what_an_array_of_pages_does(
             steps in prop::collection::vec((0u64..64, 1u64..16, any::<bool>(), any::<bool>(), any::<bool>()), 1..60),
@@ -529,12 +529,12 @@ mod tests {
     fn a_place_is_found_at_once_among_very_many_mappings() {
         const MANY: u64 = 200_000;
         let mut map = Mappings::default();
-        //         No two mappings merge, and one page is free between neighbours.
+        // No two mappings merge, and one page is free between neighbours.
         for n in 0..MANY {
             map.insert(3 * n..3 * n + 2, mapping(n % 2 == 0, false, 0));
         }
         for n in 0..MANY {
-            //             A linear search over all mappings would take hours here.
+            // A linear search over all mappings would take hours here.
             assert_eq!(map.find_free_below(2, 0..3 * MANY), None);
             assert_eq!(map.find_free_below(2, 0..3 * MANY + 2), Some(3 * MANY));
             assert_eq!(map.find_free_below(1, 0..3 * n + 2), n.checked_sub(1).map(|n| 3 * n + 2));

@@ -24,8 +24,7 @@ unsafe impl Sync for OwnCode {}
 
 impl OwnCode {
     fn map(range: Range<u64>) -> io::Result<Self> {
-        //         SAFETY: a new anonymous mapping at an address that the host chooses. A forked child gets its own
-        //         copy.
+        // SAFETY: a new anonymous mapping at an address that the host chooses. A forked child gets its own copy.
         let words = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -45,14 +44,14 @@ impl OwnCode {
     /// The word at `address`, if the address is in the range and a multiple of four.
     pub fn word(&self, address: u64) -> Option<&AtomicU32> {
         let is_ours = address.is_multiple_of(4) && self.range.contains(&address);
-        //         SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
+        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
         is_ours.then(|| unsafe { &*self.words.add(((address - self.range.start) / 4) as usize) })
     }
 }
 
 impl Drop for OwnCode {
     fn drop(&mut self) {
-        //         SAFETY: the value owns the mapping, and no reference to a word is left.
+        // SAFETY: the value owns the mapping, and no reference to a word is left.
         unsafe { libc::munmap(self.words.cast_mut().cast(), (self.range.end - self.range.start) as usize) };
     }
 }

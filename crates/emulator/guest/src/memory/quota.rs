@@ -57,7 +57,7 @@ impl AddressSpace {
         if most.all == u64::MAX && most.data == u64::MAX {
             return Ok(());
         }
-        //         Sums are computed only if a limit is set, which is rare.
+        // Sums are computed only if a limit is set, which is rare.
         let now = self.charge(map.iter());
         let gone = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
         let fits = |now: u64, gone: u64, most: u64| (now - gone).saturating_add(added) <= most;

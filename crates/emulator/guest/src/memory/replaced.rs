@@ -65,7 +65,7 @@ impl AddressSpace {
 
     fn advise_host(&self, piece: &Range<u64>, advice: i32) -> Result<(), Errno> {
         let arguments = [self.host(piece.start) as u64, piece.end - piece.start, advice as u64, 0, 0, 0];
-        //         SAFETY: whole pages of a guest mapping.
+        // SAFETY: whole pages of a guest mapping.
         unsafe { host_call(libc::SYS_madvise, arguments) }.map(drop)
     }
 
@@ -84,8 +84,8 @@ impl AddressSpace {
         for (piece, mapping) in map.within(range).into_iter().filter(|(_, mapping)| !is_kernel_code(mapping))
         {
             self.notify_all(map.views_of_code(&piece));
-            //             With MADV_FREE the host discards pages at an unknown later time, when code could not be
-            //             invalidated. Discard them now.
+            // With MADV_FREE the host discards pages at an unknown later time, when code could not be invalidated.
+            // Discard them now.
             let at_once = advice == libc::MADV_FREE && is_private_memory(&mapping);
             self.advise_host(&piece, if at_once { libc::MADV_DONTNEED } else { advice })?;
         }
@@ -117,8 +117,7 @@ impl AddressSpace {
             map.iter().filter(|(_, mapping)| mapping.left_out_of_children).map(|(range, _)| range).collect();
         drop(map);
         for range in left_out {
-            //             This fails only if the host has no more mappings; the child then keeps memory that it should
-            //             not see.
+            // This fails only if the host has no more mappings; the child then keeps memory that it should not see.
             let _ = self.unmap(range.start, range.end - range.start);
         }
     }
@@ -192,9 +191,9 @@ impl AddressSpace {
 
 /// The device and inode number of an open file.
 fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
-    //     SAFETY: `libc::stat` is plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    //     SAFETY: `status` is valid for writes.
+    // SAFETY: `status` is valid for writes.
     let found = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
     found.then_some((status.st_dev, status.st_ino))
 }

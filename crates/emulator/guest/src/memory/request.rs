@@ -7,46 +7,46 @@ use super::mappings::{Origin, Protection};
 /// The requested address of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    ///     This address if it is free, otherwise any; 0 means no preference.
+    /// This address if it is free, otherwise any; 0 means no preference.
     Hint(u64),
-    ///     This address, replacing existing mappings.
+    /// This address, replacing existing mappings.
     Fixed(u64),
-    ///     This address, only if it is free.
+    /// This address, only if it is free.
     FixedNoReplace(u64),
 }
 
 /// The contents of a mapping.
 #[derive(Clone, Debug)]
 pub enum Backing {
-    ///     Zeroed memory.
+    /// Zeroed memory.
     Anonymous(Arc<Origin>),
-    ///     Memory of a restored process; the caller writes its contents afterwards.
+    /// Memory of a restored process; the caller writes its contents afterwards.
     Saved {
-        ///         The original file or purpose.
+        /// The original file or purpose.
         origin: Arc<Origin>,
-        ///         The file offset of the first byte, in bytes.
+        /// The file offset of the first byte, in bytes.
         offset: u64,
     },
-    ///     A System V segment.
+    /// A System V segment.
     Segment {
-        ///         The segment id.
+        /// The segment id.
         id: u64,
         /// SHM_RDONLY.
         read_only: bool,
-        ///         The name and number shown in the map.
+        /// The name and number shown in the map.
         origin: Arc<Origin>,
     },
-    ///     The registers of a device.
+    /// The registers of a device.
     Registers(Arc<Origin>),
-    ///     A file on the host.
+    /// A file on the host.
     File {
-        ///         The host descriptor.
+        /// The host descriptor.
         descriptor: i32,
-        ///         The file offset of the first byte, in bytes.
+        /// The file offset of the first byte, in bytes.
         offset: u64,
         /// The file's size in bytes.
         size: u64,
-        ///         The identity of the file.
+        /// The identity of the file.
         origin: Arc<Origin>,
     },
 }
@@ -54,17 +54,17 @@ pub enum Backing {
 /// A request for a new mapping.
 #[derive(Clone, Debug)]
 pub struct MapRequest {
-    ///     The address.
+    /// The address.
     pub placement: Placement,
-    ///     The length in bytes.
+    /// The length in bytes.
     pub length: u64,
-    ///     The guest's permissions.
+    /// The guest's permissions.
     pub protection: Protection,
     /// MAP_SHARED.
     pub shared: bool,
-    ///     The contents.
+    /// The contents.
     pub backing: Backing,
-    ///     Additional host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
+    /// Additional host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
     pub flags: i32,
 }
 

@@ -27,9 +27,9 @@ const CUTS_OF_A_PAGE: usize = 2;
 /// The estimate of the host's mappings. It changes under the map's lock, or without it by a small error.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    ///     Splits caused by madvise and mlock, which the map does not show.
+    /// Splits caused by madvise and mlock, which the map does not show.
     cuts: AtomicUsize,
-    ///     How many more mappings the guest may make before they are counted again.
+    /// How many more mappings the guest may make before they are counted again.
     left: AtomicUsize,
 }
 

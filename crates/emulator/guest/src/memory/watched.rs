@@ -60,16 +60,15 @@ impl AddressSpace {
     fn protect_page(&self, start: u64) -> bool {
         let page = start / HOST_PAGE_BYTES;
         self.memory().0.watches_of(page).fetch_add(1, Ordering::Relaxed);
-        //         Set the bit first, because the fault handler of a concurrent write checks it.
+        // Set the bit first, because the fault handler of a concurrent write checks it.
         if self.memory().0.code.insert(page) {
-            //             SAFETY: one host page inside a guest mapping.
+            // SAFETY: one host page inside a guest mapping.
             let protected =
                 unsafe { libc::mprotect(self.host(start), HOST_PAGE_BYTES as usize, libc::PROT_READ) };
             if protected != 0 {
                 let error = errno();
                 self.memory().0.code.remove(page);
-                //                 Terminate: otherwise changes to this code would never be detected, and stale
-                //                 translations would run.
+                // Terminate: otherwise changes to this code would never be detected, and stale translations would run.
                 eprintln!(
                     "longma: a page of code cannot be protected ({error:?}): the program has used up the host's mappings; raise \
                      vm.max_map_count"
@@ -88,7 +87,7 @@ impl AddressSpace {
     /// Registers the function that is called with address ranges whose code may have changed. Only the first call has
     /// an effect.
     pub fn on_code_change(&self, tell: Box<dyn Fn(Range<u64>) + Send + Sync>) {
-        //         Registering a second engine is a bug of the caller; the first one must keep its notifications.
+        // Registering a second engine is a bug of the caller; the first one must keep its notifications.
         let _ = self.memory().0.code_changed.set(tell);
     }
 }

@@ -29,10 +29,10 @@ impl WriteKey {
     pub fn of_process() -> Option<Self> {
         static TAKEN: Once = Once::new();
         TAKEN.call_once(|| {
-            //             SAFETY: the call accesses no memory.
+            // SAFETY: the call accesses no memory.
             let number = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, WRITE_DISABLED) };
             if let Ok(number) = u32::try_from(number) {
-                //                 The processor supports keys, so it has this leaf and this component.
+                // The processor supports keys, so it has this leaf and this component.
                 PKRU_OFFSET.store(__cpuid_count(0xd, PKRU_COMPONENT).ebx, Ordering::Relaxed);
                 NUMBER.store(number + 1, Ordering::Release);
             }
@@ -47,10 +47,10 @@ impl WriteKey {
     /// The range consists of whole host pages of private anonymous memory, and no other code needs to write to it.
     pub unsafe fn protect(self, start: *mut libc::c_void, bytes: usize) -> bool {
         let both = libc::PROT_READ | libc::PROT_WRITE;
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         unsafe {
-            //             The memory is used sparsely, so huge pages would waste it. A kernel without huge pages
-            //             returns an error, which is ignored.
+            // The memory is used sparsely, so huge pages would waste it. A kernel without huge pages returns an error,
+            // which is ignored.
             libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
             libc::syscall(libc::SYS_pkey_mprotect, start, bytes, both, self.0) == 0
         }
@@ -73,8 +73,8 @@ impl WriteKey {
 /// Reads PKRU of this thread. Call it only if a key exists.
 fn read_rights() -> u32 {
     let rights: u32;
-    //     SAFETY: a key exists, so the processor has the register and the kernel permits reading it; only the named
-    //     registers change.
+    // SAFETY: a key exists, so the processor has the register and the kernel permits reading it; only the named
+    // registers change.
     unsafe {
         asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags));
     };
@@ -83,7 +83,7 @@ fn read_rights() -> u32 {
 
 /// Sets PKRU. The compiler moves no memory access across it.
 fn set_rights(rights: u32) {
-    //     SAFETY: as above. The rights of this thread do not affect memory safety, since a refused access faults.
+    // SAFETY: as above. The rights of this thread do not affect memory safety, since a refused access faults.
     unsafe { asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
 }
 
@@ -104,8 +104,8 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
     }
     let state: *mut u8 = context.uc_mcontext.fpregs.cast();
     let component = 1u64 << PKRU_COMPONENT;
-    //     SAFETY: the kernel's frame has the 512 bytes of the legacy region. If the magic word is present and the mask
-    //     contains PKRU, it also has the header and that component in the standard format.
+    // SAFETY: the kernel's frame has the 512 bytes of the legacy region. If the magic word is present and the mask
+    // contains PKRU, it also has the header and that component in the standard format.
     unsafe {
         let word = |at: usize| state.wrapping_add(at);
         if state.is_null()
@@ -119,7 +119,7 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
         let key = WriteKey(number);
         let before = rights.read_unaligned();
         if before & key.bits(ACCESS_DISABLED) == 0 {
-            //             The thread may read, so the fault is a write. Another recovery handles it.
+            // The thread may read, so the fault is a write. Another recovery handles it.
             return false;
         }
         rights.write_unaligned(before & !key.bits(ACCESS_DISABLED) | key.bits(WRITE_DISABLED));
@@ -136,7 +136,7 @@ mod tests {
 
     const START: u64 = 1 << 20;
 
-    ///     Creates an address space with one reserved page.
+    /// Creates an address space with one reserved page.
     fn space() -> AddressSpace {
         let mut space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_by_all_threads_and_written_by_the_engine_alone() {
         let (begin, begun) = mpsc::channel::<GuestMemory>();
-        //         Older than the key, unless another test has allocated it already.
+        // Older than the key, unless another test has allocated it already.
         let old = std::thread::spawn(move || {
             let memory = begun.recv().unwrap();
             let seen = memory.load::<u32>(START);
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn pages_that_have_lost_the_key_are_written_all_the_same() {
         let space = space();
-        //         SAFETY: the page belongs to this space.
+        // SAFETY: the page belongs to this space.
         let taken = unsafe {
             libc::mprotect(space.memory().base().wrapping_add(START as usize).cast(), 4096, libc::PROT_READ)
         };

@@ -22,18 +22,18 @@ pub(super) struct Writes {
 
 #[derive(Debug, Default)]
 struct Pages {
-    ///     Private guest memory that was made read-only, in address order.
+    /// Private guest memory that was made read-only, in address order.
     protected: Vec<Range<u64>>,
-    ///     The former contents of pages written to since, by page address.
+    /// The former contents of pages written to since, by page address.
     before: BTreeMap<u64, Page>,
 }
 
 /// A run of written bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    ///     The address of the first byte.
+    /// The address of the first byte.
     pub address: u64,
-    ///     The bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl GuestMemory {
     fn set_writable(&self, range: &Range<u64>, writable: bool) -> bool {
         let start = self.base().wrapping_add(range.start as usize);
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        //         SAFETY: guest memory that the guest may read and write.
+        // SAFETY: guest memory that the guest may read and write.
         unsafe { libc::mprotect(start.cast(), (range.end - range.start) as usize, protection) == 0 }
     }
 
@@ -96,14 +96,14 @@ impl GuestMemory {
             }
             let mut page: Page = Box::new([0; HOST_PAGE_BYTES as usize]);
             let from = self.base().wrapping_add(at as usize);
-            //             SAFETY: the page is inside the reservation, and the buffer has its size.
+            // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(page.as_mut_ptr(), from, page.len()) }.is_err() {
-                //                 Beyond the end of a file.
+                // Beyond the end of a file.
                 continue;
             }
             pages.before.insert(at, page);
             let _held = self.0.code_lock.hold();
-            //             A page with translated code stays protected, so that its code is invalidated first.
+            // A page with translated code stays protected, so that its code is invalidated first.
             if !self.0.code.contains(at / HOST_PAGE_BYTES) {
                 self.set_writable(&(at..at + HOST_PAGE_BYTES), true);
             }
@@ -120,9 +120,9 @@ impl GuestMemory {
         for (&at, before) in &pages.before {
             let mut now = [0; HOST_PAGE_BYTES as usize];
             let from = self.base().wrapping_add(at as usize);
-            //             SAFETY: the page is inside the reservation, and the buffer has its size.
+            // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(now.as_mut_ptr(), from, now.len()) }.is_err() {
-                //                 No longer mapped.
+                // No longer mapped.
                 continue;
             }
             for (index, _) in before.iter().zip(&now).enumerate().filter(|(_, (before, now))| before != now) {

@@ -23,13 +23,13 @@ pub(crate) type Names = &'static [(u64, &'static str)];
 /// The kind of an argument. Indices refer to another argument of the same call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    ///     A 32-bit signed integer.
+    /// A 32-bit signed integer.
     Int,
-    ///     A 64-bit signed integer.
+    /// A 64-bit signed integer.
     Long,
-    ///     A 64-bit unsigned integer.
+    /// A 64-bit unsigned integer.
     Size,
-    ///     Bits without names.
+    /// Bits without names.
     Hex,
     /// Permission bits.
     Mode,
@@ -51,14 +51,14 @@ pub(crate) enum Kind {
     Out(u32),
     /// A structure of this many bytes that the call reads and writes; may be null.
     InOut(u32),
-    ///     A buffer that the call reads. Its length in bytes is in the argument with this index.
+    /// A buffer that the call reads. Its length in bytes is in the argument with this index.
     InBuffer(u8),
-    ///     A buffer that the call fills from the start; the return value is the number of bytes. Its length in bytes is
-    ///     in the argument with this index.
+    /// A buffer that the call fills from the start; the return value is the number of bytes. Its length in bytes is in
+    /// the argument with this index.
     OutBuffer(u8),
-    ///     An array of iovec whose buffers the call reads. Its length is in the argument with this index.
+    /// An array of iovec whose buffers the call reads. Its length is in the argument with this index.
     InVectors(u8),
-    ///     An array of iovec whose buffers the call fills. Its length is in the argument with this index.
+    /// An array of iovec whose buffers the call fills. Its length is in the argument with this index.
     OutVectors(u8),
     /// Named bits.
     Flags(Names),
@@ -117,7 +117,7 @@ impl Vectors {
 
 /// Checks that the used part of a guest buffer is in the guest's address range.
 fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64), Errno> {
-    //     Linux clips lengths in the same way (MAX_RW_COUNT). The host checks whether the buffer is mapped.
+    // Linux clips lengths in the same way (MAX_RW_COUNT). The host checks whether the buffer is mapped.
     let limit = memory.limit();
     let length = length.min(0x7fff_f000);
     if address >= limit || length > limit - address {
@@ -140,13 +140,13 @@ pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<
 /// The argument of a command in a multiplexed call such as fcntl or ioctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    ///     A number, or unused.
+    /// A number, or unused.
     Number,
-    ///     A structure of this many bytes that the host reads.
+    /// A structure of this many bytes that the host reads.
     In(u64),
-    ///     A structure of this many bytes that the host writes.
+    /// A structure of this many bytes that the host writes.
     Out(u64),
-    ///     A structure of this many bytes that the host reads and writes.
+    /// A structure of this many bytes that the host reads and writes.
     InOut(u64),
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn pass(
     };
     with_results(memory, |results| {
         let mut host = *arguments;
-        //         Arrays that the host reads during the call.
+        // Arrays that the host reads during the call.
         let mut vectors = Vec::new();
         for (index, kind) in kinds.iter().enumerate() {
             let value = arguments[index];
@@ -200,9 +200,9 @@ pub(crate) fn pass(
                 _ => value,
             };
         }
-        //         SAFETY: each pointer is null, in the reservation, or to `vectors` or `results`. Forwarded rows of the
-        //         table name only calls that access no other memory of this process. Such calls may change its
-        //         descriptors or credentials.
+        // SAFETY: each pointer is null, in the reservation, or to `vectors` or `results`. Forwarded rows of the table
+        // name only calls that access no other memory of this process. Such calls may change its descriptors or
+        // credentials.
         unsafe {
             match waits {
                 Some(what) => interruptible(number, what, host),

@@ -31,7 +31,7 @@ const TRIES: usize = 1000;
 const RANGES: usize = 4;
 
 thread_local! {
-    ///     A message buffer for reuse, so that the next message needs no allocation and clearing.
+    /// A message buffer for reuse, so that the next message needs no allocation and clearing.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -60,16 +60,16 @@ pub(crate) fn with_results(
 pub(crate) struct Results<'m> {
     memory: &'m GuestMemory,
     own: Vec<Own>,
-    ///     Address and length of directly written ranges. The last entry covers all ranges that exceed the array.
+    /// Address and length of directly written ranges. The last entry covers all ranges that exceed the array.
     direct: [(u64, u64); RANGES],
     directs: usize,
 }
 
 /// Temporary memory for one result.
 struct Own {
-    ///     The guest address of the result.
+    /// The guest address of the result.
     address: u64,
-    ///     The buffer, which may be larger than the result.
+    /// The buffer, which may be larger than the result.
     room: Vec<u8>,
     length: usize,
     extent: Extent,
@@ -77,17 +77,17 @@ struct Own {
 
 /// Which part of a buffer is the result.
 enum Extent {
-    ///     The bytes that differ from the former contents.
+    /// The bytes that differ from the former contents.
     Changed(Vec<u8>),
-    ///     All bytes.
+    /// All bytes.
     Whole,
-    ///     The number of bytes that the call returns, plus `head` bytes that the call does not count, minus `before`
-    ///     bytes in earlier buffers.
+    /// The number of bytes that the call returns, plus `head` bytes that the call does not count, minus `before` bytes
+    /// in earlier buffers.
     Counted { head: u64, before: u64 },
 }
 
 impl Own {
-    ///     Allocates a buffer for a message.
+    /// Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
         let mut room = ROOM.take();
@@ -152,8 +152,7 @@ impl<'m> Results<'m> {
         if room.is_empty() || self.memory.read(address, &mut room).is_err() {
             return self.in_place(address, bytes);
         }
-        //         If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the
-        //         first.
+        // If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the first.
         let is_second = self.own.iter().any(|own| own.overlaps(address, bytes));
         let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
         Ok(self.keep(Own { address, length: room.len(), room, extent }))
@@ -247,7 +246,7 @@ impl<'m> Results<'m> {
                     let bytes = all.saturating_sub(*before).min(own.length as u64);
                     self.memory.write(own.address, &own.bytes()[..bytes as usize])?;
                 }
-                //                 A failed call may still report a reason or its progress.
+                // A failed call may still report a reason or its progress.
                 Extent::Changed(former) => write_changes(self.memory, own.address, former, own.bytes())?,
                 Extent::Whole => self.memory.write(own.address, own.bytes())?,
             }
@@ -278,7 +277,7 @@ mod tests {
     const START: u64 = 1 << 20;
     const EVERYTHING: Protection = Protection { read: true, write: true, execute: true };
 
-    ///     Two executable pages.
+    /// Two executable pages.
     fn space() -> AddressSpace {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         space.map_zeros(START, 2 * PAGE_BYTES, EVERYTHING).unwrap();
@@ -286,7 +285,7 @@ mod tests {
     }
 
     fn fill(pointer: u64, bytes: &[u8]) {
-        //         SAFETY: the tests pass a pointer that they have just received, to at least this many bytes.
+        // SAFETY: the tests pass a pointer that they have just received, to at least this many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer as *mut u8, bytes.len()) };
     }
 

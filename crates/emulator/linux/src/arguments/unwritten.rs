@@ -12,9 +12,9 @@ use crate::open_files::{socket_option, status_of};
 /// What happens to data that a call cannot write to guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unwritten {
-    ///     It remains in the file, and the call can be repeated.
+    /// It remains in the file, and the call can be repeated.
     Stays,
-    ///     It is lost.
+    /// It is lost.
     Goes,
 }
 
@@ -32,7 +32,7 @@ impl Unwritten {
             libc::S_IFREG | libc::S_IFIFO | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Self::Stays,
             libc::S_IFCHR if libc::major(status.st_rdev) == MEMORY_DEVICES => Self::Stays,
             libc::S_IFSOCK => of_socket(descriptor, 0),
-            //             A terminal line, and reads from eventfd, timerfd, signalfd and inotify.
+            // A terminal line, and reads from eventfd, timerfd, signalfd and inotify.
             _ => Self::Goes,
         }
     }
@@ -55,9 +55,9 @@ fn is_alone(process: &Process) -> bool {
 }
 
 fn of_socket(descriptor: u64, flags: i32) -> Unwritten {
-    //     This fails if the descriptor is not a socket, as the call will.
+    // This fails if the descriptor is not a socket, as the call will.
     let kind = socket_option(descriptor as RawFd, libc::SO_TYPE).map_or(0, i32::from_ne_bytes);
-    //     Urgent data and queued errors are messages even in a stream.
+    // Urgent data and queued errors are messages even in a stream.
     let is_stream = kind == libc::SOCK_STREAM && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0;
     if is_stream { Unwritten::Stays } else { Unwritten::Goes }
 }

@@ -47,7 +47,7 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
         return Err(Errno(libc::EINVAL));
     }
     if size > HOW_BYTES {
-        //         A later version of the structure is valid if the unknown fields are zero.
+        // A later version of the structure is valid if the unknown fields are zero.
         let mut rest = vec![0; (size - HOW_BYTES).min(4096) as usize];
         memory.read(how.wrapping_add(HOW_BYTES), &mut rest)?;
         if size > 4096 || rest.iter().any(|&byte| byte != 0) {
@@ -61,8 +61,8 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
     };
     let path = guest_path(&thread.process, path)?;
     if how.resolve != 0 && thread.process.root.is_confined() {
-        //     The guest's own restrictions are relative to its directory, not to its root. Supporting both would need a
-        //     manual path walk.
+        // The guest's own restrictions are relative to its directory, not to its root. Supporting both would need a
+        // manual path walk.
         let resolve = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
         let process = &thread.process;
         let base = process.root.hold(&absolute(process, directory as RawFd, b".")?, 0)?;
@@ -99,12 +99,12 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         open_how(directory as RawFd, &path, &how)?
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
-        //         Opening a FIFO or a terminal may block. SAFETY: the path is live.
+        // Opening a FIFO or a terminal may block. SAFETY: the path is live.
         let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::OtherEnd, arguments) }?;
-        //         SAFETY: the host has just created the descriptor for this call.
+        // SAFETY: the host has just created the descriptor for this call.
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
-    //     A /proc file about this process must show the guest, regardless of the path used.
+    // A /proc file about this process must show the guest, regardless of the path used.
     match ProcFile::behind(process, &opened) {
         Some(file) => {
             drop(opened);
@@ -126,14 +126,14 @@ fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<Owned
 
 pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
     if descriptors::is_own(descriptor) {
-        //         The descriptor number belongs to the emulator in another guest process too.
+        // The descriptor number belongs to the emulator in another guest process too.
         return Err(Errno(libc::EBADF));
     }
     if thread.process.root.is_confined() {
-        //         Files of another process may be outside the root.
+        // Files of another process may be outside the root.
         return Err(Errno(libc::EPERM));
     }
-    //     SAFETY: a new descriptor affects no other code.
+    // SAFETY: a new descriptor affects no other code.
     unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
     let place = Place::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
         let result = results.buffer(Unwritten::Stays, result, size)?;
-        //         SAFETY: the path is live, and the buffer is in the reservation or `results`.
+        // SAFETY: the path is live, and the buffer is in the reservation or `results`.
         unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
     })
 }
@@ -183,7 +183,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
 /// Makes a host call on a place, with its directory, path and remaining arguments.
 fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
-    //     SAFETY: the path is live; callers pass numbers or checked pointers.
+    // SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Argument
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
     let kind = mode as u32 & libc::S_IFMT;
     if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
-        //         A device node would give access beyond the root.
+        // A device node would give access beyond the root.
         return Err(Errno(libc::EPERM));
     }
     at(libc::SYS_mknodat, &Place::find_name(thread, directory, path)?, [mode, device, 0, 0])
@@ -207,7 +207,7 @@ pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
     let place = Place::find_name(thread, directory, path)?;
-    //     SAFETY: both strings are live.
+    // SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
     }
@@ -218,10 +218,10 @@ pub(crate) fn linkat(
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
-    //     A hard link inside the root would make a host file the guest's own.
+    // A hard link inside the root would make a host file the guest's own.
     let from = Place::find_to_change(thread, from_directory, from, follow)?;
     let to = Place::find_name(thread, to_directory, to)?;
-    //     SAFETY: both paths are live.
+    // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
         host_call(libc::SYS_linkat, arguments)
@@ -234,7 +234,7 @@ pub(crate) fn renameat2(
 ) -> Returned {
     let from = Place::find_name(thread, from_directory, from)?;
     let to = Place::find_name(thread, to_directory, to)?;
-    //     SAFETY: both paths are live.
+    // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
         host_call(libc::SYS_renameat2, arguments)
@@ -276,12 +276,12 @@ pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags
 pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
     let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
-        //         Only a null path refers to the descriptor itself.
+        // Only a null path refers to the descriptor itself.
         if directory as RawFd == libc::AT_FDCWD {
             return Err(Errno(libc::EFAULT));
         }
         let file = Changeable::of(&thread.process, directory)?;
-        //         SAFETY: the times are in the reservation.
+        // SAFETY: the times are in the reservation.
         return unsafe { host_call(libc::SYS_utimensat, [file.descriptor(), 0, times, flags, 0, 0]) };
     }
     at(
@@ -304,13 +304,13 @@ fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4
 fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
     let place = place.whole()?;
     let [b, c, d, e] = rest;
-    //     SAFETY: the path is live; callers pass numbers or checked pointers.
+    // SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
     let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
-    //     SAFETY: `libc::stat` is plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let found = [&raw mut status as u64, 0, 0, 0];
     if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
@@ -338,7 +338,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
     if !process.root.is_confined() && process.surroundings.is_none() {
         return with_results(memory, |results| {
             let result = results.buffer(Unwritten::Stays, result, size)?;
-            //             SAFETY: the buffer is in the reservation or `results`.
+            // SAFETY: the buffer is in the reservation or `results`.
             unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
         });
     }
@@ -354,7 +354,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
     let place = Place::find(thread, AT_FDCWD, path, follow)?.whole()?;
-    //     SAFETY: the path is live.
+    // SAFETY: the path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
 
@@ -403,7 +403,7 @@ pub(crate) fn remove_attribute(
 fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
     let file = Changeable::of(&thread.process, descriptor)?;
     let [b, c, d, e] = rest;
-    //     SAFETY: callers pass numbers or checked pointers.
+    // SAFETY: callers pass numbers or checked pointers.
     unsafe { host_call(number, [file.descriptor(), b, c, d, e, 0]) }
 }
 

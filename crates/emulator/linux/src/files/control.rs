@@ -99,8 +99,8 @@ fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, argum
     let [descriptor, request, value, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let value = kind.for_host(results, value)?;
-        //         SAFETY: a number, or a pointer into the reservation or `results` to the structure of the request,
-        //         which contains no pointers.
+        // SAFETY: a number, or a pointer into the reservation or `results` to the structure of the request, which
+        // contains no pointers.
         unsafe { interruptible(number, waits, [descriptor, request, value, 0, 0, 0]) }
     })
 }
@@ -118,7 +118,7 @@ pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
 /// Makes a call that may close or reassign a descriptor. For a confined guest, it excludes calls that are inspecting a
 /// descriptor.
 fn replace(thread: &Thread, number: i64, arguments: Arguments) -> Returned {
-    //     SAFETY: the call takes no pointers, and the descriptors belong to the guest.
+    // SAFETY: the call takes no pointers, and the descriptors belong to the guest.
     let call = || unsafe { host_call(number, arguments) };
     if thread.process.root.is_confined() { descriptors::replace(call) } else { call() }
 }
@@ -137,8 +137,8 @@ pub(crate) fn close_range(thread: &mut Thread, [from, to, flags, ..]: Arguments)
     if from > to || flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno(libc::EINVAL));
     }
-    //     All threads, including the emulator's, share one descriptor table, so a descriptor that one thread checks is
-    //     the one that another uses.
+    // All threads, including the emulator's, share one descriptor table, so a descriptor that one thread checks is the
+    // one that another uses.
     if flags & libc::CLOSE_RANGE_UNSHARE != 0 && thread.process.threads.load(Ordering::Relaxed) > 1 {
         return Err(Errno(libc::ENOMEM));
     }
@@ -189,7 +189,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
         Some((.., kind)) => pass(thread, IOCTL, *kind, arguments),
-        //         A closed or O_PATH descriptor has its own error. SAFETY: F_GETFL takes no pointers.
+        // A closed or O_PATH descriptor has its own error. SAFETY: F_GETFL takes no pointers.
         None => match unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFL) } {
             flags if flags < 0 || flags & libc::O_PATH != 0 => Err(Errno(libc::EBADF)),
             _ => Err(Errno(libc::ENOTTY)),
@@ -222,7 +222,7 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let sets = request as u32 == TIOCSPGRP;
     let mut group = if sets { group_on_host(memory.load::<u32>(address)? as i32) } else { 0 };
     let arguments = [descriptor, request, &raw mut group as u64, 0, 0, 0];
-    //     SAFETY: the number is live.
+    // SAFETY: the number is live.
     unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }?;
     if !sets {
         memory.store(address, group_for_guest(group) as u32)?;
@@ -231,13 +231,13 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
 }
 
 fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
-    //     `struct file_clone_range`. A copy, which the guest cannot change after the check.
+    // `struct file_clone_range`. A copy, which the guest cannot change after the check.
     let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
     if descriptors::is_own(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
     let arguments = [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0];
-    //     SAFETY: the structure is live and contains no pointers.
+    // SAFETY: the structure is live and contains no pointers.
     unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }
 }
 
@@ -248,10 +248,10 @@ fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let length = length.clamp(0, MOST_INTERFACE_BYTES);
     let mut written = 0;
     let returned = with_results(memory, |results| {
-        //         `struct ifconf`: a 32-bit length and a pointer.
+        // `struct ifconf`: a 32-bit length and a pointer.
         let mut host = [length as u64, results.structure(guest_buffer, length as u64)?];
         let arguments = [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0];
-        //         SAFETY: the structure is live, and its buffer is null or in the reservation or `results`.
+        // SAFETY: the structure is live, and its buffer is null or in the reservation or `results`.
         let returned = unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) };
         written = host[0] as u32;
         returned

@@ -16,7 +16,7 @@ use crate::root::{OpenHow, open_how};
 #[derive(Debug)]
 pub(crate) struct Handed {
     file: Held,
-    ///     The write end of a pipe. While it is open, opening the pipe again does not block.
+    /// The write end of a pipe. While it is open, opening the pipe again does not block.
     _written: Option<Held>,
 }
 
@@ -30,7 +30,7 @@ impl Handed {
             return Self::pipe(bytes);
         }
         let file = Held::new(|| {
-            //             SAFETY: the name is terminated, and a new descriptor affects no other code.
+            // SAFETY: the name is terminated, and a new descriptor affects no other code.
             Ok(descriptors::owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?)
         })?;
         file.write(bytes)?;
@@ -41,19 +41,19 @@ impl Handed {
         let mut written = None;
         let file = Held::new(|| {
             let mut ends = [0; 2];
-            //             The pipe has no reader yet, so writing must not block. SAFETY: the array has room for two
-            //             descriptors, and new descriptors affect no other code.
+            // The pipe has no reader yet, so writing must not block. SAFETY: the array has room for two descriptors,
+            // and new descriptors affect no other code.
             descriptors::done(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
-            //             SAFETY: the host has just created the descriptors for this call.
+            // SAFETY: the host has just created the descriptors for this call.
             let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
             written = Some(Held::within(write)?);
             Ok(read)
         })?;
         let written = written.ok_or(Errno(libc::EMFILE))?;
         let room = i32::try_from(bytes.len()).map_err(|_| Errno(libc::ENOMEM))?;
-        //         If the host refuses the size, the write below is incomplete. SAFETY: the call takes no pointers.
+        // If the host refuses the size, the write below is incomplete. SAFETY: the call takes no pointers.
         unsafe { libc::fcntl(written.number(), libc::F_SETPIPE_SZ, room) };
-        //         SAFETY: the descriptor outlives `end`, and `ManuallyDrop` prevents closing it.
+        // SAFETY: the descriptor outlives `end`, and `ManuallyDrop` prevents closing it.
         let mut end = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(written.number()) });
         match end.write_all(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Errno(libc::ENOMEM)),
@@ -82,7 +82,7 @@ impl Handed {
 /// The soft limit of RLIMIT_FSIZE. A write beyond it raises SIGXFSZ.
 fn most_bytes() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    //     SAFETY: `limit` is valid for writes. The call cannot fail for this resource.
+    // SAFETY: `limit` is valid for writes. The call cannot fail for this resource.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     limit.rlim_cur
 }

@@ -18,9 +18,9 @@ const LONGEST_PATH: usize = 4096;
 /// Whether to follow a symbolic link in the last component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follow {
-    ///     The call refers to the target.
+    /// The call refers to the target.
     Yes,
-    ///     The call refers to the link, or creates a new name.
+    /// The call refers to the link, or creates a new name.
     No,
 }
 
@@ -34,11 +34,11 @@ impl Follow {
 /// How a call uses a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    ///     It reads the file or its metadata.
+    /// It reads the file or its metadata.
     Look,
-    ///     It changes metadata (mode, owner, times, attributes) or the length.
+    /// It changes metadata (mode, owner, times, attributes) or the length.
     Change,
-    ///     It creates, moves or removes the name.
+    /// It creates, moves or removes the name.
     Name,
 }
 
@@ -167,8 +167,7 @@ impl Place {
         if follow == Follow::No && name_is_plain {
             let held = hold(parent, libc::O_DIRECTORY)?;
             if used == Use::Change {
-                //                 Another file system may be mounted at the path. A mount point cannot be replaced with
-                //                 another file.
+                // Another file system may be mounted at the path. A mount point cannot be replaced with another file.
                 let (directory, path) = (held.number(), &c_path(name)?);
                 let named = Inside { directory, path, resolve: 0, begins_at_switch: false };
                 check(process, &named.hold(libc::O_NOFOLLOW)?, true)?;
@@ -256,7 +255,7 @@ pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Er
         return Ok(host);
     };
     let inside = c_path(&[library_root.as_os_str().as_bytes(), path].concat())?;
-    //     SAFETY: the path is live.
+    // SAFETY: the path is live.
     let is_there = unsafe { libc::access(inside.as_ptr(), libc::F_OK) } == 0;
     Ok(if is_there { inside } else { host })
 }

@@ -80,11 +80,11 @@ pub(crate) enum ProcFile {
     Sizes,
     /// /proc/cpuinfo
     Processors,
-    ///     A file about the simulated machine.
+    /// A file about the simulated machine.
     Modelled(Modelled),
-    ///     A file that would expose the emulator's memory.
+    /// A file that would expose the emulator's memory.
     Refused,
-    ///     A descriptor of the emulator.
+    /// A descriptor of the emulator.
     Hidden,
 }
 
@@ -161,7 +161,7 @@ impl ProcFile {
             return None;
         }
         let name = kernels_name(file).ok()?;
-        //         The name starts with the mount point of /proc.
+        // The name starts with the mount point of /proc.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
         let found = parts
             .iter()
@@ -176,7 +176,7 @@ impl ProcFile {
                 _ => None,
             },
             Some((file, id)) if is_own_task(id) => Some(file),
-            //             Emulators of other guests must not be exposed either.
+            // Emulators of other guests must not be exposed either.
             Some((Self::Hidden, _)) => None,
             Some((_, id)) => runs_this_program(id).then_some(Self::Refused),
         }
@@ -210,7 +210,7 @@ impl ProcFile {
                 file.text(simulation).into_bytes()
             }
         };
-        //         The guest gets a read-only descriptor; the writable one is closed again.
+        // The guest gets a read-only descriptor; the writable one is closed again.
         Handed::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
     }
 
@@ -224,7 +224,7 @@ impl ProcFile {
             Self::Hidden => Err(Errno(libc::ENOENT)),
             Self::Processors => Place::on_host(b"/proc/cpuinfo"),
             Self::Modelled(file) => Place::on_host(file.on_host().as_bytes()),
-            //             The host's entry has the right type, owner and times.
+            // The host's entry has the right type, owner and times.
             Self::Executable => Place::on_host(b"/proc/self/exe"),
             _ => Place::on_host(b"/proc/self/maps"),
         }
@@ -274,7 +274,7 @@ fn maps(process: &Process) -> String {
             libc::minor(device),
             inode,
         );
-        //         The name starts in column 74, as in the kernel.
+        // The name starts in column 74, as in the kernel.
         let name = process.shown(&mapping.origin.name).replace('\n', "\\012");
         writeln!(text, "{line:<73}{name}").expect("writing to a string cannot fail");
     }
@@ -301,7 +301,7 @@ fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Er
 fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
     let (id, mut fields) = told_fields(process, size)?;
-    //     Field n of proc_pid_stat(5) has index n - 3 after the name.
+    // Field n of proc_pid_stat(5) has index n - 3 after the name.
     let (arguments, environment) = (process.stack.arguments, process.stack.environment);
     for (field, value) in [
         (23, size),
@@ -342,7 +342,7 @@ fn status(process: &Process) -> Result<Vec<u8>, Errno> {
 /// field.
 fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
     let page_bytes = process.space.page_bytes();
-    //     In simulated time, the result must not depend on the host's memory.
+    // In simulated time, the result must not depend on the host's memory.
     let host = match process.simulation() {
         Some(_) => String::new(),
         None => std::fs::read_to_string("/proc/self/statm")?,
@@ -362,7 +362,7 @@ fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
 
 /// The number of cores of the model, or available on the host.
 fn cores_of(process: &Process) -> usize {
-    //     Also in a forked child.
+    // Also in a forked child.
     match &process.simulation {
         Some(simulation) => simulation.scheduler.cores(),
         None => std::thread::available_parallelism().map_or(1, usize::from),

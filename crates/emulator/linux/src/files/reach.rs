@@ -13,7 +13,7 @@ use crate::root::{OpenHow, access_of, c_path, kernels_name, open_how};
 #[derive(Debug)]
 struct Shared {
     name: &'static str,
-    ///     Whether it may be opened for writing, which affects only the terminal.
+    /// Whether it may be opened for writing, which affects only the terminal.
     written: bool,
 }
 
@@ -110,7 +110,7 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
     if how.flags as i32 & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
         return Some(Err(Errno(libc::EEXIST)));
     }
-    //     O_CREAT is removed, so that a missing file is not created on the host.
+    // O_CREAT is removed, so that a missing file is not created on the host.
     let how = OpenHow { flags: how.flags & !(libc::O_CREAT as u64), mode: 0, ..how };
     Some(c_path(path).and_then(|path| open_how(libc::AT_FDCWD, &path, &how)))
 }
@@ -118,7 +118,7 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
 /// Opens the file of a confined guest's descriptor again. A file that is not the guest's own gets no additional access.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
     let held = Held::of(descriptor).map_err(not_there)?;
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
     let gains = (wants.0 && !has.0, wants.1 && !has.1);

@@ -32,10 +32,10 @@ fn guest_bytes(status: &libc::stat) -> Vec<u8> {
 }
 
 fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno> {
-    //     SAFETY: `libc::stat` is plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [directory, path, (&raw mut status) as u64, flags, 0, 0];
-    //     SAFETY: the caller's path and the structure are live.
+    // SAFETY: the caller's path and the structure are live.
     unsafe { host_call(libc::SYS_newfstatat, arguments) }?;
     Ok(status)
 }
@@ -60,7 +60,7 @@ pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, 
     let place = Place::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
-        //         SAFETY: the path is live, and the result is in the reservation or `results`.
+        // SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
     })
 }
@@ -69,7 +69,7 @@ pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Retu
     let place = Place::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
-        //         SAFETY: the path is live, and the result is in the reservation or `results`.
+        // SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
     })
 }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_guests_stat_structure_has_the_size_and_the_fields_of_asm_generic() {
-        //         SAFETY: `libc::stat` is plain data.
+        // SAFETY: `libc::stat` is plain data.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         (status.st_size, status.st_mode, status.st_nlink, status.st_blocks) = (0x1234, 0o100644, 3, 9);
         let bytes = guest_bytes(&status);

@@ -88,7 +88,7 @@ pub(super) fn kernel(simulation: &Simulation) -> String {
 
 /// The fields of /proc/self/stat from the third onwards. The caller fills in those about memory.
 pub(super) fn process_fields(process: &Process, simulation: &Simulation, bytes: u64) -> Vec<String> {
-    ///     RLIM_INFINITY, the value of rsslim.
+    /// RLIM_INFINITY, the value of rsslim.
     const NO_LIMIT: u64 = u64::MAX;
     let threads = process.threads.load(std::sync::atomic::Ordering::Acquire);
     let nice = i64::from(simulation.standing.of_first().nice);

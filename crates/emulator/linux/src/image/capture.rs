@@ -71,7 +71,7 @@ fn check_views(mappings: &[(Range<u64>, Mapping)]) -> Result<(), ImageError> {
         })
         .collect();
     parts.sort_unstable();
-    //     Within one memory object, a mapping that starts before the previous one ends.
+    // Within one memory object, a mapping that starts before the previous one ends.
     let twice = parts.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
     twice.map_or(Ok(()), |pair| Err(ImageError::Views { start: pair[0].3, other: pair[1].3 }))
 }
@@ -184,7 +184,7 @@ fn path_bytes(path: &Path) -> Vec<u8> {
 /// The name of a host thread (PR_SET_NAME).
 fn name_of(thread: i32) -> Vec<u8> {
     let mut name = std::fs::read(format!("/proc/self/task/{thread}/comm")).unwrap_or_default();
-    //     Remove the newline.
+    // Remove the newline.
     name.pop();
     name
 }
@@ -193,9 +193,9 @@ fn name_of(thread: i32) -> Vec<u8> {
 fn has_children() -> io::Result<bool> {
     let every_change = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
     let only_look = libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    //     SAFETY: `libc::siginfo_t` is plain data.
+    // SAFETY: `libc::siginfo_t` is plain data.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    //     SAFETY: `found` is valid for writes.
+    // SAFETY: `found` is valid for writes.
     if unsafe { libc::waitid(libc::P_ALL, 0, &mut found, every_change | only_look) } == 0 {
         return Ok(true);
     }

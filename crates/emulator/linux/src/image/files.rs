@@ -28,41 +28,41 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// The kind of an open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
-    ///     An inherited standard descriptor (0, 1 or 2). The restoring process provides another one.
+    /// An inherited standard descriptor (0, 1 or 2). The restoring process provides another one.
     Standard(i32),
-    ///     An inherited pipe. The restoring process may provide one with the same descriptor.
+    /// An inherited pipe. The restoring process may provide one with the same descriptor.
     Outside,
-    ///     A file or directory, by its path on the host, and the file offset.
+    /// A file or directory, by its path on the host, and the file offset.
     Path(Vec<u8>, u64),
-    ///     An end of a pipe: the pipe's number, and whether it is the write end.
+    /// An end of a pipe: the pipe's number, and whether it is the write end.
     Pipe(u64, bool),
-    ///     A duplicate of this lower descriptor.
+    /// A duplicate of this lower descriptor.
     Duplicate(i32),
-    ///     An eventfd: its counter, and whether it is a semaphore.
+    /// An eventfd: its counter, and whether it is a semaphore.
     Event(u64, bool),
-    ///     An epoll set: descriptors, events and data.
+    /// An epoll set: descriptors, events and data.
     Epoll(Vec<(i32, u32, u64)>),
 }
 
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileImage {
-    ///     The descriptor.
+    /// The descriptor.
     pub descriptor: i32,
-    ///     The kind of file.
+    /// The kind of file.
     pub kind: FileKind,
-    ///     The flags with which it was opened, with changes since (O_APPEND, O_NONBLOCK).
+    /// The flags with which it was opened, with changes since (O_APPEND, O_NONBLOCK).
     pub flags: i32,
     /// FD_CLOEXEC.
     pub close_on_exec: bool,
-    ///     The contents of a pipe, stored with one of its ends.
+    /// The contents of a pipe, stored with one of its ends.
     pub contents: Vec<u8>,
-    ///     The capacity of a pipe in bytes; 0 for other files.
+    /// The capacity of a pipe in bytes; 0 for other files.
     pub room: i32,
 }
 
 fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
-    //     SAFETY: these commands take no pointers.
+    // SAFETY: these commands take no pointers.
     let returned = unsafe { libc::fcntl(descriptor, command, value) };
     if returned < 0 { Err(last("look at an open file")) } else { Ok(returned) }
 }
@@ -117,12 +117,12 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
     if facts.lines().any(|line| line.starts_with("lock:")) {
         return refused("a file that it has locked or leased");
     }
-    //         Inherited files were set up by another process.
+    // Inherited files were set up by another process.
     if matches!(kind, FileKind::Standard(_) | FileKind::Outside) {
         return Ok(());
     }
     let mut owner = [0i32; 2];
-    //     SAFETY: F_GETOWN_EX writes a type and an id.
+    // SAFETY: F_GETOWN_EX writes a type and an id.
     let asked = unsafe { libc::fcntl(descriptor, F_GETOWN_EX, owner.as_mut_ptr()) };
     if flags & libc::O_ASYNC != 0 || asked == 0 && owner[1] != 0 {
         return refused("a file that sends signals");
@@ -143,9 +143,9 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
 
 /// Whether the file that an epoll set watches as `file` is the one open there now.
 fn watches(set: RawFd, file: RawFd) -> bool {
-    //     `struct kcmp_epoll_slot`: the set, the descriptor, and an index among entries for that descriptor.
+    // `struct kcmp_epoll_slot`: the set, the descriptor, and an index among entries for that descriptor.
     let slot = [set as u32, file as u32, 0];
-    //     SAFETY: the structure is live; the call compares two files of this process.
+    // SAFETY: the structure is live; the call compares two files of this process.
     unsafe {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_EPOLL_TFD, file as u64, slot.as_ptr()) == 0
@@ -161,7 +161,7 @@ fn kind_of(
     let identity = Some((status.st_dev, status.st_ino));
     let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
         .map_err(|error| ImageError::host("look at an open file", error))?;
-    //     The guest may have opened the file of a standard descriptor again, with a separate offset and mode.
+    // The guest may have opened the file of a standard descriptor again, with a separate offset and mode.
     let is_the_guests = descriptor > 2 && can_be_opened_again(&status, &path);
     if let Some(number) = standard.iter().position(|found| *found == identity && !is_the_guests) {
         let number = if (0..3).contains(&descriptor) && standard[descriptor as usize] == identity {
@@ -178,7 +178,7 @@ fn kind_of(
             if !can_be_opened_again(&status, &path) {
                 return Err(refused(format!("a file without a name ({shown})")));
             }
-            //             SAFETY: the call takes no pointers.
+            // SAFETY: the call takes no pointers.
             let offset = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
             Ok(FileKind::Path(path.into_os_string().into_vec(), offset.max(0) as u64))
         }
@@ -238,7 +238,7 @@ fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
 /// The contents of a pipe, without removing them.
 fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     let mut waiting = 0i32;
-    //     SAFETY: FIONREAD writes one integer.
+    // SAFETY: FIONREAD writes one integer.
     if unsafe { libc::ioctl(descriptor, libc::FIONREAD, &raw mut waiting) } != 0 {
         return Err(last("look into a pipe"));
     }
@@ -249,12 +249,12 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     let (copy, into) = new_pipe()?;
     let room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
     control(into.as_raw_fd(), libc::F_SETPIPE_SZ, room)?;
-    //     SAFETY: the call takes no pointers; tee does not remove data.
+    // SAFETY: the call takes no pointers; tee does not remove data.
     let copied = unsafe { libc::tee(descriptor, into.as_raw_fd(), contents.len(), libc::SPLICE_F_NONBLOCK) };
     if copied != contents.len() as isize {
         return Err(last("look into a pipe"));
     }
-    //     SAFETY: the buffer has this many bytes, and this many are available.
+    // SAFETY: the buffer has this many bytes, and this many are available.
     let got = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
     if got == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
 }
@@ -270,7 +270,7 @@ fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
     let done = if file == image.descriptor {
         control(file, libc::F_SETFD, if image.close_on_exec { libc::FD_CLOEXEC } else { 0 })?
     } else {
-        //         SAFETY: the call takes no pointers, and the descriptor belongs to the guest.
+        // SAFETY: the call takes no pointers, and the descriptor belongs to the guest.
         unsafe { libc::dup3(file, image.descriptor, flags) }
     };
     if done < 0 { Err(last("open a file again")) } else { Ok(()) }
@@ -289,7 +289,7 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
     }
     let mut again = Again { standard: standard_copies()?, pipes: BTreeMap::new() };
     for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
-        //         SAFETY: the guest had closed it.
+        // SAFETY: the guest had closed it.
         unsafe { libc::close(number) };
     }
     for image in images {
@@ -312,7 +312,7 @@ fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
 /// Shared state for restoring files.
 struct Again {
     standard: BTreeMap<i32, OwnedFd>,
-    ///     Both ends of each pipe.
+    /// Both ends of each pipe.
     pipes: BTreeMap<u64, (OwnedFd, OwnedFd)>,
 }
 
@@ -337,12 +337,12 @@ impl Again {
                     false => place(*of, image),
                 }
             }
-            //             It is already open, or missing.
+            // It is already open, or missing.
             FileKind::Outside => Ok(()),
             FileKind::Path(path, offset) => open_again(image, path, *offset),
             FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
             FileKind::Epoll(_) => {
-                //                 SAFETY: the call takes no pointers, and a new descriptor affects no other code.
+                // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
                 let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
                 put(made, image, "make an epoll set").map(drop)
             }
@@ -359,7 +359,7 @@ impl Again {
                 none.insert((out(read)?, out(write)?))
             }
         };
-        //         A smaller capacity is acceptable if the contents fit. SAFETY: the call takes no pointers.
+        // A smaller capacity is acceptable if the contents fit. SAFETY: the call takes no pointers.
         unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, image.room) };
         fill(write, &image.contents)?;
         let end = if is_write { write } else { read };
@@ -371,13 +371,13 @@ impl Again {
 fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), ImageError> {
     let semaphore = if semaphore { libc::EFD_SEMAPHORE } else { 0 };
     let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
-    //     SAFETY: the call takes no pointers, and a new descriptor affects no other code.
+    // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
     let made = unsafe { libc::eventfd(0, flags) };
     let event = put(made, image, "make an eventfd")?;
     if count == u64::MAX {
         return Err(ImageError::Inconsistent("an eventfd has counted further than any can"));
     }
-    //     SAFETY: `count` is 8 bytes and live. A valid counter value does not block.
+    // SAFETY: `count` is 8 bytes and live. A valid counter value does not block.
     unsafe { libc::write(event, (&raw const count).cast(), 8) };
     Ok(())
 }
@@ -387,7 +387,7 @@ fn watch_again(image: &FileImage) -> Result<(), ImageError> {
     let FileKind::Epoll(entries) = &image.kind else { return Ok(()) };
     for (descriptor, events, data) in entries {
         let mut event = libc::epoll_event { events: *events, u64: *data };
-        //         SAFETY: the event is live.
+        // SAFETY: the event is live.
         let done =
             unsafe { libc::epoll_ctl(image.descriptor, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) };
         if done != 0 {
@@ -404,7 +404,7 @@ fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError
     }
     place(made, image)?;
     if made != image.descriptor {
-        //         SAFETY: the descriptor was created for this call and has been duplicated.
+        // SAFETY: the descriptor was created for this call and has been duplicated.
         unsafe { libc::close(made) };
     }
     Ok(image.descriptor)
@@ -415,15 +415,15 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
     let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path has a zero in it"))?;
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
     if image.flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        //         The file has been linked to a name since.
+        // The file has been linked to a name since.
         once |= libc::O_TMPFILE;
     }
-    //     SAFETY: the path is terminated, and a new descriptor affects no other code.
+    // SAFETY: the path is terminated, and a new descriptor affects no other code.
     let opened = unsafe { libc::open(text.as_ptr(), image.flags & !once | libc::O_CLOEXEC) };
     if opened < 0 {
         return Err(last(&format!("open {} again", name())));
     }
-    //     The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
+    // The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
     put(opened, image, "open a file again").map(drop)
 }
@@ -438,7 +438,7 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
     }
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
     control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
-    //     SAFETY: the buffer has this many bytes.
+    // SAFETY: the buffer has this many bytes.
     let done = unsafe { libc::write(write.as_raw_fd(), contents.as_ptr().cast(), contents.len()) };
     control(write.as_raw_fd(), libc::F_SETFL, mode)?;
     if done == contents.len() as isize {
@@ -463,7 +463,7 @@ mod tests {
         let standard = [Some((status.st_dev, status.st_ino)), None, None];
         let path = file.path().canonicalize().unwrap().into_os_string().into_vec();
         assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
-        //         Without a name, it is the inherited file.
+        // Without a name, it is the inherited file.
         drop(file);
         assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
     }

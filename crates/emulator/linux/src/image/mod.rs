@@ -21,74 +21,74 @@ pub use crate::simulated::timers::TimerImage;
 /// A process without its memory contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessImage {
-    ///     The program file by its absolute path in the guest.
+    /// The program file by its absolute path in the guest.
     pub executable: Vec<u8>,
-    ///     The SHA-256 of the program file in hexadecimal.
+    /// The SHA-256 of the program file in hexadecimal.
     pub program_hash: String,
-    ///     The arguments of the program.
+    /// The arguments of the program.
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, `NAME=VALUE`.
     pub environment: Vec<Vec<u8>>,
-    ///     The working directory on the host.
+    /// The working directory on the host.
     pub working_directory: Vec<u8>,
-    ///     The initial working directory, which has a constant name in the guest; empty without constant names.
+    /// The initial working directory, which has a constant name in the guest; empty without constant names.
     pub started_in: Vec<u8>,
-    ///     The limits that it has set: resource, soft and hard.
+    /// The limits that it has set: resource, soft and hard.
     pub limits: Vec<(u32, u64, u64)>,
     /// Its limit of open files, soft and hard.
     pub open_files: (u64, u64),
     /// The file mode creation mask.
     pub umask: u32,
-    ///     The first guest address out of range.
+    /// The first guest address out of range.
     pub limit: u64,
-    ///     The address below which mappings without a requested address are placed.
+    /// The address below which mappings without a requested address are placed.
     pub top: u64,
-    ///     The start and the end of the heap.
+    /// The start and the end of the heap.
     pub heap: (u64, u64),
-    ///     The initial stack: pointer, argument and environment addresses, and the auxiliary vector.
+    /// The initial stack: pointer, argument and environment addresses, and the auxiliary vector.
     pub stack: (u64, (u64, u64), (u64, u64), Vec<u8>),
-    ///     The address range of the program.
+    /// The address range of the program.
     pub program_range: (u64, u64),
-    ///     The address of the signal trampoline.
+    /// The address of the signal trampoline.
     pub signal_return: u64,
-    ///     The mappings in address order.
+    /// The mappings in address order.
     pub mappings: Vec<MappingImage>,
     /// For each signal: handler, flags, mask.
     pub actions: Vec<[u64; 3]>,
-    ///     The open files in descriptor order.
+    /// The open files in descriptor order.
     pub files: Vec<FileImage>,
-    ///     The live threads.
+    /// The live threads.
     pub threads: Vec<ThreadImage>,
-    ///     The number of threads created so far.
+    /// The number of threads created so far.
     pub threads_made: u32,
-    ///     The state of the random number generator.
+    /// The state of the random number generator.
     pub random: u64,
-    ///     The latest time that a clock has shown, in picoseconds.
+    /// The latest time that a clock has shown, in picoseconds.
     pub shown_ps: u64,
-    ///     The existing timers.
+    /// The existing timers.
     pub timers: Vec<TimerImage>,
-    ///     The number of timers created so far.
+    /// The number of timers created so far.
     pub timers_made: i32,
 }
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MappingImage {
-    ///     Its first address.
+    /// Its first address.
     pub start: u64,
-    ///     The address after its last.
+    /// The address after its last.
     pub end: u64,
-    ///     The permissions: read 1, write 2, execute 4.
+    /// The permissions: read 1, write 2, execute 4.
     pub protection: u8,
     /// MAP_SHARED.
     pub shared: bool,
-    ///     The origin: name, device, inode, and whether it is a file.
+    /// The origin: name, device, inode, and whether it is a file.
     pub origin: (String, u64, u64, bool),
-    ///     The file offset of its first byte.
+    /// The file offset of its first byte.
     pub offset: u64,
-    ///     A forked child reads zeros here.
+    /// A forked child reads zeros here.
     pub wiped_in_children: bool,
-    ///     A forked child does not inherit this mapping.
+    /// A forked child does not inherit this mapping.
     #[serde(default)]
     pub left_out_of_children: bool,
 }
@@ -99,19 +99,19 @@ pub enum ImageError {
     /// The process is not in simulated time.
     #[error("only a process in simulated time can be saved: run it at level cache or timing")]
     NotSimulated,
-    ///     The program is for another architecture, whose translation is not captured.
+    /// The program is for another architecture, whose translation is not captured.
     #[error(
         "a program for another architecture cannot be saved: its translation is not part of a checkpoint; save a program for LoongArch"
     )]
     Translated,
-    ///     A descriptor refers to an unsupported file.
+    /// A descriptor refers to an unsupported file.
     #[error(
         "descriptor {descriptor} is open on {what}, which a checkpoint does not keep; save before it is opened or after it is closed"
     )]
     File {
         /// The descriptor.
         descriptor: i32,
-        ///         The file.
+        /// The file.
         what: String,
     },
     /// A device of the machine is in use.
@@ -119,22 +119,22 @@ pub enum ImageError {
         "{name} is {use_of}, and a checkpoint keeps no devices; save before it is opened, or after it is closed and unmapped, and open it anew afterwards"
     )]
     Device {
-        ///         The name of its file.
+        /// The name of its file.
         name: String,
-        ///         How it is used.
+        /// How it is used.
         use_of: String,
     },
-    ///     A mapping is not supported.
+    /// A mapping is not supported.
     #[error(
         "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint does not keep"
     )]
     Mapping {
         /// Its address.
         start: u64,
-        ///         The name of its origin.
+        /// The name of its origin.
         name: String,
     },
-    ///     Shared memory is mapped twice.
+    /// Shared memory is mapped twice.
     #[error(
         "the memory at {start:#x} can be seen at {other:#x}, too, and a checkpoint would make two of it; save before it is mapped again or after it is unmapped"
     )]
@@ -144,42 +144,42 @@ pub enum ImageError {
         /// The other address.
         other: u64,
     },
-    ///     The process has unsupported kernel state.
+    /// The process has unsupported kernel state.
     #[error("the process has {0}, which a checkpoint does not keep; save before that")]
     Unkept(&'static str),
-    ///     A thread cannot be captured in its current state.
+    /// A thread cannot be captured in its current state.
     #[error("thread {number} {what}; save a little earlier or later")]
     Thread {
         /// Its number.
         number: u32,
-        ///         The reason.
+        /// The reason.
         what: String,
     },
-    ///     The process has children for which it could wait.
+    /// The process has children for which it could wait.
     #[error(
         "the process has children, alive or not waited for, which a checkpoint does not keep; save before it forks or after it has waited for them"
     )]
     Children,
-    ///     A timer is not supported.
+    /// A timer is not supported.
     #[error("a timerfd is open, which a checkpoint does not keep; save before it is opened")]
     Timer,
-    ///     The host refused an operation.
+    /// The host refused an operation.
     #[error("cannot {action}: {source}")]
     Host {
-        ///         The operation.
+        /// The operation.
         action: String,
         /// Why it failed.
         source: Errno,
     },
-    ///     The image is inconsistent.
+    /// The image is inconsistent.
     #[error("the checkpoint is not consistent: {0}")]
     Inconsistent(&'static str),
-    ///     The program file has changed.
+    /// The program file has changed.
     #[error(
         "{path} is no longer the program that was saved (its SHA-256 differs); restore with the same file"
     )]
     OtherProgram {
-        ///         The path of the program.
+        /// The path of the program.
         path: String,
     },
 }

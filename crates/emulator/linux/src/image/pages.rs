@@ -76,7 +76,7 @@ fn read_chunk(
     let pages = ((chunk.end - chunk.start) / HOST_PAGE_BYTES) as usize;
     let host = guest.base() as u64 + chunk.start;
     let populated = if mapping.origin.is_file {
-        //             Pages of the file that have not been accessed are not in the page table.
+        // Pages of the file that have not been accessed are not in the page table.
         vec![true; pages]
     } else {
         let mut entries = vec![0; 8 * pages];
@@ -84,12 +84,12 @@ fn read_chunk(
         entries.chunks_exact(8).map(|bytes| u64_at(bytes, 0) & POPULATED != 0).collect()
     };
     let mut run: Option<usize> = None;
-    //     An additional unpopulated page ends the last run.
+    // An additional unpopulated page ends the last run.
     for (page, populated) in populated.into_iter().chain([false]).enumerate() {
         let at = page * HOST_PAGE_BYTES as usize;
         let filled = populated && {
             let bytes = &mut buffer[at..at + HOST_PAGE_BYTES as usize];
-            //             A page beyond the end of its file has no contents.
+            // A page beyond the end of its file has no contents.
             memory.read_exact_at(bytes, host + at as u64).is_ok() && bytes.iter().any(|byte| *byte != 0)
         };
         match (filled, run) {

@@ -167,7 +167,7 @@ impl Process {
         std::env::set_current_dir(&directory).map_err(|error| {
             ImageError::host(format!("go to the working directory {}", directory.display()), error)
         })?;
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::umask(image.umask) };
         files::restore(&image.files, &self.own_descriptors)?;
         self.limit(image)
@@ -179,7 +179,7 @@ impl Process {
             |what: &str, error| ImageError::host(format!("set the process's limit of {what} again"), error);
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
-            //             SAFETY: the structure is live.
+            // SAFETY: the structure is live.
             if unsafe { libc::setrlimit(resource as _, &raw const limit) } != 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(refused(&format!("resource {resource}"), error.into()));

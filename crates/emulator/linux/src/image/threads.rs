@@ -17,34 +17,34 @@ pub struct KernelState {
     pub mask: u64,
     /// The alternate signal stack: address, flags, size.
     pub signal_stack: (u64, u32, u64),
-    ///     The address that is cleared when it ends.
+    /// The address that is cleared when it ends.
     pub clear_child_tid: u64,
-    ///     The address of its robust list.
+    /// The address of its robust list.
     pub robust_list: u64,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadImage {
-    ///     The thread number.
+    /// The thread number.
     pub number: u32,
-    ///     r0 to r31.
+    /// r0 to r31.
     pub general: Vec<u64>,
-    ///     The four lanes of each of xr0 to xr31, lowest first.
+    /// The four lanes of each of xr0 to xr31, lowest first.
     pub vectors: Vec<u64>,
-    ///     The program counter.
+    /// The program counter.
     pub pc: u64,
-    ///     fcc0 to fcc7.
+    /// fcc0 to fcc7.
     pub conditions: [u8; 8],
     /// fcsr0.
     pub fcsr: u32,
-    ///     scr0 to scr3, eflags, x87 top, x87 stack mode.
+    /// scr0 to scr3, eflags, x87 top, x87 stack mode.
     pub translation: ([u64; 4], u32, u8, bool),
-    ///     Its state in the kernel.
+    /// Its state in the kernel.
     pub kernel: KernelState,
-    ///     The end of the wait that it repeats, in picoseconds of simulated time.
+    /// The end of the wait that it repeats, in picoseconds of simulated time.
     pub deadline_ps: Option<u64>,
-    ///     Its name (PR_SET_NAME); empty if not known yet.
+    /// Its name (PR_SET_NAME); empty if not known yet.
     pub name: Vec<u8>,
 }
 

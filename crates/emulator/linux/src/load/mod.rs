@@ -35,25 +35,25 @@ const STACK_POINTER: u8 = 3;
 /// Why a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    ///     The host refused an operation.
+    /// The host refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Host {
-        ///         The operation.
+        /// The operation.
         action: &'static str,
-        ///         The file.
+        /// The file.
         path: PathBuf,
-        ///         The error.
+        /// The error.
         source: io::Error,
     },
-    ///     The file is not a supported program.
+    /// The file is not a supported program.
     #[error("cannot run {}: {source}", path.display())]
     Program {
         /// The file.
         path: PathBuf,
-        ///         The reason.
+        /// The reason.
         source: ElfError,
     },
-    ///     The dynamic linker of the program is missing.
+    /// The dynamic linker of the program is missing.
     #[error(
         "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds its system's files as the root or the library root",
         interpreter.display(), path.display()
@@ -63,33 +63,33 @@ pub enum LoadError {
         path: PathBuf,
         /// The dynamic linker.
         interpreter: PathBuf,
-        ///         The error.
+        /// The error.
         source: io::Error,
     },
-    ///     A script has no valid interpreter, or scripts are nested too deeply.
+    /// A script has no valid interpreter, or scripts are nested too deeply.
     #[error("cannot run the script {}: {why}", path.display())]
     Script {
         /// The script.
         path: PathBuf,
-        ///         The reason.
+        /// The reason.
         why: &'static str,
     },
-    ///     The file does not fit into the address space.
+    /// The file does not fit into the address space.
     #[error("cannot map {}: {source}; its addresses overlap what is there, or the host is short of memory", path.display())]
     Map {
         /// The file.
         path: PathBuf,
-        ///         The error of the mapping.
+        /// The error of the mapping.
         source: Errno,
     },
-    ///     The arguments and the environment are too large.
+    /// The arguments and the environment are too large.
     #[error(
         "the arguments and the environment take {bytes} bytes, more than the {most} a program may get; pass fewer"
     )]
     Arguments {
-        ///         Their size in bytes.
+        /// Their size in bytes.
         bytes: u64,
-        ///         The limit in bytes.
+        /// The limit in bytes.
         most: u64,
     },
 }
@@ -119,7 +119,7 @@ impl Process {
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
         let own_descriptors = open_files::own_at_the_start();
         if let Some(mask) = config.umask {
-            //             SAFETY: the call takes no pointers and cannot fail.
+            // SAFETY: the call takes no pointers and cannot fail.
             unsafe { libc::umask(mask) };
         }
         let root = open_root(&config)?;
@@ -220,11 +220,11 @@ impl Program {
 /// The addresses of everything except the stack.
 struct Mapped {
     program: elf::Loaded,
-    ///     The initial program counter, in the dynamic linker if there is one.
+    /// The initial program counter, in the dynamic linker if there is one.
     start: u64,
-    ///     The address of the dynamic linker; 0 if there is none.
+    /// The address of the dynamic linker; 0 if there is none.
     interpreter_base: u64,
-    ///     The address of the vDSO; 0 if there is none.
+    /// The address of the vDSO; 0 if there is none.
     vdso: u64,
     signal_return: u64,
     areas: Option<Areas>,
@@ -238,7 +238,7 @@ impl Mapped {
     ) -> Result<Self, LoadError> {
         let architecture = program.image.architecture;
         let failed = map_error(&program.path);
-        //         As in the kernel, a PIE with a dynamic linker is loaded far from other mappings.
+        // As in the kernel, a PIE with a dynamic linker is loaded far from other mappings.
         let away = space.memory().limit() / architecture.share() / 3 * 2;
         let loaded = program.map(space, interpreter.is_some().then_some(away))?;
         let (start, interpreter_base) = match interpreter {
@@ -338,7 +338,7 @@ fn find(
         *name = named.as_os_str().as_bytes().to_vec();
     }
     if arguments.is_empty() {
-        //         As in Linux since 5.18, a program always has a name.
+        // As in Linux since 5.18, a program always has a name.
         arguments.push(Vec::new());
     }
     for _ in 0..=MOST_SCRIPTS {
@@ -408,7 +408,7 @@ fn check_arguments(
     environment: &[Vec<u8>],
 ) -> Result<(), LoadError> {
     let most = limit.most_argument_bytes();
-    //     Each string also counts its terminator and its pointer.
+    // Each string also counts its terminator and its pointer.
     let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
     if bytes > most { Err(LoadError::Arguments { bytes, most }) } else { Ok(()) }
 }

@@ -14,7 +14,7 @@ pub(crate) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
 pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
-    //     In a file shorter than the buffer, the end of the file ends the line.
+    // In a file shorter than the buffer, the end of the file ends the line.
     let end =
         line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
     let line = &line[..end.unwrap_or(line.len())];
@@ -22,7 +22,7 @@ pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let line = &line[from..];
     let to = line.iter().position(is_space);
     if to.is_none() && end.is_none() {
-        //         The path is longer than the buffer.
+        // The path is longer than the buffer.
         return Err(Errno(libc::ENOEXEC));
     }
     let (path, rest) = line.split_at(to.unwrap_or(line.len()));

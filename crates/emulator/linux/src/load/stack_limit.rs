@@ -25,9 +25,9 @@ const ARGUMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=6 << 20;
 /// The stack limit of a program at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackLimit {
-    ///     The limit, at most [`MOST_BYTES`].
+    /// The limit, at most [`MOST_BYTES`].
     bytes: u64,
-    ///     Whether the limit is independent of user settings, so that dependent results are too.
+    /// Whether the limit is independent of user settings, so that dependent results are too.
     is_constant: bool,
 }
 
@@ -41,7 +41,7 @@ impl StackLimit {
             (0, None) => main_stack::limit_bytes(),
             (given, _) => given,
         };
-        //         A limit that a program has set for the next one is not a user setting.
+        // A limit that a program has set for the next one is not a user setting.
         Self { bytes: bytes.min(MOST_BYTES), is_constant: config.constant_surroundings && kept.is_none() }
     }
 
@@ -62,7 +62,7 @@ impl StackLimit {
         let top = space.top();
         let protection = Protection { read: true, write: true, execute: executable };
         let wanted = self.mapped_bytes(texts, offset).ok_or(Errno(libc::ENOMEM))?;
-        //             A host that does not overcommit memory may refuse a very large stack.
+        // A host that does not overcommit memory may refuse a very large stack.
         let bytes = match map(space, top - wanted..top, protection) {
             Ok(()) => wanted,
             Err(error) if wanted <= DEFAULT_BYTES => return Err(error),
@@ -100,7 +100,7 @@ pub(crate) fn raise(space: &AddressSpace, contents: &StackContents, bytes: u64) 
     let start = (contents.pointer + texts_bytes).saturating_sub(bytes.min(MOST_BYTES));
     let start = space.page_down(start).max(space.top() + GUARD_BYTES);
     if start < stack.start && space.is_free(start - GUARD_BYTES..stack.start) {
-        //         If the host has no memory, the stack stays unchanged; an access below it would fault in either case.
+        // If the host has no memory, the stack stays unchanged; an access below it would fault in either case.
         let _ = map(space, start..stack.start, mapping.protection);
     }
 }

@@ -21,9 +21,9 @@ const MOST_NAMES: usize = 4096;
 /// How a call uses an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    ///     Binds a socket to a name that must not exist yet.
+    /// Binds a socket to a name that must not exist yet.
     Bind,
-    ///     Refers to another socket.
+    /// Refers to another socket.
     Reach,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Purpose {
 pub(super) struct HostAddress {
     bytes: [u8; LONGEST],
     length: u32,
-    ///     Kept open, because the path may refer to its descriptor.
+    /// Kept open, because the path may refer to its descriptor.
     _place: Option<Place>,
 }
 

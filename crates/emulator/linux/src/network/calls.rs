@@ -23,7 +23,7 @@ pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
-    //     SAFETY: the address is local or null.
+    // SAFETY: the address is local or null.
     unsafe { host_call(libc::SYS_bind, [socket, pointer, length, 0, 0, 0]) }
 }
 
@@ -31,14 +31,14 @@ pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Argume
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
-    //     SAFETY: the address is local or null.
+    // SAFETY: the address is local or null.
     unsafe { interruptible(libc::SYS_connect, WaitsFor::Connection, [socket, pointer, length, 0, 0, 0]) }
 }
 
 pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
-        //         SAFETY: the address and its length are local or null.
+        // SAFETY: the address and its length are local or null.
         unsafe { interruptible(libc::SYS_accept4, WaitsFor::INPUT, [socket, host, host_length, flags, 0, 0]) }
     })
 }
@@ -49,7 +49,7 @@ pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..
         return Err(FAULT);
     }
     with_address(thread, address, length, |host, host_length| {
-        //         SAFETY: the address and its length are local.
+        // SAFETY: the address and its length are local.
         unsafe { host_call(number, [socket, host, host_length, 0, 0, 0]) }
     })
 }
@@ -60,7 +60,7 @@ pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     let arguments = [socket, data, bytes, flags, address, length.into()];
-    //     SAFETY: the data is in guest memory; the address is local or null.
+    // SAFETY: the data is in guest memory; the address is local or null.
     unsafe { interruptible(libc::SYS_sendto, WaitsFor::room_for_message(3), arguments) }
 }
 
@@ -71,8 +71,7 @@ pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
         with_results(thread.process.memory(), |results| {
             let data = results.buffer(unwritten, data, bytes)?;
             let arguments = [socket, data, bytes, flags, host, host_length];
-            //             SAFETY: the data is in guest memory or `results`; the address and its length are local or
-            //             null.
+            // SAFETY: the data is in guest memory or `results`; the address and its length are local or null.
             unsafe { interruptible(libc::SYS_recvfrom, WaitsFor::message(3), arguments) }
         })
     })

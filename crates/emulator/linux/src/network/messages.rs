@@ -42,7 +42,7 @@ impl Header {
 
     /// Converts the header for the host with these buffers, without control data.
     fn for_host(&self, vectors: &Vectors) -> libc::msghdr {
-        //         SAFETY: all fields may be zero.
+        // SAFETY: all fields may be zero.
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
         host.msg_iovlen = vectors.len() as _;
@@ -132,7 +132,7 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_namelen = name.length();
     }
     let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-    //     SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
+    // SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
     unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::room_for_message(2), arguments) }
 }
 
@@ -144,8 +144,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
         return Err(Errno(libc::EINVAL));
     }
     let mut name = HostAddress::empty(header.name_bytes);
-    //     The fields of the header that the host writes: the lengths of the name and of the control data, and the
-    //     flags.
+    // The fields of the header that the host writes: the lengths of the name and of the control data, and the flags.
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
     let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
@@ -155,7 +154,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
             host.msg_namelen = name.length();
         }
         let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-        //         SAFETY: the header, its name and its vectors are local; the buffers are in guest memory or `results`.
+        // SAFETY: the header, its name and its vectors are local; the buffers are in guest memory or `results`.
         let returned = unsafe { interruptible(libc::SYS_recvmsg, WaitsFor::message(2), arguments) };
         (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
         returned

@@ -62,7 +62,7 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     let memory = thread.process.memory();
     let filter: [u64; 2];
     let host = if is_filter && length == 16 {
-        //         struct sock_fprog: the number of instructions and their address.
+        // struct sock_fprog: the number of instructions and their address.
         let steps = u64::from(memory.load::<u16>(value)?);
         if steps > MOST_FILTER_STEPS {
             return Err(Errno(libc::EINVAL));
@@ -74,7 +74,7 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     } else {
         buffer(memory, value, length)?
     };
-    //     SAFETY: the value is local or in guest memory and contains no guest pointers.
+    // SAFETY: the value is local or in guest memory and contains no guest pointers.
     unsafe { host_call(libc::SYS_setsockopt, [socket, level as u64, name as u64, host, length, 0]) }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn getsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
         length = room;
         let host = results.structure(value, room.into())?;
         let arguments = [socket, level as u64, name as u64, host, &raw mut length as u64, 0];
-        //         SAFETY: the value is in guest memory or `results`; the length is local.
+        // SAFETY: the value is in guest memory or `results`; the length is local.
         unsafe { host_call(libc::SYS_getsockopt, arguments) }
     })?;
     memory.store(length_address, length)?;

@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Borrowed {
     sent: OwnedFd,
-    ///     Whether the child shares the parent's memory.
+    /// Whether the child shares the parent's memory.
     shares_memory: bool,
 }
 
@@ -58,11 +58,11 @@ impl Waiting {
         let deadly = thread.process.dispositions.deadly() & !thread.signals.mask;
         masks::replace(HELD & !deadly);
         let mut messages = Vec::new();
-        //         On an error, use what was received before.
+        // On an error, use what was received before.
         let _ = UnixStream::from(self.read.into_owned()).read_to_end(&mut messages);
         masks::replace(HELD);
         for Written { address, bytes } in last(&messages) {
-            //             Another thread may have unmapped memory that the child could write.
+            // Another thread may have unmapped memory that the child could write.
             let _ = thread.process.memory().write(address, &bytes);
         }
     }
@@ -83,9 +83,9 @@ impl Borrowed {
         message[..WORD].copy_from_slice(&length.to_le_bytes());
         let mut rest = &message[..];
         while !rest.is_empty() {
-            //             MSG_NOSIGNAL: the parent may have been killed.
+            // MSG_NOSIGNAL: the parent may have been killed.
             let flags = libc::MSG_NOSIGNAL;
-            //             SAFETY: the buffer has this many bytes.
+            // SAFETY: the buffer has this many bytes.
             let sent = unsafe { libc::send(self.sent.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) };
             match usize::try_from(sent) {
                 Ok(sent) => rest = &rest[sent..],

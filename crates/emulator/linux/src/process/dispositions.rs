@@ -172,7 +172,7 @@ fn ends_process(signal: i32, handler: u64) -> bool {
 
 fn mirror(signal: i32, action: &Action) {
     if set_of(signal) & FAULTS != 0 {
-        //         Guest memory accesses need the host's handlers of these signals.
+        // Guest memory accesses need the host's handlers of these signals.
         return;
     }
     let disposition = match action.handler {

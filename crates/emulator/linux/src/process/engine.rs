@@ -32,23 +32,23 @@ pub trait Engine: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    ///     Continue at `state.pc`.
+    /// Continue at `state.pc`.
     Continue,
-    ///     End this thread with this status.
+    /// End this thread with this status.
     ExitThread(i32),
-    ///     End the process with this status.
+    /// End the process with this status.
     ExitProcess(i32),
-    ///     Terminate the process with this signal.
+    /// Terminate the process with this signal.
     KilledBy(i32),
 }
 
 /// The address ranges for the translation of a program for another architecture. The program does not use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Areas {
-    ///     Translated code, below 4 GiB.
+    /// Translated code, below 4 GiB.
     pub code: Range<u64>,
-    ///     The lookup table, with one entry for each address of the program, which are below it.
+    /// The lookup table, with one entry for each address of the program, which are below it.
     pub table: Range<u64>,
-    ///     The architecture of the program.
+    /// The architecture of the program.
     pub architecture: Architecture,
 }

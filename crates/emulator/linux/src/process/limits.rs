@@ -37,7 +37,7 @@ pub(crate) fn soft_of(limits: &BTreeMap<u32, (u64, u64)>, resource: u32) -> u64 
 /// A limit that a program has set and the host does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptLimit {
-    ///     RLIMIT_AS and others.
+    /// RLIMIT_AS and others.
     pub resource: u32,
     /// The soft limit.
     pub soft: u64,

@@ -44,43 +44,43 @@ pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
 /// The configuration of a process.
 #[derive(Clone, Default)]
 pub struct ProcessConfig {
-    ///     The program's path in the guest (inside `root`, if there is one).
+    /// The program's path in the guest (inside `root`, if there is one).
     pub program: PathBuf,
-    ///     The arguments, starting with the program's name.
+    /// The arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
     /// Its environment, `NAME=VALUE`.
     pub environment: Vec<OsString>,
-    ///     The directory that the guest sees as `/`; by default the host's.
+    /// The directory that the guest sees as `/`; by default the host's.
     pub root: Option<PathBuf>,
-    ///     Where to search for the dynamic linker if it is not at its own path.
+    /// Where to search for the dynamic linker if it is not at its own path.
     pub library_root: Option<PathBuf>,
-    ///     The size of the main thread's stack in bytes; 0 means RLIMIT_STACK, or 8 MiB with `constant_surroundings`.
+    /// The size of the main thread's stack in bytes; 0 means RLIMIT_STACK, or 8 MiB with `constant_surroundings`.
     pub stack_bytes: u64,
-    ///     The initial file mode creation mask; by default unchanged.
+    /// The initial file mode creation mask; by default unchanged.
     pub umask: Option<u32>,
-    ///     Limits that the previous program had set and the host does not enforce.
+    /// Limits that the previous program had set and the host does not enforce.
     pub limits: Vec<KeptLimit>,
-    ///     Receives a trace of each system call.
+    /// Receives a trace of each system call.
     pub tracer: Option<Sink>,
-    ///     Receives diagnostics, such as missing system calls, once each.
+    /// Receives diagnostics, such as missing system calls, once each.
     pub diagnostics: Option<Sink>,
-    ///     AT_HWCAP (HWCAP_LOONGARCH_ bits); by default all capabilities.
+    /// AT_HWCAP (HWCAP_LOONGARCH_ bits); by default all capabilities.
     pub capabilities: Option<u64>,
-    ///     The arguments that start this emulator again, beginning with its program (`longma run --root DIRECTORY`).
-    ///     Execve appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME
-    ///     is the program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment,
-    ///     each variable terminated by a zero byte. SOFT and HARD are the limit of open files, see
-    ///     [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits` precedes
-    ///     `--`. If empty, execve of guest programs fails.
+    /// The arguments that start this emulator again, beginning with its program (`longma run --root DIRECTORY`). Execve
+    /// appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME is the
+    /// program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment, each
+    /// variable terminated by a zero byte. SOFT and HARD are the limit of open files, see
+    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits` precedes
+    /// `--`. If empty, execve of guest programs fails.
     pub reexec: Vec<OsString>,
-    ///     Use constant names for the program, its directories, its user and its system, and constant initial random
-    ///     bytes, so that runs are equal on all hosts.
+    /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
+    /// so that runs are equal on all hosts.
     pub constant_surroundings: bool,
-    ///     How much lower the stack starts, in bytes, rounded to 16.
+    /// How much lower the stack starts, in bytes, rounded to 16.
     pub stack_offset: u64,
-    ///     The simulated time, if any.
+    /// The simulated time, if any.
     pub simulation: Option<SimulationConfig>,
-    ///     The devices in /dev/longma.
+    /// The devices in /dev/longma.
     pub devices: Arc<[DeviceFile]>,
 }
 
@@ -91,35 +91,35 @@ pub struct Process {
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
     pub(crate) root: Root,
-    ///     Its constant names, if it has them.
+    /// Its constant names, if it has them.
     pub(crate) surroundings: Option<Surroundings>,
-    ///     The program file, absolute: a guest path inside a root, otherwise a host path.
+    /// The program file, absolute: a guest path inside a root, otherwise a host path.
     pub(crate) executable: PathBuf,
-    ///     The program's arguments. For a script, they start with the interpreter.
+    /// The program's arguments. For a script, they start with the interpreter.
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) stack: StackContents,
     pub(crate) limits: Limits,
-    ///     The address range of the program.
+    /// The address range of the program.
     pub(crate) program_range: Range<u64>,
-    ///     Numbers of missing calls that have been reported.
+    /// Numbers of missing calls that have been reported.
     pub(crate) told: Mutex<BTreeSet<u64>>,
-    ///     Changes that a checkpoint does not contain, in simulated time.
+    /// Changes that a checkpoint does not contain, in simulated time.
     pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
-    ///     Other diagnostics that have been reported.
+    /// Other diagnostics that have been reported.
     said: Mutex<BTreeSet<&'static str>>,
-    ///     The guest address of the signal trampoline in the vDSO.
+    /// The guest address of the signal trampoline in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
-    ///     The number of live guest threads.
+    /// The number of live guest threads.
     pub(crate) threads: AtomicU32,
-    ///     The number of guest threads created so far.
+    /// The number of guest threads created so far.
     pub(crate) threads_made: AtomicU32,
-    ///     The emulator's own descriptors at the start; and the initial standard files.
+    /// The emulator's own descriptors at the start; and the initial standard files.
     pub(crate) own_descriptors: Vec<i32>,
-    ///     The translator's address ranges, if the program is translated.
+    /// The translator's address ranges, if the program is translated.
     pub(crate) areas: Option<Areas>,
     pub(crate) standard_files: [Option<(u64, u64)>; 3],
-    ///     Additional state in simulated time.
+    /// Additional state in simulated time.
     pub(crate) simulation: Option<Arc<Simulation>>,
 }
 
@@ -140,9 +140,9 @@ pub(crate) struct Parts {
     pub signal_return: u64,
     pub threads: u32,
     pub threads_made: u32,
-    ///     The emulator's own descriptors.
+    /// The emulator's own descriptors.
     pub own_descriptors: Vec<i32>,
-    ///     The translator's address ranges, if the program is translated.
+    /// The translator's address ranges, if the program is translated.
     pub areas: Option<Areas>,
 }
 
@@ -191,7 +191,7 @@ impl Process {
                 engine.invalidate(range);
             }
         }));
-        //         Only the first call has an effect, because threads may already use the engine.
+        // Only the first call has an effect, because threads may already use the engine.
         let _ = self.engine.set(engine);
     }
 

@@ -16,7 +16,7 @@ use crate::simulated::{self, Context, ThreadNumber};
 
 /// The id of the calling host thread.
 pub(crate) fn host_id() -> i32 {
-    //     SAFETY: gettid takes no arguments and cannot fail.
+    // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 
@@ -34,26 +34,26 @@ fn guest_id(process: &Process, number: ThreadNumber) -> i32 {
 #[derive(Debug)]
 pub struct Thread {
     pub(crate) process: Arc<Process>,
-    ///     Its number within the process.
+    /// Its number within the process.
     pub(crate) number: ThreadNumber,
-    ///     Its id in the guest, which is that of its host thread except in simulated time.
+    /// Its id in the guest, which is that of its host thread except in simulated time.
     pub(crate) tid: i32,
     pub(crate) signals: ThreadSignals,
-    ///     The guest address to clear and wake at its exit; 0 if none.
+    /// The guest address to clear and wake at its exit; 0 if none.
     pub(crate) clear_child_tid: u64,
-    ///     The guest address of the robust list's head; 0 if none.
+    /// The guest address of the robust list's head; 0 if none.
     pub(crate) robust_list: u64,
-    ///     The call that a signal interrupted before it had any effect.
+    /// The call that a signal interrupted before it had any effect.
     pub(crate) interrupted: Option<Interrupted>,
-    ///     Leaves a signal that interrupts a call pending instead of delivering it.
+    /// Leaves a signal that interrupts a call pending instead of delivering it.
     pub(crate) leaves_signals: bool,
-    ///     The end of the wait that a restored thread repeats with its first call.
+    /// The end of the wait that a restored thread repeats with its first call.
     pub(crate) resumes_until: Option<Time>,
-    ///     The name to set when it starts.
+    /// The name to set when it starts.
     pub(crate) name: Option<Vec<u8>>,
-    ///     Actions that must happen before it runs.
+    /// Actions that must happen before it runs.
     pub(crate) birth: Option<Arc<Birth>>,
-    ///     The connection of a vforked process to its parent.
+    /// The connection of a vforked process to its parent.
     pub(crate) borrowed: Option<Borrowed>,
 }
 
@@ -61,20 +61,20 @@ pub struct Thread {
 /// -EINTR. To restart the call, restore a0 and subtract four from `state.pc`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interrupted {
-    ///     a0 before the call.
+    /// a0 before the call.
     pub a0: u64,
-    ///     Whether it restarts regardless of the signal's action.
+    /// Whether it restarts regardless of the signal's action.
     pub always: bool,
-    ///     All general registers for the restart, if a translated program made the call.
+    /// All general registers for the restart, if a translated program made the call.
     pub registers: Option<[u64; 32]>,
 }
 
 /// How a call that controls the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    ///     Sets a0 to this value.
+    /// Sets a0 to this value.
     Value(u64),
-    ///     Leaves the registers as the call has set them.
+    /// Leaves the registers as the call has set them.
     AsLeft(Outcome),
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum Completion {
 /// them.
 #[derive(Debug)]
 pub(crate) struct Birth {
-    ///     Guest addresses that receive the thread id; 0 for none.
+    /// Guest addresses that receive the thread id; 0 for none.
     pub tell: [u64; 2],
     pub told: Mutex<bool>,
 }
@@ -96,7 +96,7 @@ impl Birth {
         }
         *told = true;
         for address in self.tell {
-            //             As in the kernel, a write to an invalid address is ignored.
+            // As in the kernel, a write to an invalid address is ignored.
             let _ = process.memory().write_optional(address, &tid.to_le_bytes());
         }
     }
@@ -155,7 +155,7 @@ impl Thread {
         }
         faults::prepare_thread();
         if let Some(name) = self.name.take().and_then(|name| CString::new(name).ok()) {
-            //             SAFETY: the string is terminated, and the kernel reads at most 16 bytes.
+            // SAFETY: the string is terminated, and the kernel reads at most 16 bytes.
             unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
         }
         self.signals.attach();

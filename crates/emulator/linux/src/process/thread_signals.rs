@@ -84,7 +84,7 @@ impl AlternateStack {
     /// thread is already using.
     pub(crate) fn top_for(&self, stack_pointer: u64, on_stack: bool, least_bytes: u64) -> Option<u64> {
         if self.exists() && self.holds(stack_pointer) {
-            //             A nested handler. A frame that does not fit must not overwrite memory below the stack.
+            // A nested handler. A frame that does not fit must not overwrite memory below the stack.
             return self.holds(stack_pointer.checked_sub(least_bytes)?).then_some(stack_pointer);
         }
         if on_stack && self.exists() { self.address.checked_add(self.size) } else { Some(stack_pointer) }
@@ -110,12 +110,12 @@ impl Arrivals {
 /// The signal state of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
-    ///     The signals that the guest has blocked.
+    /// The signals that the guest has blocked.
     pub mask: SignalSet,
-    ///     The temporary mask of a call such as sigsuspend(2), until the next delivery.
+    /// The temporary mask of a call such as sigsuspend(2), until the next delivery.
     pub suspended: Option<SignalSet>,
     pub stack: AlternateStack,
-    ///     Host signal handlers have its address.
+    /// Host signal handlers have its address.
     reception: Arc<Reception>,
 }
 
@@ -132,10 +132,10 @@ impl ThreadSignals {
 
     /// Registers this state for signals that arrive on the calling host thread.
     pub(crate) fn attach(&self) {
-        //         Block all signals: the previous program may have left signals pending that the guest has blocked and
-        //         the host never blocks.
+        // Block all signals: the previous program may have left signals pending that the guest has blocked and the host
+        // never blocks.
         let former = masks::replace_all(!0);
-        //         SAFETY: the reception keeps its address, and `drop` unregisters it.
+        // SAFETY: the reception keeps its address, and `drop` unregisters it.
         unsafe { reception::register(&raw const *self.reception) };
         masks::replace(former);
     }
@@ -216,7 +216,7 @@ impl ThreadSignals {
 impl Drop for ThreadSignals {
     fn drop(&mut self) {
         if std::ptr::eq(reception::registered(), &raw const *self.reception) {
-            //             This host thread no longer runs a guest thread. Other threads get the signals.
+            // This host thread no longer runs a guest thread. Other threads get the signals.
             masks::replace(HELD);
             // SAFETY: null is always valid.
             unsafe { reception::register(std::ptr::null()) };

@@ -39,9 +39,9 @@ const PROC: i64 = 0x9fa0;
 
 /// The type of the file system of an open file.
 fn file_system(file: &impl AsFd) -> Option<i64> {
-    //     SAFETY: `libc::statfs` is plain data.
+    // SAFETY: `libc::statfs` is plain data.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    //     SAFETY: `status` is valid for writes.
+    // SAFETY: `status` is valid for writes.
     (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type as _)
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
 pub(crate) fn name_at(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
     match std::fs::read_link(format!("/proc/self/fd/{descriptor}")) {
         Ok(link) => Ok(link.into_os_string().into_vec()),
-        //         The kernel returns no name longer than PATH_MAX. Names are longer on the host than in the guest
-        //         because of the root.
+        // The kernel returns no name longer than PATH_MAX. Names are longer on the host than in the guest because of
+        // the root.
         Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Err(Errno(libc::ENAMETOOLONG)),
         Err(_) => Err(Errno(libc::EBADF)),
     }
@@ -90,12 +90,12 @@ fn shows_memory(file: &impl AsFd) -> bool {
 /// A path that is resolved inside a confined guest's root.
 #[derive(Debug)]
 pub(crate) struct Inside<'a> {
-    ///     An emulator descriptor of a directory.
+    /// An emulator descriptor of a directory.
     pub directory: RawFd,
     pub path: &'a CString,
-    ///     The openat2 flags that keep it inside.
+    /// The openat2 flags that keep it inside.
     pub resolve: u64,
-    ///     Whether the directory is itself in a kernel control file system.
+    /// Whether the directory is itself in a kernel control file system.
     pub begins_at_switch: bool,
 }
 
@@ -119,7 +119,7 @@ impl Inside<'_> {
         if self.begins_at_switch {
             return self.open_across(how);
         }
-        //         The root itself is not in such a file system, and most paths do not cross a mount point.
+        // The root itself is not in such a file system, and most paths do not cross a mount point.
         match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
             Err(Errno(libc::EXDEV)) => self.open_across(how),
             opened => opened,
@@ -131,7 +131,7 @@ impl Inside<'_> {
         let flags = how.flags as i32;
         let found = match self.hold(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
             Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
-                //                 The file does not exist, so only create it.
+                // The file does not exist, so only create it.
                 return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
             }
             found => found?,
@@ -144,7 +144,7 @@ impl Inside<'_> {
             return Err(Errno(libc::EEXIST));
         }
         let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
-        //         A link that must not be followed would fail below too, but with another error.
+        // A link that must not be followed would fail below too, but with another error.
         if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
             return Err(Errno(libc::ELOOP));
         }

@@ -26,16 +26,16 @@ const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
 /// The root of a guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
-    ///     `None` for the host's own root.
+    /// `None` for the host's own root.
     confined: Option<Arc<Confined>>,
 }
 
 /// The directory to which a guest is confined.
 #[derive(Debug)]
 struct Confined {
-    ///     Absolute, with links resolved.
+    /// Absolute, with links resolved.
     host: PathBuf,
-    ///     An emulator descriptor of the directory, which stays valid if the directory is renamed.
+    /// An emulator descriptor of the directory, which stays valid if the directory is renamed.
     directory: OwnedFd,
 }
 
@@ -61,7 +61,7 @@ impl Root {
             let told = format!("{} is not a directory", directory.display());
             return Err(io::Error::new(io::ErrorKind::NotADirectory, told));
         }
-        //         The host's own root confines nothing.
+        // The host's own root confines nothing.
         let Some(host) = host.filter(|directory| directory != Path::new("/")) else {
             return Ok(Self::default());
         };
@@ -117,7 +117,7 @@ impl Root {
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let path = self.absolute(path);
         let opened = match self.open(path.as_os_str().as_bytes(), how) {
-            //             A pending guest signal must not prevent the emulator from opening the file.
+            // A pending guest signal must not prevent the emulator from opening the file.
             Err(Errno::RESTART) => self.read_at_once(&path, how),
             opened => opened,
         };
@@ -138,7 +138,7 @@ impl Root {
     /// The guest's name of the working directory.
     pub fn working_directory(&self) -> Result<Vec<u8>, Errno> {
         let host = std::env::current_dir()?.into_os_string().into_vec();
-        //         The working directory of the emulator may be outside the root.
+        // The working directory of the emulator may be outside the root.
         Ok(self.guest_name(&host).unwrap_or_else(|| b"/".to_vec()))
     }
 
@@ -169,7 +169,7 @@ impl Root {
 
 /// Whether an open file is a memfd, whose kernel name looks like a path.
 fn is_memory(file: &Held, name: &[u8]) -> bool {
-    //     Only memory files have seals. SAFETY: the call takes no pointers.
+    // Only memory files have seals. SAFETY: the call takes no pointers.
     name.starts_with(b"/memfd:") && unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) } >= 0
 }
 
@@ -185,17 +185,17 @@ fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
 /// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
     let arguments = arguments(directory, path, how);
-    //     SAFETY: the pointers are live, and a new descriptor affects no other code.
+    // SAFETY: the pointers are live, and a new descriptor affects no other code.
     let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
-    //     SAFETY: the host has just created the descriptor for this call.
+    // SAFETY: the host has just created the descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }
 
 /// Like [`open_how`], for files that never block. Signals do not interrupt it.
 pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    //     SAFETY: the pointers are live, and a new descriptor affects no other code.
+    // SAFETY: the pointers are live, and a new descriptor affects no other code.
     let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
-    //     SAFETY: the host has just created the descriptor for this call.
+    // SAFETY: the host has just created the descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }
 

@@ -59,8 +59,8 @@ impl Thread {
         }
         let returned = call(self, Some(mask & !FAULTS));
         if returned == Err(Errno(libc::EINTR)) {
-            //             A process that is stopped and continued also gets EINTR, without a signal. The temporary mask
-            //             must be removed in that case too.
+            // A process that is stopped and continued also gets EINTR, without a signal. The temporary mask must be
+            // removed in that case too.
             with_attention(Attention::request);
         } else {
             self.signals.suspended = None;
@@ -122,7 +122,7 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
         return Err(INVALID);
     }
     let mut pending: SignalSet = 0;
-    //     SAFETY: the pointer is valid for 8 bytes.
+    // SAFETY: the pointer is valid for 8 bytes.
     unsafe { host_call(libc::SYS_rt_sigpending, [&raw mut pending as u64, SET_BYTES, 0, 0, 0, 0]) }?;
     pending |= thread.signals.arrived();
     pending &= thread.signals.mask;
@@ -164,7 +164,7 @@ fn is_own_process(descriptor: &Held) -> bool {
 
 pub(crate) fn rt_sigqueueinfo(thread: &mut Thread, [process, signal, info, ..]: Arguments) -> Returned {
     with_info(thread, process, signal, info, |info| {
-        //         SAFETY: the structure is live or in the reservation.
+        // SAFETY: the structure is live or in the reservation.
         unsafe { host_call(libc::SYS_rt_sigqueueinfo, [process, signal, info, 0, 0, 0]) }
     })
 }
@@ -174,7 +174,7 @@ pub(crate) fn rt_tgsigqueueinfo(
     [process, target, signal, info, ..]: Arguments,
 ) -> Returned {
     with_info(thread, target, signal, info, |info| {
-        //         SAFETY: the structure is live or in the reservation.
+        // SAFETY: the structure is live or in the reservation.
         unsafe { host_call(libc::SYS_rt_tgsigqueueinfo, [process, target, signal, info, 0, 0]) }
     })
 }
@@ -184,17 +184,17 @@ pub(crate) fn pidfd_send_signal(
     [descriptor, signal, info, flags, ..]: Arguments,
 ) -> Returned {
     if info == 0 {
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         return unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, 0, flags, 0, 0]) };
     }
-    //     An error for a closed descriptor is reported after the flags are checked.
+    // An error for a closed descriptor is reported after the flags are checked.
     let target = Held::of(descriptor as RawFd).ok();
     let info: Option<SignalInfo> = Some(match &target {
         Some(target) if is_own_process(target) => sent(thread, signal, info)?,
         _ => thread.process.memory().read_array(info)?,
     });
     let target = target.as_ref().map_or(-1, Held::number);
-    //     SAFETY: the pointer is null or to a live structure.
+    // SAFETY: the pointer is null or to a live structure.
     unsafe {
         let arguments = [target as u64, signal, host_address(&info), flags, 0, 0];
         host_call(libc::SYS_pidfd_send_signal, arguments)
@@ -207,7 +207,7 @@ pub(crate) fn rt_sigsuspend(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     thread.with_mask(Some(mask), |_, mask| {
         let mask = mask.unwrap_or(0);
         let arguments = [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0];
-        //         SAFETY: the pointer is valid for 8 bytes.
+        // SAFETY: the pointer is valid for 8 bytes.
         unsafe { interruptible(libc::SYS_rt_sigsuspend, WaitsFor::Signals, arguments) }
     })
 }
@@ -225,7 +225,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Retu
     let mut found = [0u8; 128];
     let arguments =
         [&raw const set as u64, found.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
-    //     SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
+    // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
     let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, WaitsFor::Signals, arguments) }?;
     memory.write_optional(info, &thread.seen_by_guest(found))?;
     Ok(signal)
@@ -256,11 +256,11 @@ pub(crate) fn rt_sigreturn(
     let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
         return Ok(Completion::AsLeft(thread.frame_failed(state, 0)));
     };
-    //     Signals that arrived under the handler's mask and are now blocked stay here until they are unblocked.
+    // Signals that arrived under the handler's mask and are now blocked stay here until they are unblocked.
     let signals = &mut thread.signals;
     signals.mask = restored.mask & !UNBLOCKABLE;
     *state = restored.state;
-    //     As in the kernel, an invalid stack is not an error here.
+    // As in the kernel, an invalid stack is not an error here.
     let _ = signals.stack.replace(restored.stack, state.r(3));
     thread.release_signals();
     Ok(Completion::AsLeft(Outcome::Continue))

@@ -52,7 +52,7 @@ struct Cause {
     signal: i32,
     code: i32,
     address: u64,
-    ///     The bounds of SEGV_BNDERR.
+    /// The bounds of SEGV_BNDERR.
     bounds: (u64, u64),
     /// SC_ADDRERR_*.
     flags: u32,
@@ -83,7 +83,7 @@ impl Cause {
             FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
             FaultCause::BeyondFile => (libc::SIGBUS, BUS_ADRERR),
-            //             An address error (ADEF, ADEM), which the hardware raises without a page table walk.
+            // An address error (ADEF, ADEM), which the hardware raises without a page table walk.
             FaultCause::Unmapped if !canonical => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Unmapped => (libc::SIGSEGV, SEGV_MAPERR),
             FaultCause::Forbidden => (libc::SIGSEGV, SEGV_ACCERR),
@@ -100,7 +100,7 @@ impl Cause {
     fn of_bound(state: &State, word: u32) -> Self {
         let value = state.r((word >> 5 & 31) as u8);
         let bound = state.r((word >> 10 & 31) as u8);
-        //         asrtle.d and the loads and stores named *le check an upper bound, asrtgt.d and *gt a lower one.
+        // asrtle.d and the loads and stores named *le check an upper bound, asrtgt.d and *gt a lower one.
         let is_upper = longma_loongarch::decode(word)
             .is_some_and(|instruction| instruction.op.row().mnemonic.contains("le."));
         let bounds = if is_upper { (0, bound) } else { (bound, u64::MAX) };
@@ -144,11 +144,11 @@ impl Thread {
             Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
-            //             INT3, for which x86 reports no address.
+            // INT3, for which x86 reports no address.
             Trap::Break(code) if self.process.architecture() == Architecture::X86_64 && code != BRK_DEBUG => {
                 Cause::at(libc::SIGTRAP, SI_KERNEL, 0)
             }
-            //             `teq` and similar instructions, for which MIPS reports no address.
+            // `teq` and similar instructions, for which MIPS reports no address.
             Trap::Break(code)
                 if self.process.architecture() == Architecture::Mips64 && code & MIPS_TRAP != 0 =>
             {
@@ -162,7 +162,7 @@ impl Thread {
                 Cause::at(libc::SIGILL, ILL_ILLOPC, pc)
             }
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
-            //             A general-protection exception, for which x86 reports no address.
+            // A general-protection exception, for which x86 reports no address.
             Trap::Memory(fault)
                 if self.process.architecture() == Architecture::X86_64 && !is_canonical(fault.address) =>
             {
@@ -177,7 +177,7 @@ impl Thread {
     /// Delivers the signals that have arrived since the last safe point. Called before the next instruction when this
     /// thread's [`Attention`] flag is set.
     pub fn deliver_pending(&mut self, state: &mut State) -> Outcome {
-        //         Clear the flag first: signals that arrive from here on set it again.
+        // Clear the flag first: signals that arrive from here on set it again.
         with_attention(Attention::clear);
         while let Some((signal, info)) = self.signals.take_next() {
             let action = self.process.dispositions.get_for_delivery(signal);
@@ -198,7 +198,7 @@ impl Thread {
         }
         self.settle_interrupted(state, true);
         if self.signals.suspended.take().is_some() && self.signals.deliverable() != 0 {
-            //             Signals that only the temporary mask blocked become deliverable.
+            // Signals that only the temporary mask blocked become deliverable.
             with_attention(Attention::request);
         }
         self.signals.release();
@@ -321,7 +321,7 @@ impl Thread {
 
 /// Stops the process, as the default action of a stop signal does, until another process continues it.
 fn stop() {
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }
 

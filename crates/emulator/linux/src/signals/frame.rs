@@ -102,7 +102,7 @@ impl Record {
 /// A frame to be written.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    ///     The guest address of the frame, which is the handler's stack pointer.
+    /// The guest address of the frame, which is the handler's stack pointer.
     pub address: u64,
     pub bytes: Vec<u8>,
 }

@@ -10,13 +10,13 @@ const NO_SUCH: Errno = Errno(libc::ESRCH);
 
 /// The calling thread, as far as the implementations need it.
 pub(crate) struct Caller<'a> {
-    ///     The simulated state of its process.
+    /// The simulated state of its process.
     pub simulation: &'a Simulation,
-    ///     Its number.
+    /// Its number.
     pub number: ThreadNumber,
-    ///     The address space of its process.
+    /// The address space of its process.
     pub space: &'a AddressSpace,
-    ///     Reports a diagnostic once.
+    /// Reports a diagnostic once.
     pub say_once: &'a dyn Fn(&'static str),
 }
 
@@ -30,13 +30,13 @@ impl Caller<'_> {
 /// The implementation of a call in simulated time.
 #[derive(Clone, Copy)]
 pub(crate) enum Simulated {
-    ///     Use this function.
+    /// Use this function.
     Instead(fn(&Caller<'_>, Arguments) -> Returned),
-    ///     Use this function unless it returns `None`; then use the normal implementation.
+    /// Use this function unless it returns `None`; then use the normal implementation.
     Perhaps(fn(&Caller<'_>, Arguments) -> Option<Returned>),
-    ///     Use the normal implementation. The call cannot make a file ready.
+    /// Use the normal implementation. The call cannot make a file ready.
     Quiet,
-    ///     Use the normal implementation, and then make the receivers of signals check for them.
+    /// Use the normal implementation, and then make the receivers of signals check for them.
     Sends,
 }
 use Simulated::{Instead, Perhaps, Quiet, Sends};
@@ -133,7 +133,7 @@ pub(crate) fn gettid(caller: &Caller<'_>, _: Arguments) -> Returned {
 
 pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const KNOWN: u32 = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
-    ///     The kernel returns at most this many bytes at once.
+    /// The kernel returns at most this many bytes at once.
     const MOST: u64 = (1 << 25) - 1;
     let [result, length, flags, ..] = arguments;
     if flags as u32 & !KNOWN != 0 {

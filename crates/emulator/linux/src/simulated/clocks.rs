@@ -21,9 +21,9 @@ pub const UP_S: u64 = 100;
 /// The time that a clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    ///     Simulated time plus this many seconds.
+    /// Simulated time plus this many seconds.
     Wall(u64),
-    ///     The run time of the process, or of one thread.
+    /// The run time of the process, or of one thread.
     Processor(Option<ThreadNumber>),
 }
 
@@ -42,9 +42,8 @@ impl Clock {
             | libc::CLOCK_BOOTTIME_ALARM => Self::Wall(UP_S),
             libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
             libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(own)),
-            //             The clock of a process or thread: its negated id above three bits, of which 4 means thread
-            //             (posix-timers.h). The lowest two bits select the kind; 3 is an open file, which is not
-            //             supported.
+            // The clock of a process or thread: its negated id above three bits, of which 4 means thread
+            // (posix-timers.h). The lowest two bits select the kind; 3 is an open file, which is not supported.
             _ if number < 0 && number & 3 != 3 => {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {
@@ -143,7 +142,7 @@ pub(crate) fn clock_nanosleep(caller: &Caller<'_>, [clock, flags, wanted, left, 
     let clock = Clock::of(clock as i32, caller.number)?;
     let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
     match (clock, flags as i32 & libc::TIMER_ABSTIME != 0) {
-        //         A sleeping thread does not run, so only other threads could advance this clock. Not supported.
+        // A sleeping thread does not run, so only other threads could advance this clock. Not supported.
         (Clock::Processor(_), _) => Err(Errno(libc::ENOTSUP)),
         (_, true) => sleep_until(caller, clock.at_ns(ns), 0),
         (_, false) => sleep_until(caller, after_ns(caller.simulation, ns), left),
@@ -169,7 +168,7 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(crate) fn times(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
     let run = ticks(Clock::Processor(None).read_ns(caller.simulation));
-    //     All time is user time: the model has no kernel time and no children.
+    // All time is user time: the model has no kernel time and no children.
     caller.memory().write_optional(result, &bytes_of::<32>(&[run, 0, 0, 0]))?;
     Ok(ticks(Clock::Wall(UP_S).read_ns(caller.simulation)))
 }
@@ -191,11 +190,11 @@ pub(crate) fn getrusage(caller: &Caller<'_>, [who, result, ..]: Arguments) -> Re
 }
 
 pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
-    //     SAFETY: `libc::sysinfo` is plain data.
+    // SAFETY: `libc::sysinfo` is plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
-    //     SAFETY: `host` is valid for writes.
+    // SAFETY: `host` is valid for writes.
     unsafe { libc::sysinfo(&raw mut host) };
-    //     Replace values that differ between runs or hosts.
+    // Replace values that differ between runs or hosts.
     (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) =
         (caller.simulation.memory_bytes, 0, 0, 1);
     host.uptime = (Clock::Wall(UP_S).read_ns(caller.simulation) / NS_PER_SECOND) as _;
@@ -203,7 +202,7 @@ pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned 
     host.procs = 1;
     (host.freeram, host.sharedram, host.bufferram) = (host.totalram, 0, 0);
     (host.freeswap, host.freehigh) = (host.totalswap, host.totalhigh);
-    //     SAFETY: the structure is plain data, and its padding is zeroed.
+    // SAFETY: the structure is plain data, and its padding is zeroed.
     let bytes =
         unsafe { std::slice::from_raw_parts((&raw const host).cast::<u8>(), size_of::<libc::sysinfo>()) };
     caller.memory().write(result, bytes)?;

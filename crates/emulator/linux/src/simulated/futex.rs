@@ -28,7 +28,7 @@ const SIZE_U32: u32 = 2;
 struct Waiter {
     thread: ThreadNumber,
     bits: u32,
-    ///     The index of the futex, if the thread waits for several.
+    /// The index of the futex, if the thread waits for several.
     index: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ struct Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: BTreeMap<u64, VecDeque<Waiter>>,
-    ///     The index of the futex that woke a thread, until the thread reads it.
+    /// The index of the futex that woke a thread, until the thread reads it.
     woken: BTreeMap<ThreadNumber, u32>,
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returne
         3 => call.requeue(value, fourth, None),
         4 => call.requeue(value, fourth, Some(third as u32)),
         5 => call.wake_and_change(value, fourth, third as u32),
-        //         Priority inheritance. Programs work without it.
+        // Priority inheritance. Programs work without it.
         _ => Err(Errno(libc::ENOSYS)),
     })
 }
@@ -260,7 +260,7 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     match awoken {
         Awoken::Woken | Awoken::Late => Err(Errno(libc::ETIMEDOUT)),
         Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
-        //         As in the kernel, a wait with a timeout does not restart after a handler.
+        // As in the kernel, a wait with a timeout does not restart after a handler.
         Awoken::Signalled if timed => Err(Errno(libc::EINTR)),
         Awoken::Signalled => Err(Errno::RESTART),
     }

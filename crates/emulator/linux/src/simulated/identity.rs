@@ -14,16 +14,16 @@ pub const FIRST_ID: i32 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Identities {
     process: i32,
-    ///     Host ids by thread number; 0 for a thread that has ended.
+    /// Host ids by thread number; 0 for a thread that has ended.
     threads: Mutex<Vec<i32>>,
 }
 
 /// The kind of an id argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {
-    ///     A process, or if negative a process group.
+    /// A process, or if negative a process group.
     Process,
-    ///     A process group.
+    /// A process group.
     Group,
     /// A thread.
     Thread,

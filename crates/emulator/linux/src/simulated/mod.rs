@@ -95,35 +95,35 @@ impl CoreSet {
 pub struct AwaitedFile {
     /// The host's descriptor.
     pub descriptor: i32,
-    ///     POLLIN and others.
+    /// POLLIN and others.
     pub events: i16,
 }
 
 /// The conditions that end a sleep. A deliverable signal always ends it.
 #[derive(Clone, Debug, Default)]
 pub struct Sleep {
-    ///     The deadline.
+    /// The deadline.
     pub deadline: Option<Time>,
-    ///     Files, one of which becomes ready.
+    /// Files, one of which becomes ready.
     pub files: Vec<AwaitedFile>,
-    ///     Any signal is sent, deliverable or not.
+    /// Any signal is sent, deliverable or not.
     pub any_signal: bool,
-    ///     The call has already had an effect, so it cannot restart.
+    /// The call has already had an effect, so it cannot restart.
     pub begun: bool,
-    ///     What the thread waits for, for diagnostics.
+    /// What the thread waits for, for diagnostics.
     pub reason: &'static str,
 }
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awoken {
-    ///     Another thread woke it, or a condition may have become true. The caller checks again.
+    /// Another thread woke it, or a condition may have become true. The caller checks again.
     Woken,
-    ///     The deadline passed.
+    /// The deadline passed.
     Late,
-    ///     A signal is deliverable.
+    /// A signal is deliverable.
     Signalled,
-    ///     Attention was requested before the sleep began.
+    /// Attention was requested before the sleep began.
     NotBegun,
 }
 
@@ -179,11 +179,11 @@ pub trait Scheduler: Send + Sync {
 /// The configuration of simulated time.
 #[derive(Clone)]
 pub struct SimulationConfig {
-    ///     The scheduler.
+    /// The scheduler.
     pub scheduler: Arc<dyn Scheduler>,
-    ///     The seed of the guest's random bytes.
+    /// The seed of the guest's random bytes.
     pub seed: u64,
-    ///     The memory size reported to the guest, in bytes.
+    /// The memory size reported to the guest, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -198,21 +198,21 @@ pub struct Simulation {
     pub(crate) scheduler: Arc<dyn Scheduler>,
     pub(crate) identities: Identities,
     pub(crate) standing: Standing,
-    ///     The memory size reported to the guest, in bytes.
+    /// The memory size reported to the guest, in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) futexes: Mutex<futex::Queues>,
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
     random: Mutex<Random>,
-    ///     A restored thread that repeats a wait, and the end of that wait.
+    /// A restored thread that repeats a wait, and the end of that wait.
     resumed: Mutex<Option<(ThreadNumber, Time)>>,
-    ///     The latest time that a clock has shown, in picoseconds.
+    /// The latest time that a clock has shown, in picoseconds.
     shown: AtomicU64,
-    ///     Device and inode of files that were open at the start.
+    /// Device and inode of files that were open at the start.
     pub(crate) inherited: Vec<(u64, u64)>,
-    ///     Whether other processes may have this process's files open.
+    /// Whether other processes may have this process's files open.
     has_forked: AtomicBool,
-    ///     Set in a forked child, which is not in simulated time.
+    /// Set in a forked child, which is not in simulated time.
     left: AtomicBool,
 }
 

@@ -20,9 +20,9 @@ struct Wait<'a> {
     context: &'a Context,
     number: i64,
     arguments: Arguments,
-    ///     The deadline; `None` for an infinite wait.
+    /// The deadline; `None` for an infinite wait.
     deadline: Option<Time>,
-    ///     The timeout is zero.
+    /// The timeout is zero.
     at_once: bool,
     mask: Option<SignalSet>,
 }
@@ -33,7 +33,7 @@ struct Wait<'a> {
 /// The arguments are those of ppoll, pselect6, epoll_pwait or epoll_pwait2 as [`crate::events`] passes them: timeouts
 /// and masks are local, other pointers are local or in guest memory.
 pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    //     SAFETY: the caller guarantees that the pointers are local or null.
+    // SAFETY: the caller guarantees that the pointers are local or null.
     let (timeout, mask) = unsafe {
         let timeout = match number {
             libc::SYS_ppoll => read::<16>(arguments[2]),
@@ -62,7 +62,7 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
     };
     if left != 0 {
         let ns = left_ns(&context.simulation, deadline);
-        //         SAFETY: the caller guarantees that the timeout is local and writable.
+        // SAFETY: the caller guarantees that the timeout is local and writable.
         unsafe { *(left as *mut [u8; 16]) = to_timespec(ns) };
     }
     returned
@@ -73,7 +73,7 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
 /// # Safety
 /// `address` is null or valid for `N` bytes.
 unsafe fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     (address != 0).then(|| unsafe { *(address as *const [u8; N]) })
 }
 
@@ -85,7 +85,7 @@ impl Wait<'_> {
             if ready > 0 || self.at_once {
                 return Ok(ready);
             }
-            //             The call has cleared the sets.
+            // The call has cleared the sets.
             self.restore_sets(&sets)?;
             let sleep = Sleep {
                 deadline: self.deadline,
@@ -119,7 +119,7 @@ impl Wait<'_> {
             libc::SYS_epoll_pwait2 => (arguments[3], arguments[4]) = (now, 0),
             _ => (arguments[3], arguments[4]) = (0, 0),
         }
-        //         SAFETY: the pointers come from the caller, are to `zero`, which is live, or are null.
+        // SAFETY: the pointers come from the caller, are to `zero`, which is live, or are null.
         unsafe { host_call(self.number, arguments) }
     }
 
@@ -128,8 +128,7 @@ impl Wait<'_> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {
             Some(address) => memory.read(address, bytes)?,
-            //             SAFETY: the caller of `wait` guarantees that a local buffer has the size given by the
-            //             arguments.
+            // SAFETY: the caller of `wait` guarantees that a local buffer has the size given by the arguments.
             None => unsafe {
                 std::ptr::copy_nonoverlapping(host as *const u8, bytes.as_mut_ptr(), bytes.len())
             },
@@ -213,7 +212,7 @@ fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
         return awoken;
     }
     if seat::arrived_signals() & !before != 0 {
-        //         The signal arrived after the sleep had ended. Further signals are held until it is delivered.
+        // The signal arrived after the sleep had ended. Further signals are held until it is delivered.
         return Awoken::Signalled;
     }
     masks::replace(former);
@@ -225,7 +224,7 @@ fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
 /// # Safety
 /// The arguments are those of rt_sigsuspend or rt_sigtimedwait with local pointers.
 pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     let set = unsafe { read::<8>(arguments[0]) }.map_or(0, SignalSet::from_le_bytes);
     let scheduler = &context.simulation.scheduler;
     if number == libc::SYS_rt_sigsuspend {
@@ -235,14 +234,14 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
             _ => Err(Errno(libc::EINTR)),
         };
     }
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     let ns = unsafe { read::<16>(arguments[2]) }.map(timespec_ns).transpose()?;
     let deadline = ns.and_then(|ns| after_ns(&context.simulation, ns));
     let watch = signal_file(set)?;
     loop {
         let mut zero = [0u64; 2];
         let look = [arguments[0], arguments[1], zero.as_mut_ptr() as u64, SET_BYTES, 0, 0];
-        //         SAFETY: the caller upholds the contract; `zero` is live.
+        // SAFETY: the caller upholds the contract; `zero` is live.
         match unsafe { host_call(number, look) } {
             Err(Errno(libc::EAGAIN)) if ns != Some(0) => {}
             returned => return returned,
@@ -261,9 +260,9 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
 /// Creates a file that is readable when one of the signals is pending for this process.
 fn signal_file(set: SignalSet) -> Result<OwnedFd, Errno> {
     let flags = (libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as u64;
-    //     SAFETY: the set is live.
+    // SAFETY: the set is live.
     let made =
         unsafe { host_call(libc::SYS_signalfd4, [u64::MAX, &raw const set as u64, SET_BYTES, flags, 0, 0]) }?;
-    //     SAFETY: the descriptor is new, and no other code has it.
+    // SAFETY: the descriptor is new, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as RawFd) })
 }

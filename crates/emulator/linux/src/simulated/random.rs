@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_stream_is_the_published_one() {
-        //         Published outputs for seed 1234567.
+        // Published outputs for seed 1234567.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

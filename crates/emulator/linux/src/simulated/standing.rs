@@ -30,7 +30,7 @@ const ATTRIBUTES: std::ops::RangeInclusive<u64> = 48..=56;
 pub(crate) struct Wishes {
     pub nice: i32,
     policy: i32,
-    ///     The I/O priority as in ioprio_set(2); 0 to derive it from the nice value.
+    /// The I/O priority as in ioprio_set(2); 0 to derive it from the nice value.
     io: i32,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn sched_getattr(
     caller: &Caller<'_>,
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
-    ///     The maximum of the utilisation clamp.
+    /// The maximum of the utilisation clamp.
     const MOST_USE: u32 = 1024;
     let wishes = caller.simulation.standing.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
@@ -204,7 +204,7 @@ pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Argume
 
 /// The host's process group of this process.
 fn host_group() -> i32 {
-    //     SAFETY: the call takes no arguments and cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::getpgrp() }
 }
 
@@ -227,7 +227,7 @@ fn is_own(simulation: &Simulation, id: u64) -> bool {
 pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
     if is_own(caller.simulation, id) {
-        //         The process is a group leader.
+        // The process is a group leader.
         return match group {
             0 | FIRST_ID => Ok(0),
             ..0 => Err(INVALID),
@@ -235,7 +235,7 @@ pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Return
         };
     }
     let group = i64::from(group_on_host(group)) as u64;
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(FIRST_ID as u64);
     }
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     let group = unsafe { host_call(libc::SYS_getpgid, [id, 0, 0, 0, 0, 0]) }?;
     Ok(group_for_guest(group as i32) as u64)
 }
@@ -252,7 +252,7 @@ pub(crate) fn getsid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(SESSION);
     }
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     let (session, own) =
         unsafe { (host_call(libc::SYS_getsid, [id, 0, 0, 0, 0, 0])?, host_call(libc::SYS_getsid, [0; 6])?) };
     Ok(if session == own { SESSION } else { session })

@@ -32,11 +32,11 @@ const CROWDED: usize = 64;
 /// Identifies a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
-    ///     ITIMER_REAL of setitimer.
+    /// ITIMER_REAL of setitimer.
     Interval,
-    ///     A timer of timer_create, by id.
+    /// A timer of timer_create, by id.
     Posix(i32),
-    ///     A timerfd, by the kernel's id of its eventfd.
+    /// A timerfd, by the kernel's id of its eventfd.
     File(u64),
 }
 
@@ -44,13 +44,13 @@ enum Name {
 #[derive(Debug)]
 enum Notice {
     Nothing,
-    ///     A signal to the process or to one thread. `value` comes from the sigevent.
+    /// A signal to the process or to one thread. `value` comes from the sigevent.
     Signal {
         signal: i32,
         value: u64,
         thread: Option<ThreadNumber>,
     },
-    ///     Adds to the eventfd of a timerfd.
+    /// Adds to the eventfd of a timerfd.
     Count(OwnedFd),
 }
 
@@ -60,22 +60,22 @@ struct Timer {
     notice: Notice,
     expires: Option<Time>,
     interval: Duration,
-    ///     The number of expirations that the last notification did not include.
+    /// The number of expirations that the last notification did not include.
     overrun: u64,
 }
 
 /// A timer as plain data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimerImage {
-    ///     The id of timer_create; `None` for setitimer.
+    /// The id of timer_create; `None` for setitimer.
     pub id: Option<i32>,
-    ///     The value of its clock at the start of simulated time, in seconds.
+    /// The value of its clock at the start of simulated time, in seconds.
     pub clock_s: u64,
-    ///     Its expiry in picoseconds of simulated time.
+    /// Its expiry in picoseconds of simulated time.
     pub expires_ps: Option<u64>,
-    ///     Its interval in picoseconds; 0 for none.
+    /// Its interval in picoseconds; 0 for none.
     pub interval_ps: u64,
-    ///     The signal, the sigevent's value, and the target thread; `None` for no notification.
+    /// The signal, the sigevent's value, and the target thread; `None` for no notification.
     pub signal: Option<(i32, u64, Option<u32>)>,
 }
 
@@ -171,7 +171,7 @@ impl Timer {
 
     /// Interval and remaining time in nanoseconds.
     fn left(&self, simulation: &Simulation) -> (u64, u64) {
-        //         An armed timer never reports 0.
+        // An armed timer never reports 0.
         let left = self.expires.map_or(0, |expires| left_ns(simulation, Some(expires)).max(1));
         (self.interval.ps() / 1000, left)
     }
@@ -248,7 +248,7 @@ fn send(
         info[8..12].copy_from_slice(&SI_KERNEL.to_le_bytes());
     }
     let info = info.as_ptr() as u64;
-    //     SAFETY: the information is live, and the signal goes to this process. A thread that has ended gets none.
+    // SAFETY: the information is live, and the signal goes to this process. A thread that has ended gets none.
     unsafe {
         let sent = match host_thread {
             Some(None) => Ok(0),
@@ -258,7 +258,7 @@ fn send(
             None => host_call(libc::SYS_rt_sigqueueinfo, [process, number, info, 0, 0, 0]),
         };
         if sent.is_err() {
-            //             Only the main thread may send codes that are reserved for the kernel.
+            // Only the main thread may send codes that are reserved for the kernel.
             let _ = host_call(libc::SYS_kill, [process, number, 0, 0, 0, 0]);
         }
     }
@@ -287,7 +287,7 @@ fn replace(
         if let Notice::Count(file) = &timer.notice {
             let mut count = 0u64;
             if open_files::is_ready(file.as_raw_fd(), libc::POLLIN) {
-                //             SAFETY: `count` is 8 bytes and live. The counter is not zero, so the read does not block.
+                // SAFETY: `count` is 8 bytes and live. The counter is not zero, so the read does not block.
                 unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
             }
         }
@@ -313,7 +313,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
     let memory = caller.memory();
     let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
         None => None,
-        //         As in the kernel, a null pointer disarms the timer.
+        // As in the kernel, a null pointer disarms the timer.
         Some(None) => Some((0, 0)),
         Some(Some(bytes)) => {
             let ns = |seconds: u64, us: u64| {
@@ -430,11 +430,11 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
     if timers.all.len() >= MOST_TIMERS {
         return Err(Errno(libc::EMFILE));
     }
-    //     TFD_CLOEXEC and TFD_NONBLOCK equal EFD_CLOEXEC and EFD_NONBLOCK. SAFETY: the call takes no pointers.
+    // TFD_CLOEXEC and TFD_NONBLOCK equal EFD_CLOEXEC and EFD_NONBLOCK. SAFETY: the call takes no pointers.
     let made = unsafe { host_call(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }?;
     let descriptor = made as RawFd;
     let (Ok(private), Some(number)) = (descriptors::duplicate(descriptor), number_of(descriptor)) else {
-        //         SAFETY: the descriptor was created above, and no other code has it.
+        // SAFETY: the descriptor was created above, and no other code has it.
         unsafe { libc::close(descriptor) };
         return Err(Errno(libc::EMFILE));
     };
@@ -470,7 +470,7 @@ fn number_of(descriptor: RawFd) -> Option<u64> {
 }
 
 fn file(descriptor: u64) -> Result<Name, Errno> {
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     if unsafe { libc::fcntl(descriptor as i32, libc::F_GETFD) } < 0 {
         return Err(Errno(libc::EBADF));
     }

@@ -21,37 +21,37 @@ const WRITE: i16 = libc::POLLOUT;
 /// specifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    ///     A device, such as a disk, which is outside the model and takes no simulated time.
+    /// A device, such as a disk, which is outside the model and takes no simulated time.
     Device,
-    ///     The descriptor in the first argument.
+    /// The descriptor in the first argument.
     Descriptor {
         /// Reading or writing.
         events: i16,
-        ///         The index of the argument with MSG_ flags, if there is one.
+        /// The index of the argument with MSG_ flags, if there is one.
         flags: Option<usize>,
     },
     /// A connection.
     Connection,
-    ///     A child. The index of the argument with the options.
+    /// A child. The index of the argument with the options.
     Child(usize),
-    ///     A lock of flock or fcntl.
+    /// A lock of flock or fcntl.
     Lock,
-    ///     The other end of a FIFO, in openat and openat2.
+    /// The other end of a FIFO, in openat and openat2.
     OtherEnd,
-    ///     Files, or a timeout; see `polling`.
+    /// Files, or a timeout; see `polling`.
     Files,
     /// Signals: rt_sigsuspend and rt_sigtimedwait.
     Signals,
-    ///     A System V queue. The index of the argument with IPC_NOWAIT.
+    /// A System V queue. The index of the argument with IPC_NOWAIT.
     Queue(usize),
-    ///     A condition that cannot be checked without blocking.
+    /// A condition that cannot be checked without blocking.
     Unknown,
 }
 
 impl WaitsFor {
-    ///     The descriptor is readable.
+    /// The descriptor is readable.
     pub(crate) const INPUT: Self = Self::Descriptor { events: READ, flags: None };
-    ///     The descriptor is writable.
+    /// The descriptor is writable.
     pub(crate) const ROOM: Self = Self::Descriptor { events: WRITE, flags: None };
 
     /// Like [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say not to block.
@@ -75,9 +75,9 @@ impl WaitsFor {
 /// As for [`interruptible_on_host`]. In addition, `waits` must match the call and its arguments.
 pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
     match super::current() {
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         Some(context) => unsafe { wait(&context, number, waits, arguments) },
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         None => unsafe { interruptible_on_host(number, arguments) },
     }
 }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Argu
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
-    //     SAFETY: the caller upholds the contract: the arguments are those of the call.
+    // SAFETY: the caller upholds the contract: the arguments are those of the call.
     unsafe {
         match waits {
             WaitsFor::Device => interruptible_on_host(number, arguments),
@@ -120,7 +120,7 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
 unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Returned {
     let mut returned = Err(Errno::RESTART);
     let mut call = || {
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         returned = unsafe { interruptible_on_host(number, arguments) };
     };
     context.simulation.scheduler.outside(context.thread, &mut call);
@@ -130,11 +130,11 @@ unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Retur
 /// How an open file behaves with respect to blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Openness {
-    ///     Never blocks: a file, a directory, or an invalid descriptor.
+    /// Never blocks: a file, a directory, or an invalid descriptor.
     Immediate,
-    ///     Other processes have it open, so its mode must not change.
+    /// Other processes have it open, so its mode must not change.
     Inherited,
-    ///     The process has created it.
+    /// The process has created it.
     Own,
 }
 
@@ -153,7 +153,7 @@ fn openness(simulation: &Simulation, descriptor: RawFd) -> Openness {
     let Some(status) = status_of(descriptor) else { return Openness::Immediate };
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Openness::Immediate,
-        //         A terminal may have other users.
+        // A terminal may have other users.
         libc::S_IFCHR => Openness::Inherited,
         libc::S_IFIFO | libc::S_IFSOCK if simulation.inherited.contains(&(status.st_dev, status.st_ino)) => {
             Openness::Inherited
@@ -172,7 +172,7 @@ pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> boo
         libc::S_IFSOCK => {
             shared || openness(simulation, descriptor) == Openness::Inherited || is_network(descriptor)
         }
-        //         Eventfd, epoll and others. The kernel lists the files in an epoll set.
+        // Eventfd, epoll and others. The kernel lists the files in an epoll set.
         0 => awaited_by_epoll(descriptor)
             .into_iter()
             .any(|inner| inner != descriptor && reaches_outside(simulation, inner)),
@@ -184,7 +184,7 @@ pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> boo
 fn is_network(descriptor: RawFd) -> bool {
     let mut address = [0u8; 128];
     let mut bytes = address.len() as libc::socklen_t;
-    //     SAFETY: the buffer has this many bytes.
+    // SAFETY: the buffer has this many bytes.
     let named = unsafe { libc::getsockname(descriptor, address.as_mut_ptr().cast(), &raw mut bytes) };
     let family = u16::from_ne_bytes([address[0], address[1]]);
     let is_unnamed = i32::from(family) == libc::AF_UNIX && bytes as usize <= size_of::<libc::sa_family_t>();
@@ -212,11 +212,11 @@ unsafe fn transfer(
     flags: Option<usize>,
 ) -> Returned {
     let descriptor = arguments[0] as RawFd;
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     let on_host = |arguments: Arguments| unsafe { interruptible_on_host(number, arguments) };
     let at_once = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
     let openness = openness(&context.simulation, descriptor);
-    //     Output that leaves the model: waiting for the reader takes no simulated time.
+    // Output that leaves the model: waiting for the reader takes no simulated time.
     let leaves = openness == Openness::Inherited && events == WRITE;
     if at_once || openness == Openness::Immediate || leaves {
         return on_host(arguments);
@@ -224,7 +224,7 @@ unsafe fn transfer(
     let mut output = Output::default();
     let mut limit = None;
     loop {
-        //     SAFETY: F_GETFL takes no pointers.
+        // SAFETY: F_GETFL takes no pointers.
         let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
         if mode < 0 || mode & libc::O_NONBLOCK != 0 {
             return on_host(arguments);
@@ -232,9 +232,9 @@ unsafe fn transfer(
         let returned = if openness == Openness::Inherited {
             if is_ready(descriptor, events) { return on_host(arguments) } else { Err(AGAIN) }
         } else {
-            //             No other thread runs, so none sees the temporary mode. SAFETY: the call takes no pointers.
+            // No other thread runs, so none sees the temporary mode. SAFETY: the call takes no pointers.
             unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
-            //             SAFETY: the caller upholds the contract.
+            // SAFETY: the caller upholds the contract.
             let returned = unsafe { host_call(number, arguments) };
             // SAFETY: as above.
             unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
@@ -258,7 +258,7 @@ unsafe fn transfer(
         match context.simulation.scheduler.sleep(context.thread, sleep) {
             Awoken::Woken => {}
             Awoken::Late => return output.or(AGAIN),
-            //             A call with a time limit does not restart, because the limit would start again.
+            // A call with a time limit does not restart, because the limit would start again.
             Awoken::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
             Awoken::Signalled | Awoken::NotBegun => return output.or(Errno::RESTART),
         }
@@ -269,7 +269,7 @@ unsafe fn transfer(
 #[derive(Default)]
 struct Output {
     done: u64,
-    ///     The remaining buffers of writev.
+    /// The remaining buffers of writev.
     vectors: Vec<libc::iovec>,
 }
 
@@ -287,13 +287,13 @@ impl Output {
             libc::SYS_writev => self.advance_vectors(arguments, done),
             _ => false,
         };
-        //         A datagram, or a file that accepts no more: the caller sees this from the count.
+        // A datagram, or a file that accepts no more: the caller sees this from the count.
         if more && done > 0 { None } else { Some(self.done) }
     }
 
     fn advance_vectors(&mut self, arguments: &mut Arguments, mut done: u64) -> bool {
         if self.vectors.is_empty() {
-            //             SAFETY: the call has just read this array.
+            // SAFETY: the call has just read this array.
             let given = unsafe {
                 std::slice::from_raw_parts(arguments[1] as *const libc::iovec, arguments[2] as usize)
             };
@@ -337,21 +337,21 @@ fn timeout_of(descriptor: RawFd, option: i32) -> Option<Duration> {
 /// As for [`interruptible_on_host`].
 unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
     let descriptor = arguments[0] as RawFd;
-    //     SAFETY: the call takes no pointers.
+    // SAFETY: the call takes no pointers.
     let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
     if mode < 0 || mode & libc::O_NONBLOCK != 0 {
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         return unsafe { interruptible_on_host(libc::SYS_connect, arguments) };
     }
-    //     SAFETY: the call takes no pointers, and no other thread runs meanwhile.
+    // SAFETY: the call takes no pointers, and no other thread runs meanwhile.
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     let returned = unsafe { host_call(libc::SYS_connect, arguments) };
     // SAFETY: as above.
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
     match returned {
-        //         A listener with a full queue does not signal when it accepts connections again. SAFETY: the caller
-        //         upholds the contract.
+        // A listener with a full queue does not signal when it accepts connections again. SAFETY: the caller upholds
+        // the contract.
         Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
         Err(Errno(libc::EINPROGRESS)) => {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
@@ -374,7 +374,7 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
 /// As for [`interruptible_on_host`].
 unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, options: usize) -> Returned {
     if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         let returned = unsafe { outside(context, number, arguments) };
         let gave_up = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
         if !matches!(returned, Err(error) if gave_up.contains(&error)) || !is_child_ready(number, &arguments)
@@ -382,10 +382,10 @@ unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, o
             return returned;
         }
     }
-    //     As in Linux, a change of the child is reported even if a signal is pending, since SIGCHLD accompanies it.
+    // As in Linux, a change of the child is reported even if a signal is pending, since SIGCHLD accompanies it.
     let mut at_once = arguments;
     at_once[options] |= libc::WNOHANG as u64;
-    //     SAFETY: the caller upholds the contract.
+    // SAFETY: the caller upholds the contract.
     unsafe { host_call(number, at_once) }
 }
 
@@ -402,11 +402,11 @@ fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
             process => (libc::P_PID, process as u32, options),
         }
     };
-    //     SAFETY: `libc::siginfo_t` is plain data.
+    // SAFETY: `libc::siginfo_t` is plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    //     SAFETY: the structure is live; WNOWAIT does not reap the child.
+    // SAFETY: the structure is live; WNOWAIT does not reap the child.
     let found = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG | libc::WNOWAIT) };
-    //     SAFETY: the field is plain data, and zero if no child is ready.
+    // SAFETY: the field is plain data, and zero if no child is ready.
     found != 0 || unsafe { info.si_pid() } != 0
 }
 
@@ -427,9 +427,9 @@ unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Ret
         }
         _ => false,
     };
-    //     SAFETY: the caller upholds the contract; the other commands take the same argument.
+    // SAFETY: the caller upholds the contract; the other commands take the same argument.
     match unsafe { interruptible_on_host(number, at_once) } {
-        //         SAFETY: the caller upholds the contract.
+        // SAFETY: the caller upholds the contract.
         Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe { outside(context, number, arguments) },
         returned => returned,
     }
@@ -441,7 +441,7 @@ unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Ret
 /// As for [`interruptible_on_host`].
 unsafe fn open(context: &Context, number: i64, arguments: Arguments) -> Returned {
     const PATH: u64 = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    //     SAFETY: the caller upholds the contract; `how` is a live structure whose first word holds the flags.
+    // SAFETY: the caller upholds the contract; `how` is a live structure whose first word holds the flags.
     unsafe {
         let (flags, looked) = if number == libc::SYS_openat {
             let kept = arguments[2] & libc::O_NOFOLLOW as u64;

@@ -20,11 +20,11 @@ pub struct SystemCall {
 /// Bytes of a program's memory that the kernel read or wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    ///     The guest address of the first byte.
+    /// The guest address of the first byte.
     pub address: u64,
-    ///     The number of bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    ///     Whether the kernel wrote them.
+    /// Whether the kernel wrote them.
     pub written: bool,
 }
 
@@ -44,7 +44,7 @@ impl SystemCall {
             let mut note = |bytes: u64, written: bool| copied.push(Copied { address, bytes, written });
             let length = |index: u8| {
                 let given = self.arguments[usize::from(index)];
-                //             The result of such a call is the number of bytes.
+                // The result of such a call is the number of bytes.
                 if returned > 0 { given.min(returned) } else { 0 }
             };
             match *kind {

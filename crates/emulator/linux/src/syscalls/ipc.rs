@@ -46,13 +46,13 @@ fn control(
     own: impl Fn(i32) -> Option<Argument>,
     [id, command, address, ..]: Arguments,
 ) -> Returned {
-    //     64-bit kernels ignore IPC_64.
+    // 64-bit kernels ignore IPC_64.
     let command = command & !0x100;
     let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(INVALID)?;
     let address = if argument == Argument::Number { 0 } else { address };
     with_results(thread.process.memory(), |results| {
         let pointer = argument.for_host(results, address)?;
-        //         SAFETY: zero, or a pointer into the reservation or `results` to the largest structure of the command.
+        // SAFETY: zero, or a pointer into the reservation or `results` to the largest structure of the command.
         unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
     })
 }
@@ -78,7 +78,7 @@ pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Argume
         return Err(INVALID);
     }
     let message = buffer(thread.process.memory(), message, size + 8)?;
-    //     SAFETY: the message is in the reservation.
+    // SAFETY: the message is in the reservation.
     unsafe { interruptible(libc::SYS_msgsnd, WaitsFor::Queue(3), [id, message, size, flags, 0, 0]) }
 }
 
@@ -87,9 +87,9 @@ pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: A
         return Err(INVALID);
     }
     with_results(thread.process.memory(), |results| {
-        //         The message type, and as much text as the call returns.
+        // The message type, and as much text as the call returns.
         let message = results.message_after(8, message, size + 8)?;
-        //         SAFETY: the message is in the reservation or `results`.
+        // SAFETY: the message is in the reservation or `results`.
         unsafe { interruptible(libc::SYS_msgrcv, WaitsFor::Queue(4), [id, message, size, kind, flags, 0]) }
     })
 }
@@ -102,7 +102,7 @@ pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, .
     let host_operations = buffer(memory, operations, 6 * count)?;
     let host_timeout = buffer(memory, timeout, 16)?;
     let arguments = [id, host_operations, count, host_timeout, 0, 0];
-    //     SAFETY: the pointers are null or into the reservation.
+    // SAFETY: the pointers are null or into the reservation.
     let done = unsafe { interruptible(libc::SYS_semtimedop, WaitsFor::Unknown, arguments) }?;
     let undoes =
         |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
@@ -116,7 +116,7 @@ pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Argum
     let memory = thread.process.memory();
     let command = command & !0x100;
     let call = |value: u64| {
-        //         SAFETY: a number, or a pointer to the argument of the command.
+        // SAFETY: a number, or a pointer to the argument of the command.
         unsafe { host_call(libc::SYS_semctl, [id, index, command, value, 0, 0]) }
     };
     match command as i32 {
@@ -125,7 +125,7 @@ pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Argum
         libc::GETALL | libc::SETALL => {
             let mut host = [0u64; HOST_SEMAPHORES_BYTES / 8];
             let arguments = [id, 0, libc::IPC_STAT as u64, host.as_mut_ptr() as u64, 0, 0];
-            //             SAFETY: the structure is live.
+            // SAFETY: the structure is live.
             unsafe { host_call(libc::SYS_semctl, arguments) }?;
             let bytes = 2 * host[COUNT_WORD];
             match command as i32 {
@@ -143,7 +143,7 @@ pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Argum
         libc::IPC_STAT | 18 | 20 => {
             let mut host = [0u64; HOST_SEMAPHORES_BYTES / 8];
             let returned = call(host.as_mut_ptr() as u64)?;
-            //             Permission, operation time, spare, change time, spare, count, two spares.
+            // Permission, operation time, spare, change time, spare, count, two spares.
             let words = PERMISSION_BYTES / 8;
             let mut guest = host[..words].to_vec();
             guest.extend([host[words], host[words + 2], host[COUNT_WORD], 0, 0]);
@@ -164,19 +164,19 @@ pub(super) fn mq_notify(thread: &mut Thread, [queue, event, ..]: Arguments) -> R
     if event != 0 {
         memory.read(event, &mut copy)?;
     }
-    //     For SIGEV_THREAD the host would follow a pointer in the structure.
+    // For SIGEV_THREAD the host would follow a pointer in the structure.
     if copy[NOTIFY..NOTIFY + 4] == SIGEV_THREAD.to_le_bytes() {
         return Err(INVALID);
     }
     let pointer = if event == 0 { 0 } else { copy.as_ptr() as u64 };
-    //     SAFETY: null, or a live structure of a kind without pointers.
+    // SAFETY: null, or a live structure of a kind without pointers.
     unsafe { host_call(libc::SYS_mq_notify, [queue, pointer, 0, 0, 0, 0]) }
 }
 
 pub(super) fn shmat(thread: &mut Thread, [id, address, flags, ..]: Arguments) -> Returned {
-    //     SAFETY: `libc::shmid_ds` is plain data.
+    // SAFETY: `libc::shmid_ds` is plain data.
     let mut segment: libc::shmid_ds = unsafe { std::mem::zeroed() };
-    //     SAFETY: the pointer is live.
+    // SAFETY: the pointer is live.
     unsafe {
         let pointer = (&raw mut segment) as u64;
         host_call(libc::SYS_shmctl, [id, libc::IPC_STAT as u64, pointer, 0, 0, 0])
@@ -210,7 +210,7 @@ pub(super) fn shmdt(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     if pieces.is_empty() {
         return Err(INVALID);
     }
-    //     Mapping other memory over the pieces detaches them without leaving a hole in the reservation.
+    // Mapping other memory over the pieces detaches them without leaving a hole in the reservation.
     pieces.into_iter().try_for_each(|piece| space.unmap(piece.start, piece.end - piece.start))?;
     Ok(0)
 }

@@ -35,7 +35,7 @@ pub(super) fn mmap(
         return Err(INVALID);
     }
     if flags & libc::MAP_HUGETLB != 0 && flags & libc::MAP_ANONYMOUS != 0 {
-        //         As on a machine without reserved huge pages.
+        // As on a machine without reserved huge pages.
         return Err(Errno(libc::ENOMEM));
     }
     let placement = if flags & libc::MAP_FIXED_NOREPLACE != 0 {
@@ -51,7 +51,7 @@ pub(super) fn mmap(
         Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
-        //         Hold the file, so that the checks and the mapping use the same one.
+        // Hold the file, so that the checks and the mapping use the same one.
         let file = held.insert(Held::of(descriptor)?);
         match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
@@ -76,7 +76,7 @@ fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, 
     let descriptor = file.number();
     let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
     let name = process.root.guest_name(&name_at(descriptor).unwrap_or_default()).unwrap_or_default();
-    //     Devices have no end of file.
+    // Devices have no end of file.
     let is_regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
     Ok(Backing::File {
         descriptor,
@@ -122,7 +122,7 @@ pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Argume
 
 pub(super) fn msync(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
-    //     SAFETY: whole pages of guest mappings.
+    // SAFETY: whole pages of guest mappings.
     unsafe { host_call(libc::SYS_msync, [pointer as u64, bytes as u64, flags, 0, 0, 0]) }
 }
 
@@ -149,13 +149,13 @@ fn lock(
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
     thread.process.space.check_room_for_cut()?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
-    //     SAFETY: whole pages of guest mappings.
+    // SAFETY: whole pages of guest mappings.
     unsafe { host_call(number, arguments) }
 }
 
 pub(super) fn mlockall(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    //     The host's call would lock the emulator's memory and the whole reservation. The guest cannot observe that its
-    //     pages are not locked.
+    // The host's call would lock the emulator's memory and the whole reservation. The guest cannot observe that its
+    // pages are not locked.
     const ONFAULT: u64 = libc::MCL_ONFAULT as u64;
     if flags == 0 || flags == ONFAULT || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
 }
@@ -167,7 +167,7 @@ pub(super) fn munlockall(_: &mut Thread, _: Arguments) -> Returned {
 pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Arguments) -> Returned {
     let page_bytes = thread.process.space.page_bytes();
     let host_pages = (page_bytes / HOST_PAGE_BYTES) as usize;
-    //     Process the range in pieces, so that the buffer stays small.
+    // Process the range in pieces, so that the buffer stays small.
     const PIECE_PAGES: usize = 1024;
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
     let pages = bytes / page_bytes as usize;
@@ -176,7 +176,7 @@ pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Argume
         let count = PIECE_PAGES.min(pages - first);
         let start = pointer as u64 + first as u64 * page_bytes;
         let arguments = [start, count as u64 * page_bytes, found.as_mut_ptr() as u64, 0, 0, 0];
-        //         SAFETY: the buffer has a byte for each host page.
+        // SAFETY: the buffer has a byte for each host page.
         unsafe { host_call(libc::SYS_mincore, arguments) }?;
         let pages: Vec<u8> = found[..count * host_pages]
             .chunks(host_pages)
@@ -194,9 +194,9 @@ pub(super) fn process_vm(
     local_written: bool,
     [process, local, local_count, remote, remote_count, flags]: Arguments,
 ) -> Returned {
-    //         Addresses of another process are those of its emulator.
+    // Addresses of another process are those of its emulator.
     if process as u32 != std::process::id() {
-        //         SAFETY: signal 0 only checks whether the process exists.
+        // SAFETY: signal 0 only checks whether the process exists.
         unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
@@ -210,7 +210,7 @@ pub(super) fn process_vm(
         let remote = vectors(remote, remote_count, !local_written)?;
         let arguments =
             [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
-        //         SAFETY: both arrays are live, and their buffers are in the reservation or `results`.
+        // SAFETY: both arrays are live, and their buffers are in the reservation or `results`.
         unsafe { host_call(number, arguments) }
     })
 }
@@ -218,7 +218,7 @@ pub(super) fn process_vm(
 /// The descriptor determines the direction: into the write end of a pipe, or out of the read end.
 pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [descriptor, vectors, count, flags, ..] = arguments;
-    //     SAFETY: F_GETFL takes no pointers.
+    // SAFETY: F_GETFL takes no pointers.
     let mode = unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFL as u64, 0, 0, 0, 0]) }?;
     let is_read = mode as i32 & libc::O_ACCMODE == libc::O_RDONLY;
     let memory = thread.process.memory();
@@ -228,7 +228,7 @@ pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
             false => Vectors::new(memory, vectors, count),
         }?;
         let arguments = [descriptor, vectors.address(), vectors.len() as u64, flags, 0, 0];
-        //         SAFETY: the array is live, and its buffers are in the reservation.
+        // SAFETY: the array is live, and its buffers are in the reservation.
         unsafe { interruptible(libc::SYS_vmsplice, WaitsFor::Unknown, arguments) }
     })
 }

@@ -33,30 +33,30 @@ const A7: u8 = 11;
 /// The implementation of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
-    ///     Forwards it to the host's call of this number, which does not block.
+    /// Forwards it to the host's call of this number, which does not block.
     Host(i64),
-    ///     Forwards it to the host's call of this number, which may block for this condition.
+    /// Forwards it to the host's call of this number, which may block for this condition.
     Waits(i64, WaitsFor),
-    ///     A function that returns a0.
+    /// A function that returns a0.
     Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
-    ///     A function that may set the registers itself. `pc` is already after the instruction.
+    /// A function that may set the registers itself. `pc` is already after the instruction.
     Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
-    ///     ENOSYS without a diagnostic, because programs work without the call.
+    /// ENOSYS without a diagnostic, because programs work without the call.
     Absent,
-    ///     EPERM, because the call needs privileges.
+    /// EPERM, because the call needs privileges.
     Denied,
 }
 
 /// The file that a call changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    ///     The file of the descriptor in this argument.
+    /// The file of the descriptor in this argument.
     Open(u8),
-    ///     The same, and the call may truncate it.
+    /// The same, and the call may truncate it.
     Cut(u8),
-    ///     The file of the returned descriptor, if the flags in this argument truncate it (O_TRUNC).
+    /// The file of the returned descriptor, if the flags in this argument truncate it (O_TRUNC).
     Opened(u8),
-    ///     The same, with the flags in the first word of the structure at this argument.
+    /// The same, with the flags in the first word of the structure at this argument.
     OpenedBy(u8),
 }
 
@@ -67,15 +67,15 @@ pub(crate) struct Row {
     pub name: &'static str,
     pub action: Action,
     pub arguments: &'static [Kind],
-    ///     Bit n is set if argument n is a descriptor.
+    /// Bit n is set if argument n is a descriptor.
     pub descriptors: u8,
-    ///     The process and thread ids among the arguments.
+    /// The process and thread ids among the arguments.
     pub ids: Ids,
-    ///     The implementation in simulated time, if it differs.
+    /// The implementation in simulated time, if it differs.
     pub simulated: Option<Simulated>,
-    ///     The file whose contents it may change.
+    /// The file whose contents it may change.
     pub changes: Option<Changed>,
-    ///     The resulting kernel state that a checkpoint does not contain.
+    /// The resulting kernel state that a checkpoint does not contain.
     pub unkept: Option<&'static str>,
 }
 
@@ -134,7 +134,7 @@ impl Thread {
                     with_attention(Attention::request);
                     return Outcome::Continue;
                 }
-                //             A signal has arrived, since the call was interrupted.
+                // A signal has arrived, since the call was interrupted.
                 return self.deliver_pending(state);
             }
             Err(error) => state.set_r(A0, error.returned()),
@@ -227,7 +227,7 @@ impl Thread {
     fn say_missing(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
         let mut told = self.process.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        //         The bound keeps a hostile guest from exhausting memory.
+        // The bound keeps a hostile guest from exhausting memory.
         if told.len() < 1024 && told.insert(number) {
             sink(&format!("system call {number} is not implemented; it returns ENOSYS"));
         }

@@ -27,12 +27,12 @@ pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
         let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
         return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
     }
-    //     SAFETY: `libc::utsname` is plain data.
+    // SAFETY: `libc::utsname` is plain data.
     let mut host: libc::utsname = unsafe { std::mem::zeroed() };
-    //     SAFETY: the pointer is live.
+    // SAFETY: the pointer is live.
     unsafe { host_call(libc::SYS_uname, [(&raw mut host) as u64, 0, 0, 0, 0, 0]) }?;
     let text = |field: &[libc::c_char; NAME_BYTES]| {
-        //         SAFETY: the host terminates its strings.
+        // SAFETY: the host terminates its strings.
         unsafe { CStr::from_ptr(field.as_ptr()) }.to_bytes().to_vec()
     };
     let [system, node, version, domain] =
@@ -54,7 +54,7 @@ fn write_names(thread: &Thread, result: u64, fields: [&[u8]; 6]) -> Returned {
 pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
     match &thread.process.surroundings {
         Some(_) => Ok(USER),
-        //         SAFETY: the call takes no pointers.
+        // SAFETY: the call takes no pointers.
         None => unsafe { host_call(call, [0; 6]) },
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -
         for (place, address) in host.iter_mut().zip(places) {
             *place = results.structure(address, 4)?;
         }
-        //         SAFETY: the pointers are null, or into the reservation or `results`.
+        // SAFETY: the pointers are null, or into the reservation or `results`.
         unsafe { host_call(call, host) }
     })
 }
@@ -139,8 +139,8 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     with_results(memory, |results| {
         let mut host = arguments;
         host[1] = kind.for_host(results, value)?;
-        //         SAFETY: numbers, or a pointer into the reservation or `results`. The options change nothing on which
-        //         the emulator relies.
+        // SAFETY: numbers, or a pointer into the reservation or `results`. The options change nothing on which the
+        // emulator relies.
         unsafe { host_call(libc::SYS_prctl, host) }
     })
     .inspect(|_| {
@@ -159,7 +159,7 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
     if !own && is_guest(process) {
         match resource as u32 {
             resources::NOFILE => return limit_files_of_another(memory, process, new, old),
-            //             The host would enforce the limit on the other process's emulator, which uses far more.
+            // The host would enforce the limit on the other process's emulator, which uses far more.
             resources::AS | resources::DATA if new != 0 => return Err(Errno(libc::EPERM)),
             _ => {}
         }
@@ -171,11 +171,11 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
         None => {
             let returned = with_results(memory, |results| {
                 let (at, old_at) = (buffer(memory, new, 16)?, results.structure(old, 16)?);
-                //                 SAFETY: the pointers are null, or into the reservation or `results`.
+                // SAFETY: the pointers are null, or into the reservation or `results`.
                 unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }
             })?;
             match constant_limit(thread, resource as u32).filter(|_| own) {
-                //                 The host enforces the guest's limit, but the former value is the constant one.
+                // The host enforces the guest's limit, but the former value is the constant one.
                 Some(unset) => keep_limit(thread, resource as u32, unset, new, old).map(|_| returned),
                 None => Ok(returned),
             }
@@ -191,7 +191,7 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
 fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
-        //         Equal on all hosts, like the stack.
+        // Equal on all hosts, like the stack.
         resources::STACK if thread.process.config.constant_surroundings => {
             Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
@@ -228,7 +228,7 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
         if wanted.0 > wanted.1 {
             return Err(INVALID);
         }
-        //     SAFETY: geteuid takes no arguments and cannot fail.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
             return Err(Errno(libc::EPERM));
         }
@@ -268,8 +268,8 @@ fn limit_files_of_another(memory: &GuestMemory, process: u64, new: u64, old: u64
 }
 
 pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
-    //     PER_LINUX is the only supported personality. Its flags (such as no address randomisation) are already in
-    //     effect or have no effect.
+    // PER_LINUX is the only supported personality. Its flags (such as no address randomisation) are already in effect
+    // or have no effect.
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
 }
 
@@ -286,7 +286,7 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
     let room = u64::from(count as u32).min(MOST_GROUPS);
     with_results(thread.process.memory(), |results| {
         let list = if room == 0 { 0 } else { results.structure(list, 4 * room)? };
-        //         SAFETY: the list has as many entries as the count, or the count is negative or zero.
+        // SAFETY: the list has as many entries as the count, or the count is negative or zero.
         unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
     })
 }
@@ -294,7 +294,7 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 /// setuid(2) and related calls with `count` ids. The simulated user has no host identity, so it can only keep its ids.
 pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
     if thread.process.surroundings.is_none() {
-        //         SAFETY: the calls take no pointers.
+        // SAFETY: the calls take no pointers.
         return unsafe { host_call(call, ids) };
     }
     let ids = &ids[..count];
@@ -310,7 +310,7 @@ pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: us
 pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Returned {
     match thread.process.surroundings {
         Some(_) => Ok(USER),
-        //         SAFETY: the calls take no pointers.
+        // SAFETY: the calls take no pointers.
         None => unsafe { host_call(call, ids) },
     }
 }
@@ -324,7 +324,7 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
         return Err(Errno(libc::EPERM));
     }
     let list = buffer(thread.process.memory(), list, 4 * count)?;
-    //     SAFETY: the list is in the reservation.
+    // SAFETY: the list is in the reservation.
     unsafe { host_call(libc::SYS_setgroups, [count, list, 0, 0, 0, 0]) }
 }
 
@@ -332,7 +332,7 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
 
 pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    //     Guest threads share what the emulator's threads share, so nothing can be unshared.
+    // Guest threads share what the emulator's threads share, so nothing can be unshared.
     match flags {
         0 => Ok(0),
         flags if flags & !UNSHARED != 0 => Err(INVALID),
@@ -342,7 +342,7 @@ pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
 
 /// Entering a namespace needs privileges.
 pub(super) fn setns(_: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
-    //     SAFETY: F_GETFD takes no pointers.
+    // SAFETY: F_GETFD takes no pointers.
     unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFD as u64, 0, 0, 0, 0]) }?;
     Err(Errno(libc::EPERM))
 }

@@ -374,7 +374,7 @@ const ROWS: &[Row] = &[
     row_of(448, "process_mrelease", Absent, &[]),
     row_of(449, "futex_waitv", Call(threads::futex_waitv), &[Address, Int, Hex, Address, Int]).simulated(Instead(futex::futex_waitv)),
     row_of(450, "set_mempolicy_home_node", Absent, &[]),
-    //     Equal numbers on all architectures. The host's page cache is not part of simulated time.
+    // Equal numbers on all architectures. The host's page cache is not part of simulated time.
     row_of(451, "cachestat", Host(451), &[Fd, In(16), Out(40), Hex]).simulated(Instead(|_, _| Err(longma_guest::Errno(libc::ENOSYS)))),
     row_of(452, "fchmodat2", Call(files::fchmodat2), &[DirFd, Text, Mode, Flags(names::AT)]),
 ];

@@ -48,7 +48,7 @@ pub(super) fn line(
         Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
         Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
         Err(error) => {
-            //             "No such file or directory (os error 2)" without the number, since the name is printed.
+            // "No such file or directory (os error 2)" without the number, since the name is printed.
             let text = error.to_string();
             let meaning = text.split(" (os error").next().unwrap_or_default();
             write!(line, "-1 {} ({meaning})", error.name())

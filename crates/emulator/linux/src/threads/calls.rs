@@ -43,7 +43,7 @@ pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Argu
         if (tid as i32) < 0 {
             return Err(Errno(libc::ESRCH));
         }
-        //         SAFETY: signal 0 only checks whether the thread exists.
+        // SAFETY: signal 0 only checks whether the thread exists.
         unsafe { host_call(libc::SYS_tkill, [tid, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
@@ -53,7 +53,7 @@ pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Argu
 }
 
 pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) -> Result<Completion, Errno> {
-    //     Deliver arrived signals first: some were sent to the process and would be lost with the thread.
+    // Deliver arrived signals first: some were sent to the process and would be lost with the thread.
     thread.hold_signals()?;
     thread.leave();
     let status = status as i32 & 0xff;
@@ -96,8 +96,8 @@ impl Thread {
     fn tell_host_of_robust_list(&self) {
         if self.process.simulation().is_none() && self.process.memory().base().is_null() {
             let arguments = [self.robust_list, ROBUST_HEAD_BYTES, 0, 0, 0, 0];
-            //             SAFETY: the host uses the list only when this thread ends, and checks all addresses. It
-            //             replaces the C library's list, which is for locks that the emulator does not use.
+            // SAFETY: the host uses the list only when this thread ends, and checks all addresses. It replaces the C
+            // library's list, which is for locks that the emulator does not use.
             let _ = unsafe { host_call(libc::SYS_set_robust_list, arguments) };
         }
     }
@@ -107,7 +107,7 @@ impl Thread {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
             self.tell_host_of_robust_list();
-            //             The walk ends at an unreadable entry.
+            // The walk ends at an unreadable entry.
             let _ = self.walk_robust_list(head);
         }
     }
@@ -121,7 +121,7 @@ impl Thread {
             if entry & !1 == head {
                 break;
             }
-            //             Read the link before releasing the lock, because its next owner may free it.
+            // Read the link before releasing the lock, because its next owner may free it.
             let next = memory.load(entry & !1);
             if entry & !1 != pending & !1 {
                 self.mark_owner_died(entry, offset, false)?;

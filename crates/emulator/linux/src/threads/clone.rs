@@ -67,16 +67,16 @@ const A0: u8 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub flags: u64,
-    ///     The new stack pointer; 0 to keep it.
+    /// The new stack pointer; 0 to keep it.
     pub stack: u64,
     pub thread_pointer: Option<u64>,
-    ///     Receives the id, in the parent's memory.
+    /// Receives the id, in the parent's memory.
     pub parent_tid: u64,
-    ///     Receives the id, in the child's memory.
+    /// Receives the id, in the child's memory.
     pub child_tid: u64,
-    ///     Cleared when the child ends.
+    /// Cleared when the child ends.
     pub clear_tid: u64,
-    ///     Receives the pidfd of the child.
+    /// Receives the pidfd of the child.
     pub pidfd: u64,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn clone(
     arguments: Arguments,
 ) -> Result<Completion, Errno> {
     let [flags, stack, parent_tid, child_tid, tls, _] = arguments;
-    //     The upper half is reserved for clone3.
+    // The upper half is reserved for clone3.
     let flags = flags & 0xffff_ffff;
     if flags & CLONE_PIDFD != 0 && flags & CLONE_PARENT_SETTID != 0 {
         return Err(Errno(libc::EINVAL));
@@ -177,7 +177,7 @@ pub(crate) fn clone3(
         return Err(Errno(libc::EINVAL));
     }
     if set_tid != 0 || set_tid_bytes != 0 {
-        //         Choosing ids needs privileges.
+        // Choosing ids needs privileges.
         return Err(Errno(libc::EPERM));
     }
     let top = stack.checked_add(stack_bytes).ok_or(Errno(libc::EINVAL))?;
@@ -192,7 +192,7 @@ fn make(thread: &mut Thread, state: &mut State, request: &Request) -> Result<Com
         }
         return spawn(thread, state, request).map(|tid| Completion::Value(tid as u64));
     }
-    //     Memory sharing is emulated with a copy, which is unobservable only while the parent waits.
+    // Memory sharing is emulated with a copy, which is unobservable only while the parent waits.
     let shares_memory = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
     if shares_memory || flags & !PROCESS_OPTIONS != 0 {
         return Err(Errno(libc::EINVAL));
@@ -213,7 +213,7 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     child.clear_child_tid = request.clear_tid;
     child.birth = Some(birth.clone());
     process.threads.fetch_add(1, Ordering::AcqRel);
-    //     The new host thread inherits this mask, so no signal reaches it before it is ready.
+    // The new host thread inherits this mask, so no signal reaches it before it is ready.
     masks::replace(masks::HELD);
     if let Some(simulation) = process.simulation() {
         simulation.scheduler.add(number);

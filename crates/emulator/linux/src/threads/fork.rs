@@ -22,13 +22,13 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     }
     let mut waiting = if request.waits_for_exec() { Some(Waiting::new()?) } else { None };
     masks::replace(masks::HELD);
-    //     Quiesce all locks: otherwise an operation of another thread would stay incomplete in the child.
+    // Quiesce all locks: otherwise an operation of another thread would stay incomplete in the child.
     let quiet = locks::quiesce();
     let engine = thread.process.engine.get().cloned();
     if let Some(engine) = &engine {
         engine.before_fork();
     }
-    //     SAFETY: the C library handles its own locks, and ours are quiesced.
+    // SAFETY: the C library handles its own locks, and ours are quiesced.
     let pid = unsafe { libc::fork() };
     let error = std::io::Error::last_os_error();
     drop(quiet);
@@ -68,11 +68,11 @@ impl Thread {
         self.tid = host_id();
         self.process.threads.store(1, Ordering::Release);
         self.robust_list = 0;
-        //         The parent of this process's parent does not wait for this process.
+        // The parent of this process's parent does not wait for this process.
         self.borrowed = None;
         self.clear_child_tid = request.clear_tid;
         self.interrupted = None;
-        //         Arrived signals belong to the parent.
+        // Arrived signals belong to the parent.
         while self.signals.take_among(!0).is_some() {}
         with_attention(Attention::clear);
         if request.clears_handlers() {
@@ -88,7 +88,7 @@ impl Thread {
         let memory = self.process.memory();
         let _ = memory.write_optional(request.parent_tid, &pid.to_le_bytes());
         if request.pidfd != 0 {
-            //             SAFETY: the call takes no pointers.
+            // SAFETY: the call takes no pointers.
             let descriptor = unsafe { host_call(libc::SYS_pidfd_open, [pid as u64, 0, 0, 0, 0, 0]) }?;
             let _ = memory.write(request.pidfd, &(descriptor as i32).to_le_bytes());
         }

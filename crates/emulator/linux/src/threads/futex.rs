@@ -17,7 +17,7 @@ const OPTIONS: u32 = 128 | 256;
 /// How a futex operation uses its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
-    ///     The fourth argument is a timeout, and the call may block.
+    /// The fourth argument is a timeout, and the call may block.
     waits: bool,
     /// The fifth argument is a second futex.
     has_second: bool,
@@ -56,7 +56,7 @@ pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
         let address = word(results, address)?;
         let second = if has_second { word(results, second)? } else { 0 };
         if !waits {
-            //             SAFETY: the kernel checks both addresses, which are in guest memory.
+            // SAFETY: the kernel checks both addresses, which are in guest memory.
             return unsafe { host_call(libc::SYS_futex, [address, command, value, timeout, second, third]) };
         }
         let arguments = [address, command, value, host_address(&copy), second, third];
@@ -81,8 +81,8 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned
             waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());
         }
         let arguments = [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0];
-        //         SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which are
-        //         in guest memory.
+        // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which are in guest
+        // memory.
         unsafe { interruptible(libc::SYS_futex_waitv, WaitsFor::Unknown, arguments) }
     })
 }
@@ -92,10 +92,10 @@ pub(super) fn wake_one(process: &Process, address: u64) {
     if let Some(simulation) = process.simulation() {
         simulation.wake_futex(address, 1, u32::MAX);
     }
-    //     It is not an error if no thread waits.
+    // It is not an error if no thread waits.
     let _ = with_results(process.memory(), |results| {
         let address = word(results, address)?;
-        //         SAFETY: the kernel checks the address, which is in guest memory.
+        // SAFETY: the kernel checks the address, which is in guest memory.
         unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) }
     });
 }

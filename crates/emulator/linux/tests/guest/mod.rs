@@ -20,7 +20,7 @@ pub struct Guest {
     state: State,
     scratch: u64,
     used: u64,
-    ///     Contains the program and the files of the test.
+    /// Contains the program and the files of the test.
     pub directory: tempfile::TempDir,
 }
 

@@ -127,8 +127,8 @@ pub fn sqrt<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
         Unpacked::Zero { negative } => (zero::<F>(negative), ExceptionFlags::NONE),
         Unpacked::Infinity { negative: false } => (F::INFINITY, ExceptionFlags::NONE),
         Unpacked::Finite(x) if !x.negative => {
-            //             The exponent is made even, so that halving it is exact. The root of a 127-bit or 128-bit
-            //             significand has 64 bits.
+            // The exponent is made even, so that halving it is exact. The root of a 127-bit or 128-bit significand has
+            // 64 bits.
             let mut x = x.normalised(127);
             if x.exponent & 1 != 0 {
                 x = Finite { significand: x.significand >> 1, exponent: x.exponent + 1, ..x };
@@ -155,7 +155,7 @@ pub fn scaleb<F: Format>(a: u64, n: i64, mode: RoundingMode) -> (u64, ExceptionF
     }
     match unpack::<F>(a) {
         Unpacked::Finite(x) => {
-            //             Any number overflows or underflows beyond this range.
+            // Any number overflows or underflows beyond this range.
             let n = n.clamp(-0x8000, 0x8000) as i32;
             round::<F>(Finite { exponent: x.exponent + n, ..x }, mode)
         }
@@ -190,8 +190,8 @@ fn product(a: Finite, b: Finite) -> Finite {
 
 /// The rounded sum of two numbers whose significands have at most 106 bits.
 fn sum<F: Format>(a: Finite, b: Finite, mode: RoundingMode) -> (u64, ExceptionFlags) {
-    //     With the highest bits at position 125, a shift by one loses nothing. After a longer shift at most one leading
-    //     bit cancels, so the sticky bit stays well below the rounding position.
+    // With the highest bits at position 125, a shift by one loses nothing. After a longer shift at most one leading bit
+    // cancels, so the sticky bit stays well below the rounding position.
     let (a, b) = (a.normalised(125), b.normalised(125));
     let (large, small) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
     let addend = shift_right_sticky(small.significand, (large.exponent - small.exponent) as u32);

@@ -12,11 +12,11 @@ use super::{
 pub enum Relation {
     /// The first is less.
     Less = 1,
-    ///     They are equal; zeros of different signs are equal.
+    /// They are equal; zeros of different signs are equal.
     Equal = 2,
-    ///     At least one is a NaN.
+    /// At least one is a NaN.
     Unordered = 4,
-    ///     The first is greater. FCMP has one bit for "less or greater".
+    /// The first is greater. FCMP has one bit for "less or greater".
     Greater = 8,
 }
 

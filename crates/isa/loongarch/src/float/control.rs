@@ -28,7 +28,7 @@ impl Fcsr {
     pub fn record(&mut self, raised: ExceptionFlags) -> Result<(), Trap> {
         let enables = self.0 & Self::ENABLES;
         let mut exceptions = u32::from(raised.0) & 0x1f;
-        //         If the underflow trap is enabled, a tiny result underflows even if it is exact.
+        // If the underflow trap is enabled, a tiny result underflows even if it is exact.
         let underflow = u32::from(ExceptionFlags::UNDERFLOW.0);
         if raised.intersects(ExceptionFlags::TINY_EXACT) && enables & underflow != 0 {
             exceptions |= underflow;

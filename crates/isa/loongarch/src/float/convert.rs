@@ -11,9 +11,9 @@ use super::{
 /// An integer type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
-    ///     The width in bits, 1 to 64.
+    /// The width in bits, 1 to 64.
     pub bits: u32,
-    ///     Whether it is in two's complement.
+    /// Whether it is in two's complement.
     pub signed: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn to_integer<F: Format>(a: u64, to: Integer, mode: RoundingMode) -> (u64, E
         Unpacked::Zero { .. } => (0, ExceptionFlags::NONE),
         Unpacked::NaN => (0, ExceptionFlags::INVALID),
         Unpacked::Infinity { negative } => saturated(negative),
-        //         More than 64 bits: out of range for all types, and too large for the shift below.
+        // More than 64 bits: out of range for all types, and too large for the shift below.
         Unpacked::Finite(x) if x.exponent > 64 => saturated(x.negative),
         Unpacked::Finite(x) => {
             let (magnitude, inexact) = to_multiple(x, 0, mode);

@@ -64,7 +64,7 @@ impl Extended {
             }
             (_, 0) => (sign, ExceptionFlags::NONE),
             (exponent, significand) => {
-                //                 Exponent field 0 represents the same exponent as field 1, without an integer bit.
+                // Exponent field 0 represents the same exponent as field 1, without an integer bit.
                 let exponent = i32::from(exponent.max(1)) - BIAS - 63;
                 round::<Double>(Finite { negative, exponent, significand: significand.into() }, mode)
             }

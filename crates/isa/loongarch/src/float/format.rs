@@ -7,21 +7,21 @@ pub trait Format: Copy + 'static {
     const FRACTION_BITS: u32;
     /// The width of the exponent in bits.
     const EXPONENT_BITS: u32;
-    ///     The number of significant bits, including the hidden one.
+    /// The number of significant bits, including the hidden one.
     const PRECISION: u32 = Self::FRACTION_BITS + 1;
     /// The width of the pattern in bits.
     const BITS: u32 = 1 + Self::EXPONENT_BITS + Self::FRACTION_BITS;
-    ///     The exponent bias.
+    /// The exponent bias.
     const BIAS: i32 = (1 << (Self::EXPONENT_BITS - 1)) - 1;
-    ///     The smallest exponent of a normal number.
+    /// The smallest exponent of a normal number.
     const MIN_EXPONENT: i32 = 1 - Self::BIAS;
     /// The sign bit.
     const SIGN: u64 = 1 << (Self::BITS - 1);
-    ///     The pattern of positive infinity, which has all exponent bits set.
+    /// The pattern of positive infinity, which has all exponent bits set.
     const INFINITY: u64 = Self::SIGN - (1 << Self::FRACTION_BITS);
     /// The bit that makes a NaN quiet.
     const QUIET: u64 = 1 << (Self::FRACTION_BITS - 1);
-    ///     The NaN result of an operation without a NaN operand: positive and quiet.
+    /// The NaN result of an operation without a NaN operand: positive and quiet.
     const DEFAULT_NAN: u64 = Self::INFINITY | Self::QUIET;
     /// The pattern of 1.
     const ONE: u64 = (Self::BIAS as u64) << Self::FRACTION_BITS;

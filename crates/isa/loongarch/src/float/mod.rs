@@ -34,7 +34,7 @@ pub enum RoundingMode {
 }
 
 impl RoundingMode {
-    ///     The four modes in numerical order.
+    /// The four modes in numerical order.
     pub const ALL: [Self; 4] = [Self::NearestEven, Self::TowardZero, Self::Upward, Self::Downward];
 }
 
@@ -58,7 +58,7 @@ impl ExceptionFlags {
     pub const DIVISION_BY_ZERO: Self = Self(8);
     /// The operation has no defined result.
     pub const INVALID: Self = Self(16);
-    ///     The result is tiny and exact. This is an exception only if the underflow trap is enabled.
+    /// The result is tiny and exact. This is an exception only if the underflow trap is enabled.
     pub const TINY_EXACT: Self = Self(32);
 
     /// Whether the set contains any exception of `other`.

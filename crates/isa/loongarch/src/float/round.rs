@@ -24,7 +24,7 @@ pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (
     if shift <= 0 {
         return (significand << -shift, false);
     }
-    //     Keep two bits below the quantum: the half bit, and a sticky bit for the rest.
+    // Keep two bits below the quantum: the half bit, and a sticky bit for the rest.
     let (whole, rest) = match shift {
         1 => (significand >> 1, (significand & 1) << 1),
         _ => {
@@ -49,7 +49,7 @@ pub(super) fn round<F: Format>(number: Finite, mode: RoundingMode) -> (u64, Exce
     let quantum = unbounded_quantum.max(F::MIN_EXPONENT - F::FRACTION_BITS as i32);
     let (multiple, inexact) = to_multiple(number, quantum, mode);
 
-    //     A carry out of the fraction increments the exponent field, also from subnormal to normal.
+    // A carry out of the fraction increments the exponent field, also from subnormal to normal.
     let biased_below = quantum + F::FRACTION_BITS as i32 + F::BIAS - 1;
     let sign = if number.negative { F::SIGN } else { 0 };
     let overflow =

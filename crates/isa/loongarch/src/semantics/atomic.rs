@@ -9,7 +9,7 @@ use crate::{Access, Environment, Instruction, Op, Reservation, Scalar, State, Tr
 macro_rules! modify {
     ($unsigned:ty as $signed:ty, |$old:ident, $k:ident| $new:expr) => {
         |state, i, e| {
-            //             The manual requires INE, because the address would be overwritten.
+            // The manual requires INE, because the address would be overwritten.
             if i.d == i.j {
                 return Err(Trap::IllegalInstruction);
             }
@@ -47,7 +47,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         },
         Op::LlD | Op::LlacqD => |state, i, e| {
             let address = linked_address(state, i, 8, Access::Read)?;
-            //             SC.Q must also detect a change to the other half.
+            // SC.Q must also detect a change to the other half.
             let neighbour = e.load(address ^ 8)?;
             let value = e.load(address)?;
             state.reservation = Reservation { address, value, neighbour };
@@ -67,7 +67,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             let address = linked_address(state, i, 16, Access::Write)?;
             let Reservation { address: linked, value, neighbour } = state.reservation;
             let (low, high) = if linked == address { (value, neighbour) } else { (neighbour, value) };
-            //             The load-linked may have accessed either half.
+            // The load-linked may have accessed either half.
             if linked & !15 == address {
                 state.reservation.address = address;
             }

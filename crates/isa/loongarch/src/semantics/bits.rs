@@ -74,7 +74,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             state.set_r(i.d, (both << (8 * i.imm) >> 64) as u64);
             Ok(())
         },
-        //         The manual requires msb >= lsb. Otherwise it is an illegal instruction here, as in QEMU.
+        // The manual requires msb >= lsb. Otherwise it is an illegal instruction here, as in QEMU.
         Op::BstrinsW => |state, i, _| {
             let mask = field_mask(i.imm, i.imm2)?;
             let value = state.r(i.d) & !mask | state.r(i.j) << i.imm2 & mask;

@@ -35,7 +35,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             Ok(())
         },
         Op::Jirl => |state, i, _| {
-            //             Read the target first, since rd may be rj.
+            // Read the target first, since rd may be rj.
             let target = state.r(i.j).wrapping_add(i.imm as i64 as u64);
             state.set_r(i.d, state.pc.wrapping_add(4));
             state.pc = target;
@@ -44,8 +44,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 
         Op::Syscall => |_, i, _| Err(Trap::Syscall(i.imm as u32)),
         Op::Break => |_, i, _| Err(Trap::Break(i.imm as u32)),
-        //         Without a debugger, a debugger call acts as `break 0`. Its code is in a different number space from
-        //         BREAK's.
+        // Without a debugger, a debugger call acts as `break 0`. Its code is in a different number space from BREAK's.
         Op::Dbcl => |_, _, _| Err(Trap::Break(0)),
         Op::AsrtleD => |state, i, _| match state.r(i.j) as i64 <= state.r(i.k) as i64 {
             true => Ok(()),

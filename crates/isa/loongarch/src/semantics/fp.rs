@@ -92,7 +92,7 @@ macro_rules! class {
 macro_rules! compare {
     ($format:ty) => {
         |state, i, _| {
-            //             The condition is in bits 19..15 of the word.
+            // The condition is in bits 19..15 of the word.
             let condition = i.op.row().matched >> 15 & 0x1f;
             let (holds, raised) = float::compare_condition::<$format>(state.f(i.j), state.f(i.k), condition);
             state.fcsr.record(raised)?;
@@ -172,8 +172,8 @@ fn arithmetic<E: Environment>(op: Op) -> Option<Semantics<E>> {
         FsqrtS FsqrtD => one_rounded(sqrt),
         FrecipS FrecipD => one_rounded(recip),
         FrsqrtS FrsqrtD => one_rounded(rsqrt),
-        //         The manual requires a relative error below 2^-14 and exact results for powers of two, which exact
-        //         operations satisfy.
+        // The manual requires a relative error below 2^-14 and exact results for powers of two, which exact operations
+        // satisfy.
         FrecipeS FrecipeD => one_rounded(recip),
         FrsqrteS FrsqrteD => one_rounded(rsqrt),
         FscalebS FscalebD => scale(),

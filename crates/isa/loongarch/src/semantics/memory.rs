@@ -109,14 +109,14 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::FstleS => bounded!(store_float, Write, <=, u32),
         Op::FstleD => bounded!(store_float, Write, <=, u64),
 
-        //         A hint without visible effects, not even a fault.
+        // A hint without visible effects, not even a fault.
         Op::Preld | Op::Preldx => |_, _, _| Ok(()),
         Op::Dbar => |_, _, e| {
             e.barrier();
             Ok(())
         },
-        //         The interpreter fetches each word again, so it has nothing to do. An implementation that caches code
-        //         must end a block here.
+        // The interpreter fetches each word again, so it has nothing to do. An implementation that caches code must end
+        // a block here.
         Op::Ibar => |_, _, _| Ok(()),
         _ => return None,
     })

@@ -60,7 +60,7 @@ fn reference(stem: &str, old: u32, x: u32, y: u32) -> u32 {
                 "sub" => add_with_carry(x, !y, 1),
                 _ => add_with_carry(x, !y, carry),
             };
-            //             LBT's subtractions write the carry as a borrow.
+            // LBT's subtractions write the carry as a borrow.
             (c, v) = (carry != stem.starts_with('s'), overflow);
             result
         }
@@ -150,7 +150,7 @@ fn conditions_are_tested_and_moved_on_for_all_flags() {
 
 #[test]
 fn flags_move_to_and_from_arms_layout_as_the_mask_says() {
-    //     Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags select nothing.
+    // Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags select nothing.
     let layout = [(0, C, 29), (3, Z, 30), (4, N, 31), (5, V, 28)];
     for mask in 0..=255i32 {
         for flags in [0, 0x8d5, C | N, Z | V] {

@@ -5,11 +5,11 @@ use std::arch::asm;
 /// Sets the flags, executes one instruction and reads the flags.
 macro_rules! run {
     ($flags:ident, $text:expr, $($operands:tt)*) => {{
-        //         Bit 1 always reads as one. Bit 9 enables interrupts, as in any user program.
+        // Bit 1 always reads as one. Bit 9 enables interrupts, as in any user program.
         let mut flags = u64::from($flags) | 0x202;
-        //         SAFETY: the instruction changes only the declared registers and the flags, which are clobbered by
-        //         default. The pushes below the stack pointer are balanced, which asm! without `nostack` permits. No
-        //         other memory is accessed.
+        // SAFETY: the instruction changes only the declared registers and the flags, which are clobbered by default.
+        // The pushes below the stack pointer are balanced, which asm! without `nostack` permits. No other memory is
+        // accessed.
         unsafe {
             asm!("push {flags}", "popfq", $text, "pushfq", "pop {flags}", flags = inout(reg) flags, $($operands)*);
         }
@@ -88,9 +88,8 @@ pub fn extended_to_double(significand: u64, sign_and_exponent: u16, rounding: u1
     extended[..8].copy_from_slice(&significand.to_le_bytes());
     extended[8..10].copy_from_slice(&sign_and_exponent.to_le_bytes());
     let (control, mut double, mut status) = (0x37fu16 | rounding << 10, 0u64, 0u16);
-    //     SAFETY: loads 10 of the 16 bytes of `extended` and the 2 of `control`; stores the 8 of `double` and the 2 of
-    //     `status`; all are live. fninit puts the x87 into the state that the ABI requires (empty stack), before and
-    //     after.
+    // SAFETY: loads 10 of the 16 bytes of `extended` and the 2 of `control`; stores the 8 of `double` and the 2 of
+    // `status`; all are live. fninit puts the x87 into the state that the ABI requires (empty stack), before and after.
     unsafe {
         asm!(
             "fninit", "fldcw [{control}]", "fld tbyte ptr [{extended}]", "fstp qword ptr [{double}]",
@@ -108,8 +107,8 @@ pub fn extended_to_double(significand: u64, sign_and_exponent: u16, rounding: u1
 /// bits.
 pub fn double_to_extended(double: u64) -> (u64, u16, u16) {
     let (mut extended, mut status) = ([0u8; 16], 0u16);
-    //     SAFETY: loads the 8 bytes of `double`; stores 10 of the 16 of `extended` and the 2 of `status`; the x87 state
-    //     as above.
+    // SAFETY: loads the 8 bytes of `double`; stores 10 of the 16 of `extended` and the 2 of `status`; the x87 state as
+    // above.
     unsafe {
         asm!(
             "fninit", "fld qword ptr [{double}]", "fstp tbyte ptr [{extended}]", "fnstsw [{status}]", "fninit",

@@ -154,7 +154,7 @@ fn the_top_of_stack_goes_round_and_renames_f0_to_f7_in_stack_mode_only() {
 
 #[test]
 fn tags_change_only_from_the_state_that_the_operation_wants() {
-    //     Value, operation, position and result, as measured (la-inst, x86settag).
+    // Value, operation, position and result, as measured (la-inst, x86settag).
     for (tags, operation, position, expected) in [
         (0x1234_5678, 0, 0, Some(0x1234_5679)),
         (0x4321, 0, 7, Some(0x43a1)),

@@ -86,7 +86,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
         "adc" => ripple(&mut flags, &a, &b_wires, carry, false),
         "sbc" => {
             ripple(&mut flags, &a, &b_wires, carry, true);
-            //             LBT compares the low digits without the incoming borrow.
+            // LBT compares the low digits without the incoming borrow.
             let mut low = 0;
             ripple(&mut low, &a, &b_wires, false, true);
             set(&mut flags, AF, low & AF != 0);
@@ -106,7 +106,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
             set_by_result(&mut flags, &result);
         }
         "mul" => {
-            //             Long multiplication with twice the width. The upper half must be a sign extension, or zero.
+            // Long multiplication with twice the width. The upper half must be a sign extension, or zero.
             let double = 2 * bits as usize;
             let widen = |mut wires: Vec<bool>| {
                 let fill = !unsigned && *wires.last().expect("at least eight");
@@ -128,7 +128,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
             flags = if fits { 0 } else { CF | OF };
         }
         _ => {
-            //             One bit at a time.
+            // One bit at a time.
             let count = b & if bits == 64 { 63 } else { 31 };
             let top = bits as usize - 1;
             let original_sign = a[top];
@@ -159,7 +159,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
                 }
             }
             match stem {
-                //                 LBT writes the carry of a plain rotate even for a count of 0.
+                // LBT writes the carry of a plain rotate even for a count of 0.
                 "rotl" => carry = a[0],
                 "rotr" => carry = a[top],
                 _ => {}
@@ -174,7 +174,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
         }
     }
     if unsigned && stem != "mul" {
-        //         LBT's unsigned additions and subtractions clear OF.
+        // LBT's unsigned additions and subtractions clear OF.
         set(&mut flags, OF, false);
     }
     flags
@@ -217,7 +217,7 @@ fn flags_are_the_hosts_where_x86_defines_them_but_for_the_four_differences() {
         let Family { stem, bits, unsigned, .. } = *family;
         let host = super::host::flags(stem, bits, unsigned, old, a, b);
         let count = b as u32 & if bits == 64 { 63 } else { 31 };
-        //         The flags that x86 defines (Intel SDM), without those in which LBT is known to differ.
+        // The flags that x86 defines (Intel SDM), without those in which LBT is known to differ.
         let defined = match stem {
             "add" | "sub" if unsigned => CF | PF | AF | ZF | SF,
             "add" | "adc" | "sub" | "inc" | "dec" => CF | PF | AF | ZF | SF | OF,

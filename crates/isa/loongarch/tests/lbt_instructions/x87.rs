@@ -116,11 +116,11 @@ fn reference_to_double(significand: u64, sign_and_exponent: u16, rounding: u32) 
     if significand == 0 {
         return (sign, 0);
     }
-    //     The value is significand * 2^power. A double's last place is 2^(e-52), and at least 2^-1074.
+    // The value is significand * 2^power. A double's last place is 2^(e-52), and at least 2^-1074.
     let power = exponent.max(1) - 16383 - 63;
     let top = power + 63 - significand.leading_zeros() as i32;
     let round_at = |last_place: i32| {
-        //         (units of the last place, whether there is a remainder, its comparison with half a unit)
+        // (units of the last place, whether there is a remainder, its comparison with half a unit)
         let drop = last_place - power;
         match drop {
             ..=0 => (u128::from(significand) << -drop.max(-64), false, std::cmp::Ordering::Less),
@@ -151,7 +151,7 @@ fn reference_to_double(significand: u64, sign_and_exponent: u16, rounding: u32) 
         let to_infinity = matches!((rounding, negative), (0, _) | (2, false) | (3, true));
         return (sign | if to_infinity { 0x7ff << 52 } else { (0x7ff << 52) - 1 }, OVERFLOW | INEXACT);
     }
-    //     The significand is short enough for two exact multiplications by powers of two.
+    // The significand is short enough for two exact multiplications by powers of two.
     let magnitude =
         (units as f64) * 2f64.powi(last_place.max(-1000)) * 2f64.powi(last_place.min(-1000) + 1000);
     let exceptions = if inexact { INEXACT | if tiny { UNDERFLOW } else { 0 } } else { 0 };
@@ -177,7 +177,7 @@ fn a_double_becomes_the_same_number_in_80_bits() {
             assert_eq!((exponent, low), (0, 0), "{bits:#x}");
         } else {
             assert_eq!(low >> 63, 1, "{bits:#x} is normalised");
-            //             At least 2^-1074, so two exact steps suffice.
+            // At least 2^-1074, so two exact steps suffice.
             let power = exponent as i32 - 16383 - 63;
             let magnitude = (low >> 11) as f64
                 * 2f64.powi((power + 11).max(-1000))
@@ -230,7 +230,7 @@ fn an_enabled_exception_traps_with_its_cause_and_leaves_the_register() {
 #[cfg(target_arch = "x86_64")]
 fn conversions_are_the_hosts_but_for_the_default_nans_sign() {
     use super::host;
-    //     The x87's status word has I at bit 0, D 1, Z 2, O 3, U 4, P 5; FCSR has V Z O U I from bit 4 down.
+    // The x87's status word has I at bit 0, D 1, Z 2, O 3, U 4, P 5; FCSR has V Z O U I from bit 4 down.
     let exceptions = |status: u16| {
         let bits = [(0, INVALID), (3, OVERFLOW), (4, UNDERFLOW), (5, INEXACT)];
         bits.iter().map(|&(bit, exception)| if status >> bit & 1 == 1 { exception } else { 0 }).sum::<u32>()
@@ -246,7 +246,7 @@ fn conversions_are_the_hosts_but_for_the_default_nans_sign() {
         for (rounding, x87) in [(0, 0), (1, 3), (2, 2), (3, 1)] {
             let (mut double, status) = host::extended_to_double(significand, sign_and_exponent, x87);
             if sign_and_exponent & 0x7fff != 0 && significand >> 63 == 0 {
-                //                 Invalid, so the default NaN: negative on the x87, positive on LoongArch.
+                // Invalid, so the default NaN: negative on the x87, positive on LoongArch.
                 assert_eq!(double, 0xfff8 << 48);
                 double = 0x7ff8 << 48;
             }

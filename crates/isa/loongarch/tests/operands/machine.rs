@@ -81,7 +81,7 @@ impl Memory {
     fn value<T: Scalar>(&self, address: u64) -> T {
         let bytes: Vec<u8> = (0..T::BYTES as u64).map(|n| self.byte(address.wrapping_add(n))).collect();
         let mut value = T::default();
-        //         SAFETY: `T` is a plain integer of `BYTES` bytes, and as many bytes were collected.
+        // SAFETY: `T` is a plain integer of `BYTES` bytes, and as many bytes were collected.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut value).cast(), T::BYTES) };
         value
     }
@@ -152,8 +152,7 @@ impl Before {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (op as u64) << 40 | 1);
         let word = op.row().matched | random.next() as u32 & !op.row().mask;
         let mut instruction = decode(word).expect("a row with any operands decodes");
-        //         Avoid r1, which calls write, and f0 to f7, which stack mode renames. Registers of the same file
-        //         differ.
+        // Avoid r1, which calls write, and f0 to f7, which stack mode renames. Registers of the same file differ.
         let first = random.below(6) as u8;
         let apart = |nth: u8| 8 + first + 6 * nth;
         for operand in op.row().operands {
@@ -175,7 +174,7 @@ impl Before {
         let mut before = Self { instruction, state: State::default(), random, seed };
         before.state.pc = 0x4000;
         Place::all().for_each(|place| before.change(place));
-        //         The value to compare with memory depends on the address.
+        // The value to compare with memory depends on the address.
         before.change(Place::General(instruction.d));
         before
     }
@@ -202,7 +201,7 @@ impl Before {
         }
         match random.below(4) {
             0 => random.below(4),
-            //             The value in memory, so that compare-and-swap succeeds.
+            // The value in memory, so that compare-and-swap succeeds.
             1 => {
                 let memory =
                     Memory { seed: self.seed, loaded: RefCell::default(), stored: RefCell::default() };
@@ -223,10 +222,10 @@ impl Before {
                     0 => random.double(),
                     1 => random.single() << 32 | random.single() & 0xffff_ffff,
                     2 => random.below(64) * 0x0101_0101_0101_0101,
-                    //                     Small numbers of either sign, which an immediate can equal.
+                    // Small numbers of either sign, which an immediate can equal.
                     3 => random.below(32).wrapping_sub(16),
                     4 => 0,
-                    //                     A signaling NaN among numbers.
+                    // A signaling NaN among numbers.
                     5 => random.pick(&[
                         0x7ff0_0000_0000_0001,
                         0x3ff0_0000_0000_0000,
@@ -287,7 +286,7 @@ fn width_of_result(op: Op) -> (usize, u64) {
     match row.operands.first() {
         Some(Operand::Register(RegisterKind::Vector256, _)) => (4, u64::MAX),
         Some(Operand::Register(RegisterKind::Vector128, _)) => (2, u64::MAX),
-        //         The result is the upper word, and the manual preserves the lower one.
+        // The result is the upper word, and the manual preserves the lower one.
         _ if op == Op::Movgr2frhW => (1, u64::MAX),
         _ => {
             let mut parts = row.mnemonic.split('.').skip(1);

@@ -80,14 +80,14 @@ fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
 
 fn observe(op: Op) -> Seen {
     let mut seen = Seen::default();
-    //     Places that kept all or part of their value. They count as read if the instruction writes them at all.
+    // Places that kept all or part of their value. They count as read if the instruction writes them at all.
     let mut kept = BTreeSet::new();
     for seed in 1..=TRIES {
         let mut before = Before::any(op, seed);
         let instruction = before.instruction;
         let base = run(&before);
         seen.writes.extend(base.changed_since(&before).map(|written| name(written, &instruction)));
-        //         A store across pages first probes whether it can complete.
+        // A store across pages first probes whether it can complete.
         let is_store = op.row().class == Class::Store;
         seen.loaded = seen.loaded.max(if is_store { 0 } else { base.loaded() });
         seen.stored = seen.stored.max(base.stored());
@@ -132,13 +132,13 @@ fn stated(op: Op) -> Seen {
 /// Adjusts the table's contents where the reference semantics access less or more than the architecture.
 fn as_executed(op: Op, mut stated: Seen) -> Seen {
     match op {
-        //         Hints have no effect.
+        // Hints have no effect.
         Op::Preld | Op::Preldx if stated.reads.iter().all(|name| name[1..].parse::<u8>().is_ok()) => {
             stated.reads.clear();
         }
-        //         The neighbouring doubleword is stored in the reservation for SC.Q.
+        // The neighbouring doubleword is stored in the reservation for SC.Q.
         Op::LlD | Op::LlacqD if stated.loaded == 8 => stated.loaded = 16,
-        //         It is implemented as a compare-exchange with the reserved value.
+        // It is implemented as a compare-exchange with the reserved value.
         Op::ScW | Op::ScD | Op::ScQ | Op::ScrelW | Op::ScrelD if stated.loaded == 0 => {
             stated.loaded = stated.stored;
         }
@@ -202,12 +202,11 @@ fn what_is_for_kernels_reads_and_writes_what_another_table_says() {
     for op in Op::all().filter(|op| !is_user_instruction(*op)) {
         let stated = stated(op);
         let named = KERNEL.iter().find(|(mnemonics, ..)| mnemonics.contains(&op.mnemonic()));
-        //         The others have no register operands, and LLVM lists no implicit ones.
+        // The others have no register operands, and LLVM lists no implicit ones.
         let (reads, writes) = named.map_or((&[][..], &[][..]), |(_, reads, writes)| (*reads, *writes));
         let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         assert_eq!((&stated.reads, &stated.writes), (&set(reads), &set(writes)), "{}", op.mnemonic());
-        //         A page table walk loads an entry of 8 bytes (manual, volume 1, section 4.2.5). The others access no
-        //         memory.
+        // A page table walk loads an entry of 8 bytes (manual, volume 1, section 4.2.5). The others access no memory.
         let loads = if op.mnemonic().starts_with("ld") { 8 } else { 0 };
         assert_eq!((stated.loaded, stated.stored), (loads, 0), "{}", op.mnemonic());
         checked += 1;

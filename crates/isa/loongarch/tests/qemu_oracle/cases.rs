@@ -158,7 +158,7 @@ pub fn random_instruction(op: Op, random: &mut Random) -> Instruction {
         match operand {
             Operand::Register(kind, position) => {
                 let number = match kind {
-                    //                     Sometimes r0.
+                    // Sometimes r0.
                     RegisterKind::General => random.below(13) as u8 + 3,
                     _ => random.below(8) as u8,
                 };

@@ -50,7 +50,7 @@ impl Default for Registers {
 pub struct Case {
     pub stub: Vec<Instruction>,
     pub start: Registers,
-    ///     The general registers, by number, to which the address of the scratch memory is added.
+    /// The general registers, by number, to which the address of the scratch memory is added.
     pub pointers: Vec<u8>,
 }
 
@@ -141,12 +141,12 @@ impl<'a> Program<'a> {
     fn new(cases: &'a [Case]) -> Self {
         let code_base = IMAGE_BASE + HEADER_BYTES;
         let mut code = Vec::new();
-        //         The length of the driver does not depend on the addresses in it.
+        // The length of the driver does not depend on the addresses in it.
         let (driver, return_index) = driver(0x7fff_0000, 0x7fff_0000);
         code.resize(driver.len(), 0);
         let mut stubs: Vec<u64> = Vec::new();
         for (index, case) in cases.iter().enumerate() {
-            //             Consecutive cases with equal instructions share the code.
+            // Consecutive cases with equal instructions share the code.
             if index > 0 && cases[index - 1].stub == case.stub {
                 stubs.push(stubs[index - 1]);
                 continue;
@@ -273,7 +273,7 @@ fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
     let here = emit(Op::Or, T0, 0, 0, 0);
     emit(Op::Bne, END, RECORD, 0, 4 * (top as i32 - 1 - here as i32));
 
-    //     write(1, records, end - records) until everything is written, then exit(0).
+    // write(1, records, end - records) until everything is written, then exit(0).
     emit(Op::Lu12iW, RECORD, 0, 0, sign(records >> 12, 20));
     emit(Op::Ori, RECORD, RECORD, 0, (records & 0xfff) as i32);
     let again = emit(Op::Ori, 4, 0, 0, 1);

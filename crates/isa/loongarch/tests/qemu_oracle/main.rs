@@ -45,7 +45,7 @@ fn random_registers(random: &mut Random) -> Registers {
     registers.float.iter_mut().for_each(|value| *value = random.next());
     registers.fcc.iter_mut().for_each(|value| *value = random.below(2) as u8);
     registers.scratch.iter_mut().for_each(|value| *value = random.next() as u8);
-    //     No exception is enabled, because a trap would end the run.
+    // No exception is enabled, because a trap would end the run.
     registers.fcsr = random.next() as u32 & 0x1f1f_0300;
     registers
 }
@@ -148,13 +148,13 @@ fn loads_and_stores_do_what_qemu_does() {
     for op in ops {
         for _ in 0..200 * times {
             let i = Instruction { j: 4, k: 5, ..random_instruction(op, &mut random) };
-            //             The data register is not part of the address, but may be r0.
+            // The data register is not part of the address, but may be r0.
             let i = if matches!(i.d, 4 | 5) { Instruction { d: 6, ..i } } else { i };
             let bytes = access_bytes(op);
             let mut start = random_registers(&mut random);
             let bounded = op.row().extension == Extension::Bound;
             let place = random.below(SCRATCH_BYTES as u64 - bytes + 1);
-            //             Bound-checking accesses must be aligned.
+            // Bound-checking accesses must be aligned.
             let place = if bounded { place / bytes * bytes } else { place };
             let has_index = op.row().operands.contains(&Operand::Register(RegisterKind::General, 10));
             let mut pointers = vec![4];
@@ -171,7 +171,7 @@ fn loads_and_stores_do_what_qemu_does() {
             } else {
                 start.general[0] = place.wrapping_sub(i.imm as i64 as u64);
             }
-            //             The first immediate of a prefetch is its hint.
+            // The first immediate of a prefetch is its hint.
             if op == Op::Preld {
                 start.general[0] = place;
             }
@@ -192,7 +192,7 @@ fn atomic_instructions_do_what_qemu_does() {
         let bytes = access_bytes(op);
         for _ in 0..100 * times {
             let mut i = Instruction { j: 4, ..random_instruction(op, &mut random) };
-            //             rd = rj is illegal and rd = rk undefined.
+            // rd = rj is illegal and rd = rk undefined.
             if i.d == 4 {
                 i.d = 0;
             }
@@ -219,9 +219,9 @@ fn atomic_instructions_do_what_qemu_does() {
             let link = Instruction { d: 6, j: 4, imm, ..Instruction::new(load) };
             let conditional = Instruction { d: 7, j: 5, ..Instruction::new(store) };
             let between = match random.below(4) {
-                //                 A different value makes the store fail.
+                // A different value makes the store fail.
                 0 => vec![Instruction { d: 8, j: 5, ..Instruction::new(Op::StB) }],
-                //                 A second store has no reservation.
+                // A second store has no reservation.
                 1 => vec![Instruction { d: 9, j: 5, ..Instruction::new(store) }],
                 _ => vec![],
             };
@@ -255,7 +255,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                     let branch = Instruction { d: 0, j: random.below(8) as u8, ..branch };
                     vec![branch, mark(1), mark(2), mark(4)]
                 }
-                //                 r14 holds the return address while BL uses r1.
+                // r14 holds the return address while BL uses r1.
                 Op::Bl => vec![
                     Instruction { d: 14, j: 1, ..Instruction::new(Op::Or) },
                     Instruction { d: 0, j: 0, ..branch },
@@ -266,7 +266,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                     Instruction { d: 14, ..Instruction::new(Op::Or) },
                 ],
                 Op::Jirl => {
-                    //                 The register and the offset cancel, and rd = rj in half of the cases.
+                    // The register and the offset cancel, and rd = rj in half of the cases.
                     let offset = (random.below(500) as i32 - 250) * 4;
                     let d = if random.below(2) == 0 { 12 } else { 11 };
                     vec![
@@ -279,7 +279,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                 }
                 _ => vec![branch, mark(1), mark(2), mark(4)],
             };
-            //             Clear the registers of forms that have none.
+            // Clear the registers of forms that have none.
             let stub = stub
                 .into_iter()
                 .map(|mut i| {
@@ -301,7 +301,7 @@ fn branches_and_jumps_do_what_qemu_does() {
 
 #[test]
 fn every_branch_offset_leads_where_it_says() {
-    //     Backward branches: into the start of the code, and out by another branch.
+    // Backward branches: into the start of the code, and out by another branch.
     let mut batch = Batch::default();
     let (mut random, times) = campaign(0x0123_4567_89ab_cdef);
     for _ in 0..200 * times {
@@ -365,7 +365,7 @@ fn is_float_arithmetic(op: Op) -> bool {
 
 fn operand(random: &mut Random, op: Op) -> u64 {
     let name = op.mnemonic();
-    //     An integer source: of ffint, and sometimes the exponent of fscaleb.
+    // An integer source: of ffint, and sometimes the exponent of fscaleb.
     if name.starts_with("ffint") || name.starts_with("fscaleb") && random.below(2) == 0 {
         return match random.below(3) {
             0 => random.below(200).wrapping_sub(100),
@@ -408,7 +408,7 @@ fn float_batch(ops: &[Op], random: &mut Random, randoms: u64) -> Batch {
                 start.float[1..4].copy_from_slice(&operands);
                 push(&mut batch, &[fixed], start, &[]);
             }
-            //             Random registers, which may coincide.
+            // Random registers, which may coincide.
             let mut i = fixed;
             for n in 0..randoms {
                 if n % 10 == 0 {
@@ -430,8 +430,7 @@ fn edge_operands(op: Op, random: &mut Random) -> Vec<[u64; 3]> {
         1 => edges.iter().map(|j| [*j, 0, 0]).collect(),
         2 => edges.iter().flat_map(|j| edges.iter().map(|k| [*j, *k, 0])).collect(),
         _ => {
-            //             NaN results, especially with infinity times zero: 0, 1, infinity, a quiet and a signaling
-            //             NaN.
+            // NaN results, especially with infinity times zero: 0, 1, infinity, a quiet and a signaling NaN.
             let kinds = [0, 2, 19, 21, 23].map(|n| edges[n]);
             let all_kinds = (0..125).map(|n| [kinds[n % 5], kinds[n / 5 % 5], kinds[n / 25]]);
             let picked = std::iter::repeat_with(|| [(); 3].map(|()| random.pick(&edges)));
@@ -517,7 +516,7 @@ fn floating_point_moves_do_what_qemu_does() {
             let mut i = random_instruction(op, &mut random);
             let mut start = random_registers(&mut random);
             match op {
-                //                 Only FCSR0 to FCSR3 exist, and no exception may be enabled.
+                // Only FCSR0 to FCSR3 exist, and no exception may be enabled.
                 Op::Movgr2fcsr => {
                     (i.d, i.j) = (i.d & 3, 4);
                     start.general[0] &= 0x1f1f_0300;

@@ -351,7 +351,7 @@ fn values(op: Op, immediate: &Immediate, random: &mut Random) -> Vec<i32> {
         return [-32, -step, 0, step, 24, 32].into_iter().filter(|value| value % step == 0).collect();
     }
     match op {
-        //         All modes, each with a few bytes.
+        // All modes, each with a few bytes.
         Op::Vldi | Op::Xvldi => (0..29 << 8).filter(|_| random.below(24) == 0).map(field).collect(),
         _ if all <= 8 => (0..all).map(field).collect(),
         _ => {

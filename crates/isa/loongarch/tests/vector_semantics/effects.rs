@@ -106,7 +106,7 @@ fn an_exception_in_the_upper_half_is_none_of_an_lsx_instruction() {
 fn exceptions_of_all_lanes_are_collected_in_the_causes_and_added_to_the_flags() {
     let (one, zero, infinity) = (0x3ff0_0000_0000_0000, 0, 0x7ff0_0000_0000_0000);
     let three = 0x4008_0000_0000_0000;
-    //     1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 raises nothing.
+    // 1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 raises nothing.
     let mut state = with_vectors([[7; 4], [one, one, infinity, one], [three, zero, infinity, one], [0; 4]]);
     let (overflow, old_cause) = (4 << 16, 4 << 24);
     state.fcsr = Fcsr(overflow | old_cause);
@@ -195,7 +195,7 @@ proptest! {
         let choices = instructions(op, &mut random);
         let apart = choices[random.below(choices.len())];
         let value = random.given(op).vectors[1];
-        //         The same value in different registers must give the same result as one register for all operands.
+        // The same value in different registers must give the same result as one register for all operands.
         let mut separate = with_vectors([value; 4]);
         separate.fcsr.0 = (random.below(4) << 8) as u32;
         let mut shared = separate.clone();

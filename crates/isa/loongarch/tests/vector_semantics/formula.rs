@@ -88,15 +88,15 @@ impl Element {
 
 /// An instruction with its parsed mnemonic and its operands.
 pub struct Operation {
-    ///     The mnemonic without the x of LASX and without suffixes.
+    /// The mnemonic without the x of LASX and without suffixes.
     pub stem: String,
-    ///     The suffixes.
+    /// The suffixes.
     pub suffixes: Vec<String>,
-    ///     The register width in bytes: 16 or 32.
+    /// The register width in bytes: 16 or 32.
     pub bytes: usize,
     pub d: Register,
     pub j: Register,
-    ///     Register k, or the immediate in each lane of the last suffix's type.
+    /// Register k, or the immediate in each lane of the last suffix's type.
     pub k: Register,
     pub a: Register,
     pub imm: Number,
@@ -294,7 +294,7 @@ fn from_128(f: impl Fn(usize) -> Number) -> Number {
 /// Computes wide result lanes from narrow lanes.
 fn widening(o: &Operation) -> Option<Register> {
     let (wide, narrow) = (o.element(0)?, o.element(1)?);
-    //     With three suffixes, the second is j's type and the third k's.
+    // With three suffixes, the second is j's type and the third k's.
     let other = o.element(2).unwrap_or(narrow);
     if wide.bits != 2 * narrow.bits {
         return None;
@@ -305,7 +305,7 @@ fn widening(o: &Operation) -> Option<Register> {
     let odd = |i: usize| o.j.get(narrow, 2 * i + 1);
     let even = |i: usize| o.k.get(narrow, 2 * i);
     let product = |i: usize| j(i).wrapping_mul(k(i));
-    //     The narrow lane in the low 64 bits of the 128-bit half that contains result lane i.
+    // The narrow lane in the low 64 bits of the 128-bit half that contains result lane i.
     let low = |i: usize| i / (narrow_lanes / 2) * narrow_lanes + i % (narrow_lanes / 2);
     let f: Box<dyn Fn(usize) -> Number> = match o.stem.as_str() {
         "vaddwev" | "vaddwod" => Box::new(|i| j(i) + k(i)),
@@ -404,7 +404,7 @@ fn moving(o: &Operation) -> Option<Register> {
         |i: usize| o.k.unsigned(bits, i),
     );
     let imm = o.imm as usize;
-    //     `h` is the first lane of the 128-bit half, `i` the lane in it.
+    // `h` is the first lane of the 128-bit half, `i` the lane in it.
     let f: Box<dyn Fn(usize, usize) -> Number> = match o.stem.as_str() {
         "vpackev" => Box::new(|h, i| if i % 2 == 1 { j(h + i - 1) } else { k(h + i) }),
         "vpackod" => Box::new(|h, i| if i % 2 == 1 { j(h + i) } else { k(h + i + 1) }),
@@ -466,7 +466,7 @@ fn constant(imm: Number) -> (Number, usize) {
     let signed = if low_ten >= 0x200 { low_ten - 0x400 } else { low_ten };
     let digits: Vec<char> = format!("{byte:08b}").chars().collect();
     let digit = |i: usize| digits[7 - i];
-    //     The sign, the inverted highest exponent bit, copies of that bit, and six bits unchanged.
+    // The sign, the inverted highest exponent bit, copies of that bit, and six bits unchanged.
     let float = |copies: usize, zeros: usize| {
         let inverted = if digit(6) == '0' { '1' } else { '0' };
         let text: String = [digit(7), inverted]

@@ -65,7 +65,7 @@ fn lane_function(o: &Operation, current: u32) -> Option<Lanes<'_>> {
     let mode = named.unwrap_or(current);
     let (to, from) = (suffixes[0], *suffixes.last()?);
     let (wide, narrow) = (width(to), width(from));
-    //     The source of result lane `i` if the lane width changes.
+    // The source of result lane `i` if the lane width changes.
     let narrowing = move |i: usize| {
         let (half, i, count) = (i * wide / 128, i % (128 / wide), 128 / narrow);
         let register = if i < count { &o.k } else { &o.j };
@@ -271,9 +271,9 @@ fn divide<F: Float>(x: F, y: F, round: Round) -> Outcome {
 
 /// Single and double precision on the host.
 trait Host {
-    ///     The square root rounded to nearest, and the sign of its error (positive if the root is too large).
+    /// The square root rounded to nearest, and the sign of its error (positive if the root is too large).
     fn root(bits: u64) -> (u64, f64);
-    ///     The exact number.
+    /// The exact number.
     fn value(bits: u64) -> f64;
 }
 
@@ -291,7 +291,7 @@ impl Host for Single {
 
 impl Host for Double {
     fn root(bits: u64) -> (u64, f64) {
-        //         Scale up so that the error of the square does not underflow.
+        // Scale up so that the error of the square does not underflow.
         let scale = 2f64.powi(if f64::from_bits(bits) < 1.0 { 400 } else { 0 });
         let x = f64::from_bits(bits) * scale;
         let root = x.sqrt();
@@ -315,7 +315,7 @@ fn root<F: Float + Host>(bits: u64, mode: u32) -> Outcome {
         return (bits, 0);
     }
     let (root, error) = F::root(bits);
-    //     Adjacent positive numbers have adjacent integer representations.
+    // Adjacent positive numbers have adjacent integer representations.
     let directed = match mode {
         1 | 3 if error > 0.0 => root - 1,
         2 if error < 0.0 => root + 1,
@@ -413,7 +413,7 @@ fn from_integer(bits: u64, from: usize, to: usize, unsigned: bool, mode: u32) ->
 fn convert<From: Float + FloatConvert<To>, To: Float>(bits: u64, mode: u32) -> Outcome {
     let x = From::from_bits(bits.into());
     if let Some((quieted, raised)) = nan::<From>(&[bits]) {
-        //         Align the fraction at its highest bit.
+        // Align the fraction at its highest bit.
         let (from, to) = (From::PRECISION as u32 - 1, To::PRECISION as u32 - 1);
         let fraction = quieted & ((1 << from) - 1);
         let aligned = if to > from { fraction << (to - from) } else { fraction >> (from - to) };

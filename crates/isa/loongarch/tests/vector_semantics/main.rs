@@ -78,7 +78,7 @@ impl Differences {
         }
     }
 
-    ///     Asserts that there are no differences. `oracle` names the list of instructions that must have been compared.
+    /// Asserts that there are no differences. `oracle` names the list of instructions that must have been compared.
     fn assert_none(&self, oracle: &str) {
         let names: Vec<_> = self.first.keys().collect();
         let first: String = self.first.values().take(3).cloned().collect();
@@ -108,8 +108,8 @@ fn agree_with_qemu(qemu: &Path, seed: u64) {
     for ((instruction, given), left) in cases.iter().zip(qemu::run(qemu, &cases)) {
         for (given, mut left) in given.iter().zip(left) {
             if instruction.op.row().extension == Extension::Lsx {
-                //                 The upper 128 bits are undefined after LSX. QEMU clears, preserves or computes them;
-                //                 here they are preserved.
+                // The upper 128 bits are undefined after LSX. QEMU clears, preserves or computes them; here they are
+                // preserved.
                 left.vector[2..].copy_from_slice(&given.vectors[0][2..]);
             }
             differences.compare(instruction, given, &left);

@@ -141,7 +141,7 @@ fn elf(cases: &[(Instruction, Vec<Given>)]) -> Vec<u8> {
     let loops: Vec<u32> =
         cases.iter().flat_map(|(instruction, given)| code_of(instruction, given.len())).collect();
     let data: Vec<u8> = cases.iter().flat_map(|(_, given)| given).flat_map(record).collect();
-    //     The length of the code does not depend on the numbers in it.
+    // The length of the code does not depend on the numbers in it.
     let length = 4 * (2 + loops.len() + finish(0, 0).len());
     let start = (BASE as usize + HEADERS + length).next_multiple_of(64);
     let mut code = load_number(RECORD_ADDRESS, start as u64).to_vec();

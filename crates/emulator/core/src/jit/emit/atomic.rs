@@ -68,8 +68,7 @@ impl Emitter<'_> {
         self.atomic_address(i.j, i.imm, wide);
         let memory = self.guest_memory(Register::RCX, 0);
         if wide {
-            //             Read the other half of the 16 bytes for a 16-byte store-conditional. It must not be read
-            //             after this half.
+            // Read the other half of the 16 bytes for a 16-byte store-conditional. It must not be read after this half.
             self.a.op2(Code::Mov_r64_rm64, Register::RDX, Register::RCX);
             self.a.op2(Code::Xor_rm64_imm8, Register::RDX, 8);
             let neighbour = self.guest_memory(Register::RDX, 0);
@@ -106,7 +105,7 @@ impl Emitter<'_> {
             self.a.locked(Code::Cmpxchg_rm32_r32, memory, Register::EDX);
         }
         self.a.place(failed);
-        //         If the exchange was skipped, "not equal" also means failure.
+        // If the exchange was skipped, "not equal" also means failure.
         self.a.set_if(Condition::Equal, Register::AL);
         self.a.op2(Code::Movzx_r32_rm8, Register::EAX, Register::AL);
         self.a.op2(Code::Mov_rm64_imm32, Self::reservation(offset_of!(Reservation, address)), -1);

@@ -283,7 +283,7 @@ impl Emitter<'_> {
         self.copy(Register::RAX, i.k);
         self.copy(Register::RCX, i.j);
         let accumulator = if code == Code::Crc32_r64_rm64 {
-            //             The 64-bit form requires the upper half of the accumulator to be clear.
+            // The 64-bit form requires the upper half of the accumulator to be clear.
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, Register::EAX);
             Register::RAX
         } else {
@@ -306,7 +306,7 @@ impl Emitter<'_> {
             self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::ECX);
             self.reduce_crc();
         } else {
-            //             Reduce the bits that are shifted out at the low end, and shift the others down.
+            // Reduce the bits that are shifted out at the low end, and shift the others down.
             self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::EAX);
             self.a.op2(Code::Mov_r32_rm32, Register::EDX, Register::EAX);
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, Register::ECX);
@@ -320,7 +320,7 @@ impl Emitter<'_> {
 
     /// Multiplies EAX by x^32 modulo the polynomial, in the bit order of the CRC.
     fn reduce_crc(&mut self) {
-        //         Immediates that select a half of the constants.
+        // Immediates that select a half of the constants.
         const QUOTIENT: i32 = 0x00;
         const POLYNOMIAL: i32 = 0x10;
         let constants = field(offset_of!(Cpu, crc_constants));

@@ -170,8 +170,7 @@ impl Emitter<'_> {
     fn scalar_unary(&mut self, i: &Instruction, code: Code) {
         let from = self.scalar_read(i.j, SCRATCH);
         let to = self.vector_target(i.d, SCRATCH);
-        //         The first source only fills the upper half. Using the same register avoids a dependency on another
-        //         one.
+        // The first source only fills the upper half. Using the same register avoids a dependency on another one.
         self.a.op3(code, to, from, from);
         self.scalar_write(i.d, to);
     }
@@ -391,10 +390,10 @@ impl Emitter<'_> {
 struct Comparison {
     single: bool,
     signalling: bool,
-    ///     The operands are swapped, because the host has no condition for "less and not unordered".
+    /// The operands are swapped, because the host has no condition for "less and not unordered".
     swapped: bool,
     condition: Condition,
-    ///     A second condition on the parity flag (set if unordered), and the operation that combines it with the first.
+    /// A second condition on the parity flag (set if unordered), and the operation that combines it with the first.
     parity: Option<(Condition, Code)>,
 }
 

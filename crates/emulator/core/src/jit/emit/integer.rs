@@ -290,7 +290,7 @@ impl Emitter<'_> {
             return;
         }
         let condition = match (condition, i.j, i.k) {
-            //             The unsigned comparison 0 < k is k != 0, a common idiom for truth values.
+            // The unsigned comparison 0 < k is k != 0, a common idiom for truth values.
             (Condition::Below, 0, k) => {
                 self.compare_registers(k, 0);
                 Condition::NotEqual

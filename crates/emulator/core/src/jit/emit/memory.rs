@@ -59,7 +59,7 @@ impl Emitter<'_> {
         let indexed = i.op.row().operands.len() == 3 && i.op.row().operands[2] == INDEX_OPERAND;
         if indexed {
             let (j, k) = (self.read(i.j, Register::RCX), self.read(i.k, Register::RDX));
-            //             The check computes the sum separately, so the access need not wait for it.
+            // The check computes the sum separately, so the access need not wait for it.
             self.a.op2(Code::Lea_r64_m, Register::RAX, MemoryOperand::with_base_index(j, k));
             self.check_range(Register::RAX);
             let segment = if self.based { Register::GS } else { Register::None };
@@ -129,11 +129,11 @@ impl Emitter<'_> {
     fn barrier(&mut self, i: &Instruction) {
         const EARLIER_STORES: i32 = 1 << 2;
         const LATER_LOADS: i32 = 1 << 1;
-        //         0x700 orders loads of one address, which x86-64 always does. In other hints, a bit that is 0 requests
-        //         the ordering.
+        // 0x700 orders loads of one address, which x86-64 always does. In other hints, a bit that is 0 requests the
+        // ordering.
         let wanted = i.imm != 0x700 && i.imm & (EARLIER_STORES | LATER_LOADS) == 0;
         if wanted {
-            //             A locked operation on a cached line orders like MFENCE and costs half as much.
+            // A locked operation on a cached line orders like MFENCE and costs half as much.
             let top = MemoryOperand::with_base(Register::RSP);
             self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::ECX);
             self.a.locked(Code::Or_rm32_r32, top, Register::ECX);

@@ -45,44 +45,44 @@ const MAX_SLACK_BYTES: i64 = 16 << 10;
 pub(crate) struct LinkSite {
     /// The position of the jump's displacement in the region's code.
     pub displacement: usize,
-    ///     The position of its target while it is not linked.
+    /// The position of its target while it is not linked.
     pub unlinked: usize,
-    ///     The target guest address.
+    /// The target guest address.
     pub target: u64,
 }
 
 /// The code of a region and the data that the translator keeps about it.
 pub(crate) struct Emitted {
     pub code: Assembled,
-    ///     The position of the entry point for other regions.
+    /// The position of the entry point for other regions.
     pub entry: usize,
-    ///     The position of the code that spills all registers and exits. EAX holds the reason.
+    /// The position of the code that spills all registers and exits. EAX holds the reason.
     pub spill: usize,
-    ///     The position of the code that calls the interpreter for one instruction.
+    /// The position of the code that calls the interpreter for one instruction.
     pub call_out: usize,
-    ///     `(position, guest address)` of each instruction, ascending by position.
+    /// `(position, guest address)` of each instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
-    ///     The positions of counted blocks, ascending.
+    /// The positions of counted blocks, ascending.
     pub counted_blocks: Vec<(u32, LeftBlock)>,
-    ///     Possible side entries: `(guest address, position)` of blocks.
+    /// Possible side entries: `(guest address, position)` of blocks.
     pub blocks: Vec<(u64, usize)>,
     pub links: Vec<LinkSite>,
     pub allocation: Allocation,
-    ///     Interpreter calls; the code contains pointers to them.
+    /// Interpreter calls; the code contains pointers to them.
     pub call_outs: CallOuts,
 }
 
 /// Out-of-line code, emitted after the blocks.
 enum Stub {
-    ///     Exits with a reason at a guest address.
+    /// Exits with a reason at a guest address.
     Leave { label: Label, pc: u64, reason: ExitReason, left: LeftBlock },
-    ///     Exits because the target of a link is not translated.
+    /// Exits because the target of a link is not translated.
     Unlinked { label: Label, pc: u64, link: usize },
-    ///     Executes one instruction in the interpreter and continues.
+    /// Executes one instruction in the interpreter and continues.
     CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
-    ///     An indirect call whose target is not in the lookup table.
+    /// An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
-    ///     A jump to a trampoline.
+    /// A jump to a trampoline.
     JumpTo { label: Label, host: u64 },
     /// The edge of a conditional branch that leaves the region.
     Edge { label: Label, target: u64 },
@@ -93,7 +93,7 @@ pub(super) struct Emitter<'a> {
     region: &'a Region,
     allocation: Allocation,
     trampolines: Trampolines,
-    ///     Guest memory does not start at host address 0, so accesses use the GS segment.
+    /// Guest memory does not start at host address 0, so accesses use the GS segment.
     based: bool,
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
@@ -106,16 +106,16 @@ pub(super) struct Emitter<'a> {
     call_outs: CallOuts,
     positions: Vec<(u32, u64)>,
     counted_blocks: Vec<(u32, LeftBlock)>,
-    ///     Guest registers with a known constant value.
+    /// Guest registers with a known constant value.
     known: [Option<u64>; 32],
-    ///     Guest registers that passed a range check, and the distance in bytes that they have moved since.
+    /// Guest registers that passed a range check, and the distance in bytes that they have moved since.
     in_range: [Option<i64>; 32],
-    ///     The value and the range distance of the register that the last instruction wrote.
+    /// The value and the range distance of the register that the last instruction wrote.
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
-    ///     The current block, if it is counted.
+    /// The current block, if it is counted.
     counted: LeftBlock,
-    ///     The address of the current instruction.
+    /// The address of the current instruction.
     pc: u64,
     spill: Label,
     call_out: Label,
@@ -126,11 +126,11 @@ pub(crate) struct Surroundings<'a> {
     pub trampolines: Trampolines,
     /// Guest memory does not start at host address 0.
     pub based: bool,
-    ///     The block counters, if blocks are counted.
+    /// The block counters, if blocks are counted.
     pub counting: Option<&'a Counting>,
-    ///     The traced blocks, if blocks are traced.
+    /// The traced blocks, if blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,
-    ///     Instructions that access device registers.
+    /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
 }
 
@@ -238,7 +238,7 @@ impl Emitter<'_> {
                 return;
             }
             if has_address(instruction.op) && self.registers.is_known(self.pc) {
-                //                 The rest of the block is still emitted, because jumps may target it.
+                // The rest of the block is still emitted, because jumps may target it.
                 self.leave_here();
             }
             self.record_address(instruction);

@@ -19,7 +19,7 @@ const RECORD: Register = Register::RDX;
 /// The record of the current block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OpenRecord {
-    ///     The number of addresses written so far.
+    /// The number of addresses written so far.
     addresses: u16,
 }
 

@@ -188,7 +188,7 @@ impl Emitter<'_> {
             Op::Vpickve2grHu => self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, None),
             Op::Vpickve2grWu => self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, None),
             Op::Vpickve2grD | Op::Vpickve2grDu => self.pick_element(i, Code::VEX_Vpextrq_rm64_xmm_imm8, None),
-            //             Common in translated scalar code: move the lowest element to the lowest position.
+            // Common in translated scalar code: move the lowest element to the lowest position.
             Op::VextrinsD if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovsd_xmm_xmm_xmm),
             Op::VextrinsW if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovss_xmm_xmm_xmm),
             Op::VextrinsB => {

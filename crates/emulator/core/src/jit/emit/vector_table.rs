@@ -34,7 +34,7 @@ fn index<T: Clone>(rows: &[(Op, Op, T)]) -> FxHashMap<Op, (T, bool)> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binary {
     pub code: Pair,
-    ///     The sources are swapped.
+    /// The sources are swapped.
     pub swapped: bool,
     /// The result is inverted.
     pub inverted: bool,

@@ -38,8 +38,8 @@ fn scratch<E: Environment>(op: Op) -> Option<Semantics<E>> {
             jump(s, i, 0);
             Ok(())
         },
-        //         The link is the address of the jump itself, not of the next instruction. Code reached by a patched-in
-        //         `jiscr1` skips n instructions on return with `jiscr0 4 * n`.
+        // The link is the address of the jump itself, not of the next instruction. Code reached by a patched-in
+        // `jiscr1` skips n instructions on return with `jiscr0 4 * n`.
         Op::Jiscr1 => |s, i, _| {
             let link = s.pc;
             jump(s, i, 1);

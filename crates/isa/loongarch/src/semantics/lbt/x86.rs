@@ -144,7 +144,7 @@ fn sra(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     if count == 0 {
         return old;
     }
-    //     Sign-extended to 64 bits, so that counts beyond the width need no special case.
+    // Sign-extended to 64 bits, so that counts beyond the width need no special case.
     let value = (a << (64 - bits)) as i64 >> (64 - bits);
     shifted(old, (value >> count) as u64, bits, count, bit(value as u64, count - 1), false)
 }

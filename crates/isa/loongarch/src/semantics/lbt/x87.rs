@@ -28,8 +28,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             let (extended, raised) = Extended::from_double(s.f(i.j));
             write_fd(s, i, extended.sign_and_exponent.into(), raised)
         },
-        //         Hardware was measured only with rounding to nearest. Other modes are assumed to work as in other
-        //         conversions.
+        // Hardware was measured only with rounding to nearest. Other modes are assumed to work as in other conversions.
         Op::FcvtDLd => |s, i, _| {
             let extended = Extended { significand: s.f(i.j), sign_and_exponent: s.f(i.k) as u16 };
             let (bits, raised) = extended.to_double(s.fcsr.rounding_mode());

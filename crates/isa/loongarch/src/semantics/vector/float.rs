@@ -9,7 +9,7 @@ use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, Rounding
 pub(super) struct Rounding {
     /// FCSR's rounding mode.
     pub mode: RoundingMode,
-    ///     The union of the exceptions of all lanes so far.
+    /// The union of the exceptions of all lanes so far.
     pub raised: ExceptionFlags,
 }
 
@@ -67,7 +67,7 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfsqrt" sqrt),
     both!("vfrecip" recip),
     both!("vfrsqrt" rsqrt),
-    //     An approximation may be exact; the scalar FRECIPE and FRSQRTE are exact too.
+    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are exact too.
     both!("vfrecipe" recip),
     both!("vfrsqrte" rsqrt),
     roundings!("vfrint" ".s" round::<Single>, ".d" round::<Double>),

@@ -5,11 +5,11 @@ use std::ops::{BitAnd, BitOr, BitXor, Not, Shl, Shr};
 
 /// The operands for 128 bits of a result.
 pub(super) struct Half {
-    ///     The old value of the register at bit 0.
+    /// The old value of the register at bit 0.
     pub d: u128,
-    ///     The register at bit 5. A general register is zero-extended.
+    /// The register at bit 5. A general register is zero-extended.
     pub j: u128,
-    ///     The register at bit 10 (a general register is zero-extended), or the immediate repeated in each lane.
+    /// The register at bit 10 (a general register is zero-extended), or the immediate repeated in each lane.
     pub k: u128,
     /// The register at bit 15.
     pub a: u128,
@@ -37,13 +37,13 @@ pub(super) trait Element:
     const ONE: Self;
     const MIN: Self;
     const MAX: Self;
-    ///     An array of all lanes in 128 bits.
+    /// An array of all lanes in 128 bits.
     type Lanes: AsRef<[Self]> + AsMut<[Self]>;
-    ///     Splits `half` into an array of lanes, which lets the compiler see that they are independent.
+    /// Splits `half` into an array of lanes, which lets the compiler see that they are independent.
     fn split(half: u128) -> Self::Lanes;
-    ///     Joins lanes into 128 bits.
+    /// Joins lanes into 128 bits.
     fn join(lanes: Self::Lanes) -> u128;
-    ///     The integer with the low bits of `bits`.
+    /// The integer with the low bits of `bits`.
     fn truncate(bits: u128) -> Self;
     /// The bits, zero-extended.
     fn bits(self) -> u128;
@@ -63,17 +63,17 @@ pub(super) trait Element:
         Self::split(half).as_ref()[index]
     }
 
-    ///     The low bits as a shift count below the width.
+    /// The low bits as a shift count below the width.
     fn as_amount(self) -> u32 {
         (self.bits() as u32) & (Self::BITS - 1)
     }
 
-    ///     All bits set if `condition`, else none.
+    /// All bits set if `condition`, else none.
     fn mask(condition: bool) -> Self {
         if condition { !Self::default() } else { Self::default() }
     }
 
-    ///     Shifts right and rounds half up. The shift is arithmetic if the type is signed.
+    /// Shifts right and rounds half up. The shift is arithmetic if the type is signed.
     fn shift_right_rounded(self, amount: u32) -> Self {
         match amount {
             0 => self,
@@ -87,9 +87,9 @@ pub(super) trait Narrow: Element {
     type Wide: Element;
     /// The unsigned integer of the same width.
     type Unsigned: Narrow;
-    ///     Extends according to the signedness of the type.
+    /// Extends according to the signedness of the type.
     fn widen(self) -> Self::Wide;
-    ///     Zero-extends.
+    /// Zero-extends.
     fn widen_unsigned(self) -> Self::Wide;
 }
 
@@ -201,7 +201,7 @@ macro_rules! family {
     (widen_mixed $stem:literal $function:ident $(, $more:expr)*) => {
         family!(@ $stem $function [".h.bu.b" [i8] ".w.hu.h" [i16] ".d.wu.w" [i32] ".q.du.d" [i64]] [$($more),*])
     };
-    //     Narrowing shifts: the signedness of the wide type selects the shift, that of the narrow type the saturation.
+    // Narrowing shifts: the signedness of the wide type selects the shift, that of the narrow type the saturation.
     (narrow_logical $stem:literal $function:ident $(, $more:expr)*) => {
         family!(@ $stem $function [".b.h" [u16, i8] ".h.w" [u32, i16] ".w.d" [u64, i32]] [$($more),*])
     };

@@ -37,11 +37,11 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 
 /// The implementation of an instruction that accesses only registers.
 enum Action {
-    ///     Computes each of the first `halves` halves separately.
+    /// Computes each of the first `halves` halves separately.
     Halves { function: HalfFunction, halves: usize, sources: Sources },
-    ///     The same for floating point.
+    /// The same for floating point.
     Float { function: FloatFunction, halves: usize, sources: Sources },
-    ///     Accesses the complete state.
+    /// Accesses the complete state.
     Whole(WholeFunction),
 }
 
@@ -57,7 +57,7 @@ enum Source {
     Vector,
     /// A general register, the same for both halves.
     General,
-    ///     The first immediate, repeated in each lane.
+    /// The first immediate, repeated in each lane.
     Immediate(Repeat),
 }
 
@@ -66,7 +66,7 @@ enum Source {
 struct Repeat {
     /// The bits of one lane.
     mask: u128,
-    ///     A one in each lane; 0 if there are no lanes.
+    /// A one in each lane; 0 if there are no lanes.
     ones: u128,
 }
 

@@ -15,7 +15,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
     let index = element.index();
     let constant = Splat(B, element.splat(named.imm as u64));
-    //     The field may be wider than the bit number, which is reduced modulo the element width.
+    // The field may be wider than the bit number, which is reduced modulo the element width.
     let bit = 1u64 << (named.imm as u32 & (element.bits - 1));
     match named.stem {
         "addi" => with(constant, vec![Two(ADD[index], D, J, B)]),
@@ -57,7 +57,7 @@ fn difference(element: Element) -> Option<Steps> {
         (Some(greater), Some(lesser)) => {
             vec![Two(greater, C, J, K), Two(lesser, A, J, K), Two(subtract, D, C, A)]
         }
-        //         Negate the difference where j is not greater.
+        // Negate the difference where j is not greater.
         _ if !element.is_unsigned => vec![
             Two(PCMPGTQ, C, J, K),
             Two(PSUBQ, A, J, K),
@@ -81,7 +81,7 @@ fn average(element: Element, up: bool) -> Option<Steps> {
     let index = element.index();
     let one = Splat(B, element.splat(1));
     match (element.bits, element.is_unsigned) {
-        //         The host rounds up: subtract one where the lowest bits differ.
+        // The host rounds up: subtract one where the lowest bits differ.
         (8, true) if !up => {
             Some(vec![Two(PAVGB, C, J, K), Two(PXOR, A, K, J), one, Two(PAND, A, A, B), Two(PSUBB, D, C, A)])
         }

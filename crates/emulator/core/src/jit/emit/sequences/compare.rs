@@ -25,7 +25,7 @@ pub(super) fn greater(element: Element) -> Option<Pair> {
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
-    //     The decoder has sign-extended signed immediates and left unsigned ones as they are.
+    // The decoder has sign-extended signed immediates and left unsigned ones as they are.
     let constant = Splat(B, element.splat(named.imm as u64));
     match named.stem {
         "sle" => ordered(element, K, true),
@@ -87,8 +87,7 @@ fn extreme(element: Element, k: Place, host: Option<Pair>, greatest: bool) -> Op
         return Some(vec![Two(host, D, J, k)]);
     }
     if k.is_scratch() {
-        //         The constant is still needed after the comparison, which uses all scratch registers for unsigned
-        //         elements.
+        // The constant is still needed after the comparison, which uses all scratch registers for unsigned elements.
         return (!element.is_unsigned).then(|| vec![Two(PCMPGTQ, C, J, k), choice(k, greatest)]);
     }
     let mut steps = if element.is_unsigned { signs_changed(k) } else { Vec::new() };
@@ -105,7 +104,7 @@ fn choice(k: Place, greatest: bool) -> Step {
 /// Signed or unsigned saturation to `imm + 1` bits.
 fn clamped(element: Element, imm: i32) -> Option<Steps> {
     let (lesser, greater) = (lesser(element)?, greater(element)?);
-    //     The field may be wider than the bit number, which is reduced modulo the element width.
+    // The field may be wider than the bit number, which is reduced modulo the element width.
     let bits = imm as u32 & (element.bits - 1);
     if element.is_unsigned {
         let most = u64::MAX >> (63 - bits);

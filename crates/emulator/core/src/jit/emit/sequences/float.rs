@@ -11,7 +11,7 @@ const UPPER_HALF: i32 = 0b11_10_11_10;
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let rounding = match named.stem {
-        //         Use the rounding mode of MXCSR, which follows the guest's.
+        // Use the rounding mode of MXCSR, which follows the guest's.
         "frint" => Some(4),
         "frintrne" => Some(0),
         "frintrm" => Some(1),

@@ -67,13 +67,13 @@ impl Element {
 #[derive(Clone, Copy)]
 struct Named<'a> {
     stem: &'a str,
-    ///     The element types after the stem; `None` for other suffixes.
+    /// The element types after the stem; `None` for other suffixes.
     elements: [Option<Element>; 3],
-    ///     The complete suffix after the stem.
+    /// The complete suffix after the stem.
     formats: &'a str,
     imm: i32,
     is_wide: bool,
-    ///     Both sources are the same register.
+    /// Both sources are the same register.
     is_same: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         ("sll", 16) => Some(halves_left()),
         ("srl", 16) => Some(halves_right(PSRLD, PSRLVD)),
         ("sra", 16) => Some(halves_right(PSRAD, PSRAVD)),
-        //         A logical shift moves the sign bit; flipping and subtracting it extends the sign.
+        // A logical shift moves the sign bit; flipping and subtracting it extends the sign.
         ("sra", 64) => Some(vec![
             Splat(A, 63),
             Two(PAND, A, A, K),
@@ -146,7 +146,7 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
     };
     let count = named.imm & (from.bits as i32 - 1);
     let index = from.index();
-    //     For a signed doubleword shift by more than 32, the low 32 bits differ from those of a logical shift.
+    // For a signed doubleword shift by more than 32, the low 32 bits differ from those of a logical shift.
     let shift = match RIGHT_SIGNED.get(index) {
         Some(&shift) if is_signed => shift,
         None if is_signed && count > 32 => return None,
@@ -171,7 +171,7 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
         _ => return None,
     };
     if !is_signed {
-        //         The host's pack instructions treat their sources as signed.
+        // The host's pack instructions treat their sources as signed.
         let most = u64::MAX >> (64 - to.bits + u32::from(!to.is_unsigned));
         steps.extend([Splat(C, from.splat(most)), Two(lesser, A, A, C), Two(lesser, B, B, C)]);
     }

@@ -7,18 +7,18 @@ use super::super::host_vectors::Pair;
 /// The operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    ///     Scratch registers.
+    /// Scratch registers.
     A,
     B,
     C,
     /// The instruction's sources.
     J,
     K,
-    ///     The third source of instructions with four operands.
+    /// The third source of instructions with four operands.
     Third,
-    ///     The destination's value before the instruction.
+    /// The destination's value before the instruction.
     Old,
-    ///     The destination. Only the last step may write it, because it may also be a source.
+    /// The destination. Only the last step may write it, because it may also be a source.
     D,
 }
 
@@ -37,19 +37,19 @@ pub(super) enum Step {
     Move(Place, Place),
     /// `to = left op right`
     Two(Pair, Place, Place, Place),
-    ///     `to = left op right` with an immediate that selects elements.
+    /// `to = left op right` with an immediate that selects elements.
     Choose(Pair, Place, Place, Place, i32),
-    ///     `to = mask ? right : left` for each byte.
+    /// `to = mask ? right : left` for each byte.
     Blend(Place, Place, Place, Place),
     /// `to = from op count`
     Shift(Pair, Place, Place, i32),
-    ///     `to = op(from)` with an immediate that selects elements or a mode.
+    /// `to = op(from)` with an immediate that selects elements or a mode.
     One(Pair, Place, Place, i32),
-    ///     `to = op(from)`, for an instruction without a 256-bit form with the same operands.
+    /// `to = op(from)`, for an instruction without a 256-bit form with the same operands.
     Narrow(Code, Place, Place),
-    ///     The same 64 bits in all doublewords.
+    /// The same 64 bits in all doublewords.
     Splat(Place, u64),
-    ///     The same 128 bits in each half.
+    /// The same 128 bits in each half.
     Pattern(Place, u128),
 }
 
@@ -68,7 +68,7 @@ impl Step {
         }
     }
 
-    ///     The operand that must be in a register, if any.
+    /// The operand that must be in a register, if any.
     pub fn left(&self) -> Option<Place> {
         match *self {
             Self::Two(_, _, left, _)
@@ -79,7 +79,7 @@ impl Step {
         }
     }
 
-    ///     The operands that may be in memory.
+    /// The operands that may be in memory.
     pub fn others(&self) -> [Option<Place>; 2] {
         match *self {
             Self::Two(_, _, _, right) | Self::Choose(_, _, _, right, _) => [Some(right), None],

@@ -59,7 +59,7 @@ fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) 
     let wide = if count.is_some() { A } else { D };
     let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
         (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], wide, B, A)],
-        //         Interleave an element with itself and shift the lower copy out.
+        // Interleave an element with itself and shift the lower copy out.
         (false, Some(&right)) => {
             vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, wide, A, from.bits as i32)]
         }
@@ -88,8 +88,8 @@ fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element
             let multiply = match to.bits {
                 16 => vec![Two(PMULLW, A, A, B)],
                 32 => vec![Two(PMULLD, A, A, B)],
-                //                 For 64 bits, one of the two factors is signed: combine the products of its lower half
-                //                 and of its sign.
+                // For 64 bits, one of the two factors is signed: combine the products of its lower half and of its
+                // sign.
                 _ => mixed_product(),
             };
             steps.extend(multiply);
@@ -140,7 +140,7 @@ fn widened(to: Element, source: Place, (from, parity): (Element, Parity), into: 
     let signed = RIGHT_SIGNED.get(index).filter(|_| !from.is_unsigned);
     let is_signed_word = !from.is_unsigned && signed.is_none();
     match parity {
-        //         Interleave the word with its sign.
+        // Interleave the word with its sign.
         _ if is_signed_word => {
             let order = if parity == Parity::Even { 0b10_10_00_00 } else { 0b11_11_01_01 };
             vec![
