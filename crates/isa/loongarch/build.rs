@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 fn main() {
     println!("cargo::rerun-if-changed=instructions.tsv");
-    let text = std::fs::read_to_string("instructions.tsv").expect("instructions.tsv beside build.rs");
+    let text = std::fs::read_to_string("instructions.tsv").expect("instructions.tsv is next to build.rs");
     let (mut names, mut rows, mut count) = (String::new(), String::new(), 0);
     for (number, line) in text.lines().enumerate() {
         if line.starts_with('#') || line.is_empty() {
@@ -13,7 +13,7 @@ fn main() {
         }
         let columns: Vec<&str> = line.split('\t').collect();
         let [matched, mnemonic, operands, reads, writes, extension, revision, class] = columns[..] else {
-            panic!("instructions.tsv:{}: eight tab-separated columns wanted", number + 1);
+            panic!("instructions.tsv:{}: expected eight tab-separated columns", number + 1);
         };
         let op = camel_case(mnemonic);
         let operands = list(operands, operand);

@@ -525,7 +525,7 @@ impl Core {
     /// Executes the instruction at which translated code left a block in the middle, and completes the record of the
     /// block up to it.
     fn record_inside_block(&mut self) -> Result<(), Stop> {
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         let (number, block) = recorder.open_block(&self.cpu);
         let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
         let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
@@ -557,14 +557,14 @@ impl Core {
         let pc = self.cpu.state.pc;
         let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
             return Err(Stop::Quantum);
         }
         let number = recorder.number(pc, &[instruction]);
         recorder.note_address(&self.cpu, &instruction, &[]);
         let done = self.execute(&instruction);
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
         done
     }

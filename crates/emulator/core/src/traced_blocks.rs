@@ -33,7 +33,7 @@ impl TracedBlocks {
         {
             return BlockNumber(number);
         }
-        let number = u32::try_from(table.blocks.len()).expect("memory ends before numbers do");
+        let number = u32::try_from(table.blocks.len()).expect("memory runs out before block numbers do");
         table.blocks.push(TracedBlock { start, instructions: instructions.into() });
         table.newest.insert(key, number);
         BlockNumber(number)

@@ -74,7 +74,7 @@ fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: AtSyscall) -> Vec<
             }
             Stop::Attention => core.cpu().attention.clear(),
             Stop::Quantum => {}
-            Stop::Magic(magic) => panic!("nobody asked for {magic:?}"),
+            Stop::Magic(magic) => panic!("unexpected {magic:?}"),
         }
     }
 }

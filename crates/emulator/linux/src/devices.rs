@@ -17,8 +17,8 @@ use crate::open_files::{self, is_same};
 /// The directory of device files.
 const DIRECTORY: &[u8] = b"/dev/longma/";
 
-pub(crate) const CHILD_OPENS: &str = "longma: a forked child opens a file of /dev/longma and gets EBUSY: devices belong to the process that was started; use them there";
-pub(crate) const CHILD_ACCESSES: &str = "longma: a forked child accesses a device's registers, which its parent mapped, and gets SIGBUS: devices belong to the process that was started; use them there";
+pub(crate) const CHILD_OPENS: &str = "longma: a forked child opened a file of /dev/longma and got EBUSY: only the initial process can use devices";
+pub(crate) const CHILD_ACCESSES: &str = "longma: a forked child accessed device registers that its parent mapped and got SIGBUS: only the initial process can use devices";
 
 /// A device of the machine as a file.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ const AREA_BYTES: u64 = 64 << 10;
 /// The size of the pointer area is a multiple of this.
 const POINTERS_BYTES: u64 = 4 << 10;
 /// The bytes of AT_RANDOM and the string of AT_PLATFORM.
-const BESIDE_TEXTS_BYTES: u64 = 16 + 10;
+const FIXED_BYTES: u64 = 16 + 10;
 const AUXILIARY_ENTRIES: usize = 20;
 const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
 
@@ -68,7 +68,7 @@ impl Texts<'_> {
     /// The size of the strings with terminators, other data and pointers.
     pub(crate) fn bytes(&self) -> u64 {
         let texts = self.arguments.iter().chain(self.environment).map(|text| text.len() as u64 + 1 + 8);
-        texts.sum::<u64>() + self.path.len() as u64 + 1 + BESIDE_TEXTS_BYTES
+        texts.sum::<u64>() + self.path.len() as u64 + 1 + FIXED_BYTES
     }
 
     /// The sizes of the pointer area and of the whole area.

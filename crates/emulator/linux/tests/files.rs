@@ -285,7 +285,7 @@ fn a_traced_call_is_one_line_with_names() {
 }
 
 #[test]
-fn what_the_host_has_of_a_file_in_memory_is_told() {
+fn the_host_reports_its_attributes_of_a_file_in_memory() {
     let mut guest = Guest::new();
     std::fs::write(guest.directory.path().join("file"), [1; 3 * 4096]).unwrap();
     let file = guest.open(guest.directory.path().join("file"), READ) as u64;

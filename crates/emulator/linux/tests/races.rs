@@ -34,7 +34,7 @@ const UTIMENSAT: u64 = 88;
 /// The duration of a race. Without protection, each race was lost within a tenth of this.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// A guest with a host file and directory that it may only read, and a file of its own.
+/// A guest with a host file and directory that it may only read, and a file that it may write.
 struct Race {
     guest: Guest,
     outside: tempfile::TempDir,

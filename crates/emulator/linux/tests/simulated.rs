@@ -49,7 +49,7 @@ impl Scheduler for Alone {
         let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
         let timer = process.simulation().unwrap().next_timer();
         let next = [sleep.deadline, timer].into_iter().flatten().min();
-        let next = next.expect("the only thread sleeps for ever");
+        let next = next.expect("the only thread sleeps forever");
         self.now_ps.fetch_max(next.ps(), Ordering::Relaxed);
         if timer == Some(next) {
             self.expire();
@@ -146,7 +146,7 @@ fn sleeping_moves_simulated_time_and_not_the_hosts() {
 }
 
 #[test]
-fn a_futex_that_nobody_wakes_ends_at_its_time_limit() {
+fn a_futex_wait_without_a_wake_ends_at_its_timeout() {
     let (mut guest, scheduler) = begun(1);
     let futex = guest.put(&7u32.to_le_bytes());
     let limit = timespec(&mut guest, 10 * MS);

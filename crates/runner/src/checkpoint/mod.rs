@@ -154,7 +154,7 @@ fn threads(simulated: &Simulated) -> Result<Vec<ThreadImage>, ImageError> {
         let deposit = deposits.get(&number).ok_or_else(|| refused("has not begun yet".into()))?;
         match deposit.arrivals.undelivered() {
             0 => {}
-            signals => return Err(refused(format!("has signals pending (a set of {signals:#x})"))),
+            signals => return Err(refused(format!("has pending signals (set {signals:#x})"))),
         }
         Ok(ThreadImage::new(number, &deposit.state, deposit.kernel, deadline))
     };
@@ -212,7 +212,7 @@ impl Checkpoint {
             return Err(wrong(FormatError::Damaged("its threads are not those of its schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
-            return Err(wrong(FormatError::Damaged("it has more threads than it has made")));
+            return Err(wrong(FormatError::Damaged("it has more threads than it has created")));
         }
         if !reader.contents.times_are_possible() {
             return Err(wrong(FormatError::Damaged("its times are none that a run comes to")));

@@ -91,7 +91,7 @@ impl CodeCache {
     pub fn insert(&mut self, code: &Assembled) -> Range<u64> {
         let length = code.bytes().len().next_multiple_of(LINE_BYTES);
         let offset = self.free.take(length).unwrap_or_else(|| {
-            assert!(length <= self.bytes - self.used, "callers look at room() first");
+            assert!(length <= self.bytes - self.used, "callers check free_bytes() first");
             self.used += length;
             self.used - length
         });
@@ -127,7 +127,7 @@ impl CodeCache {
     /// # Panics
     /// If the range is outside the used part.
     pub fn overwrite(&mut self, place: usize, bytes: &[u8]) {
-        assert!(place + bytes.len() <= self.used, "whoever has written code knows where it is");
+        assert!(place + bytes.len() <= self.used, "the code to patch is in the cache");
         self.copy.note(place..place + bytes.len());
         // SAFETY: the range is inside the mapping, as asserted above.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(place), bytes.len()) };
@@ -274,7 +274,7 @@ fn given(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    Ok(NonNull::new(address.cast()).expect("mmap gives no null page"))
+    Ok(NonNull::new(address.cast()).expect("mmap never returns null"))
 }
 
 impl Drop for CodeCache {

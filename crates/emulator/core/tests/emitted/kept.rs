@@ -42,7 +42,7 @@ impl Kept {
             if !names.contains(&name) && self.renews {
                 fs::remove_file(self.folder.join(name)).expect("the file is removed");
             } else if !names.contains(&name) {
-                wrong.push(format!("{name} is nobody's"));
+                wrong.push(format!("{name} belongs to no test"));
             }
         }
         assert!(
@@ -60,7 +60,7 @@ pub fn nothing_else_is_kept(folders: &[&str]) {
         let path = entry.expect("an entry of the folder").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_known = if path.is_dir() { folders.contains(&&*name) } else { name.ends_with(".rs") };
-        assert!(is_known, "{} is nobody's", path.display());
+        assert!(is_known, "{} belongs to no test", path.display());
     }
 }
 

@@ -31,6 +31,6 @@ fn the_host_code_of_common_sequences_is_what_their_files_say() {
 }
 
 #[test]
-fn no_text_is_nobodys() {
+fn every_snapshot_belongs_to_a_test() {
     nothing_else_is_kept(&["instructions", "sequences"]);
 }

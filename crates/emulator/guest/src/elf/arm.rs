@@ -16,7 +16,7 @@ pub(super) fn is_for_arm(header: &[u8; 64]) -> bool {
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     match (header[4], header[5]) {
         (2, 1) => Ok(()),
-        (2, _) => Err("big-endian; build it for aarch64-linux"),
-        _ => Err("of the ILP32 ABI; build it for aarch64-linux without -mabi=ilp32"),
+        (2, _) => Err("is big-endian; rebuild it for aarch64-linux"),
+        _ => Err("uses the ILP32 ABI; rebuild it for aarch64-linux without -mabi=ilp32"),
     }
 }

@@ -21,19 +21,19 @@ pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     let flags = u32_at(header, 48);
     if header[5] != 1 {
         return Err(
-            "big-endian; only little-endian programs for MIPS64 are run: build it for mips64el-linux-gnuabi64",
+            "is big-endian; only little-endian MIPS64 programs are supported: rebuild it for mips64el-linux-gnuabi64",
         );
     }
     if header[4] != 2 || flags & OTHER_ABIS != 0 {
-        return Err("of another ABI than n64; build it for mips64el-linux-gnuabi64");
+        return Err("uses an ABI other than n64; rebuild it for mips64el-linux-gnuabi64");
     }
     if flags & OTHER_ENCODINGS != 0 {
-        return Err("with MIPS16 or microMIPS instructions; build it without -mips16 and -mmicromips");
+        return Err("contains MIPS16 or microMIPS instructions; rebuild it without -mips16 and -mmicromips");
     }
     // EF_MIPS_ARCH: MIPS III, IV, V, MIPS64, MIPS64 release 2.
     match flags >> 28 {
         2 | 3 | 4 | 6 | 8 => Ok(()),
-        10 => Err("of release 6; build it with -march=mips64r2"),
-        _ => Err("for a 32-bit processor; build it with -march=mips64r2"),
+        10 => Err("targets release 6; rebuild it with -march=mips64r2"),
+        _ => Err("targets a 32-bit processor; rebuild it with -march=mips64r2"),
     }
 }

@@ -120,16 +120,16 @@ pub enum ElfError {
     )]
     Machine(u16),
     /// A MIPS program of an unsupported kind.
-    #[error("it is a program for MIPS, {0}")]
+    #[error("it is a program for MIPS but {0}")]
     Mips(&'static str),
     /// An AArch64 program of an unsupported kind.
-    #[error("it is a program for AArch64, {0}")]
+    #[error("it is a program for AArch64 but {0}")]
     Arm(&'static str),
     /// An x86 program of an unsupported kind.
-    #[error("it is a program for x86, {0}")]
+    #[error("it is a program for x86 but {0}")]
     X86(&'static str),
     /// The file is neither an executable nor a PIE.
-    #[error("its type is {0}, which cannot be run; link it into an executable (type 2) or a PIE (type 3)")]
+    #[error("its type is {0}, which cannot be run; link it as an executable (type 2) or a PIE (type 3)")]
     Type(u16),
     /// A header field has an invalid value.
     #[error("{what} is {value:#x}, {why}; the file is damaged or was linked for another system")]
@@ -154,7 +154,7 @@ pub enum ElfError {
         why: &'static str,
     },
     /// The file has no PT_LOAD segment.
-    #[error("it has no loadable segment; there is nothing to run")]
+    #[error("it has no loadable segment")]
     Empty,
 }
 
@@ -422,7 +422,7 @@ impl Image {
             PT_INTERP => {
                 let what = "the interpreter's path (PT_INTERP)";
                 if !(2..=LONGEST_INTERPRETER).contains(&file_bytes) {
-                    let why = "not a sensible length";
+                    let why = "not a plausible length";
                     return Err(ElfError::Field { what, value: file_bytes, why });
                 }
                 let mut path = vec![0; file_bytes as usize];
@@ -455,11 +455,11 @@ impl Image {
             .and_then(|end| self.page_up(end))
             .is_none_or(|end| end > limit)
         {
-            Some("does not fit into the address space; link it lower, or the file is damaged")
+            Some("does not fit into the address space; link it at a lower address, or the file is damaged")
         } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
             Some("needs more bytes than the file has; the file is truncated")
         } else if address < lowest {
-            Some("overlaps the one before it or stands out of order; the file is damaged")
+            Some("overlaps the previous segment or is out of order; the file is damaged")
         } else if address % self.page_bytes() != offset % self.page_bytes() && file_bytes > 0 {
             Some(if self.page_bytes() == PAGE_BYTES {
                 "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000"
@@ -467,7 +467,7 @@ impl Image {
                 "has an address and a file offset that differ within a page; the file is damaged"
             })
         } else if !self.relocatable && self.page_down(address) < 1 << 16 {
-            Some("lies in the first 64 KiB, which are never mapped; link it higher")
+            Some("is in the first 64 KiB, which are never mapped; link it at a higher address")
         } else {
             None
         }

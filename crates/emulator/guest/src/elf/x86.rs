@@ -17,7 +17,7 @@ pub(super) fn is_for_x86(header: &[u8; 64]) -> bool {
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     match (header[4], u16_at(header, 18)) {
         (2, MACHINE_X86_64) => Ok(()),
-        (_, MACHINE_X86_64) => Err("of the x32 ABI; build it for x86_64-linux without -mx32"),
-        _ => Err("for 32-bit processors; build it for x86_64-linux"),
+        (_, MACHINE_X86_64) => Err("uses the x32 ABI; rebuild it for x86_64-linux without -mx32"),
+        _ => Err("targets 32-bit processors; rebuild it for x86_64-linux"),
     }
 }

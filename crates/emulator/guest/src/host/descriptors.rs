@@ -84,8 +84,7 @@ fn set_host_soft(soft: u64) {
 pub fn begin(handed: Option<Limit>, is_constant: bool) -> io::Result<()> {
     let (first, end) = range();
     if end < 4 * LEAST_OWN {
-        let told =
-            format!("it may have {end} open files, which are too few; raise `ulimit -n` to 64 or more");
+        let told = format!("the limit of {end} open files is too low; raise `ulimit -n` to 64 or more");
         return Err(io::Error::other(told));
     }
     let host = Limit { soft: host_limit().rlim_cur.min(first), hard: first };

@@ -44,7 +44,7 @@ mod tests {
     use crate::host::descriptors::owned;
 
     #[test]
-    fn a_full_count_is_left_as_it_is_and_nobody_waits() {
+    fn writing_to_a_full_eventfd_changes_nothing_and_does_not_block() {
         // SAFETY: the call takes no pointers.
         let file = owned(unsafe { libc::eventfd(0, 0) }).unwrap();
         add(&file, u64::MAX - 1);

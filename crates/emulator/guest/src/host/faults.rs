@@ -128,7 +128,7 @@ impl SignalStack {
 }
 
 /// The signal stack of this host thread.
-struct Installed(#[expect(dead_code, reason = "it is kept, not read")] SignalStack);
+struct Installed(#[expect(dead_code, reason = "dropping it would remove the signal stack")] SignalStack);
 
 impl Drop for Installed {
     fn drop(&mut self) {

@@ -5,11 +5,7 @@
 //! the gate and waits until all threads have left. Then every lock is free, regardless of lock order. New locks are
 //! covered by their type, because `clippy.toml` of the crates that run a guest forbids the types of the standard
 //! library.
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "these are what is to be used in their place"
-)]
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the replacements wrap them")]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -100,7 +96,7 @@ pub struct Quiet(PhantomData<*const ()>);
 /// # Panics
 /// If the caller holds a lock, because it would wait for itself.
 pub fn quiesce() -> Quiet {
-    assert_eq!(DEPTH.get(), 0, "a thread that holds a lock forks");
+    assert_eq!(DEPTH.get(), 0, "a thread forks while it holds a lock");
     let mut seen = GATE.load(Ordering::Relaxed);
     loop {
         if seen & CLOSED != 0 {
@@ -299,7 +295,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Option<Duration>,
     ) -> LockResult<MutexGuard<'a, T>> {
-        debug_assert_eq!(DEPTH.get(), 1, "a fork would wait for whoever this thread waits for");
+        debug_assert_eq!(DEPTH.get(), 1, "a fork would deadlock: this thread waits while it holds a lock");
         let mutex = guard.mutex;
         // A notification after the lock is released changes the word, so the wait below returns at once.
         let seen = self.0.load(Ordering::Relaxed);

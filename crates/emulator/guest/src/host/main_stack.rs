@@ -65,7 +65,7 @@ fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
     match task.done {
         Some(Ok(value)) => value,
         Some(Err(panic)) => resume_unwind(panic),
-        None => unreachable!("the task has been done"),
+        None => unreachable!("the task has run"),
     }
 }
 

@@ -44,7 +44,7 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
     let id = Arc::new(AtomicI32::new(0));
     let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
     // While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
-    let _nobody_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    let _no_thread_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_a_thread_knows_its_id_even_if_it_has_ended() {
+    fn the_creator_knows_the_id_of_a_thread_that_has_ended() {
         for delay in [0, 0, 0, 1000].into_iter().cycle().take(400) {
             let (tell, told) = mpsc::channel();
             let id = spawn(100 << 10, move || {

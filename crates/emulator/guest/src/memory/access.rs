@@ -6,7 +6,7 @@ use std::arch::global_asm;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
-    "longma-linux runs on x86-64 Linux hosts only: its memory accessors and signal entry are written for them"
+    "longma-guest supports x86-64 Linux hosts only: its memory accessors and signal entry are x86-64 assembly"
 );
 
 // Each routine returns its value in rax and 0 in rdx. After a fault, execution resumes at one of the two recovery

@@ -124,7 +124,7 @@ mod tests {
         let read = [START, START + 4092, START + 4096].map(|address| space.memory().load::<u32>(address));
         assert_eq!(read, [Ok(1), Ok(2), Ok(3)]);
         assert!(space.memory().store::<u32>(START, 4).is_err());
-        assert!(space.write_kept(&[(START + PAGE_BYTES, 1)]).is_err(), "what is not kept");
-        assert!(space.write_kept(&[(START + 2, 1)]).is_err(), "no address of a word");
+        assert!(space.write_kept(&[(START + PAGE_BYTES, 1)]).is_err(), "outside the reserved range");
+        assert!(space.write_kept(&[(START + 2, 1)]).is_err(), "an address that is not word-aligned");
     }
 }

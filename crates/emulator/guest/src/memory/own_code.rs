@@ -111,8 +111,8 @@ mod tests {
         );
         assert_eq!(memory.load::<u32>(START), Ok(0));
         assert!(memory.store::<u32>(START, 9).is_err() && memory.fetch(START + 2).is_err());
-        assert!(space.write_own_code(last, &[8, 9]).is_err(), "behind its end");
-        assert!(space.write_own_code(START + 2, &[9]).is_err(), "no address of a word");
+        assert!(space.write_own_code(last, &[8, 9]).is_err(), "past its end");
+        assert!(space.write_own_code(START + 2, &[9]).is_err(), "an address that is not word-aligned");
         assert!(space.own_code(START..START + PAGE_BYTES).is_err(), "there is one range");
     }
 }

@@ -70,7 +70,7 @@ impl AddressSpace {
                 self.memory().0.code.remove(page);
                 // Terminate: otherwise changes to this code would never be detected, and stale translations would run.
                 eprintln!(
-                    "longma: a page of code cannot be protected ({error:?}): the program has used up the host's mappings; raise \
+                    "longma: cannot write-protect a page of code ({error:?}): the process has no mappings left; raise \
                      vm.max_map_count"
                 );
                 die_by(libc::SIGABRT);

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(young(space.memory().clone()).join().unwrap(), (Ok(2), true));
         begin.send(space.memory().clone()).unwrap();
         assert_eq!(old.join().unwrap(), (Ok(1), true));
-        assert!(space.memory().store::<u32>(START, 3).is_err(), "the engine's thread, between its writes");
+        assert!(space.memory().store::<u32>(START, 3).is_err(), "the engine's thread, outside its writes");
         assert!(space.memory().write(START, &[0; 8]).is_err(), "a system call's result");
         assert_eq!(space.memory().load::<u32>(START), Ok(1));
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn rights_are_back_after_a_write() {
         let Some(key) = WriteKey::of_process() else {
-            eprintln!("left out: this host has no protection keys");
+            eprintln!("skipped: this host has no protection keys");
             return;
         };
         let before = super::read_rights();

@@ -108,7 +108,7 @@ fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, argum
 pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let command = arguments[1] as i32;
     if command == libc::F_NOTIFY {
-        thread.process.note_unkept("asked for signals when a folder changes");
+        thread.process.note_unkept("requested signals for changes to a directory");
     }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;

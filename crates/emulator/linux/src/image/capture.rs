@@ -151,7 +151,7 @@ impl Process {
         if self.architecture() != Architecture::LoongArch64 {
             return Err(ImageError::Translated);
         }
-        if has_children().map_err(|error| ImageError::host("look for children", error))? {
+        if has_children().map_err(|error| ImageError::host("check for children", error))? {
             return Err(ImageError::Children);
         }
         if let Some(what) = self.unkept() {
@@ -171,7 +171,7 @@ fn complete(thread: &mut ThreadImage, simulation: &Simulation) -> Result<(), Ima
     match host.and_then(pending_signals) {
         None => Ok(()),
         Some(signals) => {
-            let what = format!("has signals pending (a set of {signals:#x})");
+            let what = format!("has pending signals (set {signals:#x})");
             Err(ImageError::Thread { number: thread.number, what })
         }
     }

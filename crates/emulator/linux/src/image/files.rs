@@ -64,7 +64,7 @@ pub struct FileImage {
 fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
     // SAFETY: these commands take no pointers.
     let returned = unsafe { libc::fcntl(descriptor, command, value) };
-    if returned < 0 { Err(last("look at an open file")) } else { Ok(returned) }
+    if returned < 0 { Err(last("inspect an open file")) } else { Ok(returned) }
 }
 
 fn last(action: &str) -> ImageError {
@@ -113,9 +113,9 @@ pub(super) fn capture(
 fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
     let refused = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
     let facts =
-        open_files::facts(descriptor).map_err(|error| ImageError::host("look at an open file", error))?;
+        open_files::facts(descriptor).map_err(|error| ImageError::host("inspect an open file", error))?;
     if facts.lines().any(|line| line.starts_with("lock:")) {
-        return refused("a file that it has locked or leased");
+        return refused("a locked or leased file");
     }
     // Inherited files were set up by another process.
     if matches!(kind, FileKind::Standard(_) | FileKind::Outside) {
@@ -128,7 +128,7 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
         return refused("a file that sends signals");
     }
     if matches!(kind, FileKind::Pipe(..)) && flags & libc::O_DIRECT != 0 {
-        return refused("a pipe of packets");
+        return refused("a packet-mode pipe");
     }
     if let FileKind::Epoll(entries) = kind {
         let mut watched: Vec<_> = entries.iter().map(|entry| entry.0).collect();
@@ -157,10 +157,10 @@ fn kind_of(
     standard: &[Option<(u64, u64)>; 3],
     inherited: &[(u64, u64)],
 ) -> Result<FileKind, ImageError> {
-    let status = status_of(descriptor).ok_or_else(|| last("look at an open file"))?;
+    let status = status_of(descriptor).ok_or_else(|| last("inspect an open file"))?;
     let identity = Some((status.st_dev, status.st_ino));
     let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
-        .map_err(|error| ImageError::host("look at an open file", error))?;
+        .map_err(|error| ImageError::host("inspect an open file", error))?;
     // The guest may have opened the file of a standard descriptor again, with a separate offset and mode.
     let is_the_guests = descriptor > 2 && can_be_opened_again(&status, &path);
     if let Some(number) = standard.iter().position(|found| *found == identity && !is_the_guests) {
@@ -273,7 +273,7 @@ fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
         // SAFETY: the call takes no pointers, and the descriptor belongs to the guest.
         unsafe { libc::dup3(file, image.descriptor, flags) }
     };
-    if done < 0 { Err(last("open a file again")) } else { Ok(()) }
+    if done < 0 { Err(last("reopen a file")) } else { Ok(()) }
 }
 
 /// Opens the files again. `own` holds the emulator's descriptors; a guest file with one of these numbers is refused.
@@ -281,10 +281,10 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
     let ordered = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
     let in_range = images.iter().all(|image| (0..descriptors::first()).contains(&image.descriptor));
     if !ordered || !in_range {
-        return Err(ImageError::Inconsistent("its open files are not in order"));
+        return Err(ImageError::Inconsistent("its open files are not sorted"));
     }
     if let Some(taken) = images.iter().find(|image| own.contains(&image.descriptor)) {
-        let what = "a number that the emulator has in use here".into();
+        let what = "a number that the emulator uses in this process".into();
         return Err(ImageError::File { descriptor: taken.descriptor, what });
     }
     let mut again = Again { standard: standard_copies()?, pipes: BTreeMap::new() };
@@ -328,7 +328,7 @@ impl Again {
             }
             FileKind::Duplicate(of) => {
                 if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
-                    return Err(ImageError::Inconsistent("a descriptor is a copy of one that is not open"));
+                    return Err(ImageError::Inconsistent("a descriptor duplicates one that is not open"));
                 }
                 let is_outside =
                     |other: &FileImage| other.descriptor == *of && other.kind == FileKind::Outside;
@@ -344,7 +344,7 @@ impl Again {
             FileKind::Epoll(_) => {
                 // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
                 let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-                put(made, image, "make an epoll set").map(drop)
+                put(made, image, "create an epoll set").map(drop)
             }
             FileKind::Pipe(number, is_write) => self.open_pipe(image, *number, *is_write),
         }
@@ -373,9 +373,9 @@ fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), Imag
     let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
     // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
     let made = unsafe { libc::eventfd(0, flags) };
-    let event = put(made, image, "make an eventfd")?;
+    let event = put(made, image, "create an eventfd")?;
     if count == u64::MAX {
-        return Err(ImageError::Inconsistent("an eventfd has counted further than any can"));
+        return Err(ImageError::Inconsistent("an eventfd's counter is out of range"));
     }
     // SAFETY: `count` is 8 bytes and live. A valid counter value does not block.
     unsafe { libc::write(event, (&raw const count).cast(), 8) };
@@ -391,7 +391,7 @@ fn watch_again(image: &FileImage) -> Result<(), ImageError> {
         let done =
             unsafe { libc::epoll_ctl(image.descriptor, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) };
         if done != 0 {
-            return Err(last("fill an epoll set again"));
+            return Err(last("refill an epoll set"));
         }
     }
     Ok(())
@@ -412,7 +412,7 @@ fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError
 
 fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
     let name = || String::from_utf8_lossy(path).into_owned();
-    let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path has a zero in it"))?;
+    let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path contains a zero byte"))?;
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
     if image.flags & libc::O_TMPFILE == libc::O_TMPFILE {
         // The file has been linked to a name since.
@@ -425,7 +425,7 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
     }
     // The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
-    put(opened, image, "open a file again").map(drop)
+    put(opened, image, "reopen a file").map(drop)
 }
 
 fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
@@ -434,7 +434,7 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
         return Ok(());
     }
     if contents.len() > MOST {
-        return Err(ImageError::Inconsistent("a pipe holds more than any pipe can"));
+        return Err(ImageError::Inconsistent("a pipe holds more bytes than a pipe can"));
     }
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
     control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
@@ -444,7 +444,7 @@ fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
     if done == contents.len() as isize {
         Ok(())
     } else {
-        Err(ImageError::host("fill a pipe again", Errno(libc::EAGAIN)))
+        Err(ImageError::host("refill a pipe", Errno(libc::EAGAIN)))
     }
 }
 

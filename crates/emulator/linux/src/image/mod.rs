@@ -101,12 +101,12 @@ pub enum ImageError {
     NotSimulated,
     /// The program is for another architecture, whose translation is not captured.
     #[error(
-        "a program for another architecture cannot be saved: its translation is not part of a checkpoint; save a program for LoongArch"
+        "only a program for LoongArch can be saved: a checkpoint does not contain the translation of other architectures"
     )]
     Translated,
     /// A descriptor refers to an unsupported file.
     #[error(
-        "descriptor {descriptor} is open on {what}, which a checkpoint does not keep; save before it is opened or after it is closed"
+        "descriptor {descriptor} refers to {what}, which a checkpoint cannot contain; save before it is opened or after it is closed"
     )]
     File {
         /// The descriptor.
@@ -116,7 +116,7 @@ pub enum ImageError {
     },
     /// A device of the machine is in use.
     #[error(
-        "{name} is {use_of}, and a checkpoint keeps no devices; save before it is opened, or after it is closed and unmapped, and open it anew afterwards"
+        "{name} is {use_of}, and a checkpoint cannot contain devices; save before it is opened, or after it is closed and unmapped, and reopen it after that"
     )]
     Device {
         /// The name of its file.
@@ -126,7 +126,7 @@ pub enum ImageError {
     },
     /// A mapping is not supported.
     #[error(
-        "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint does not keep"
+        "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint cannot contain"
     )]
     Mapping {
         /// Its address.
@@ -136,7 +136,7 @@ pub enum ImageError {
     },
     /// Shared memory is mapped twice.
     #[error(
-        "the memory at {start:#x} can be seen at {other:#x}, too, and a checkpoint would make two of it; save before it is mapped again or after it is unmapped"
+        "the memory at {start:#x} is also mapped at {other:#x}, and a checkpoint would turn it into two copies; save before the second mapping or after it is unmapped"
     )]
     Views {
         /// Its address.
@@ -145,10 +145,10 @@ pub enum ImageError {
         other: u64,
     },
     /// The process has unsupported kernel state.
-    #[error("the process has {0}, which a checkpoint does not keep; save before that")]
+    #[error("the process has {0}, which a checkpoint cannot contain; save before that")]
     Unkept(&'static str),
     /// A thread cannot be captured in its current state.
-    #[error("thread {number} {what}; save a little earlier or later")]
+    #[error("thread {number} {what}; save slightly earlier or later")]
     Thread {
         /// Its number.
         number: u32,
@@ -157,11 +157,11 @@ pub enum ImageError {
     },
     /// The process has children for which it could wait.
     #[error(
-        "the process has children, alive or not waited for, which a checkpoint does not keep; save before it forks or after it has waited for them"
+        "the process has children that run or have not been waited for, which a checkpoint cannot contain; save before it forks or after it has waited for them"
     )]
     Children,
     /// A timer is not supported.
-    #[error("a timerfd is open, which a checkpoint does not keep; save before it is opened")]
+    #[error("a timerfd is open, which a checkpoint cannot contain; save before it is opened")]
     Timer,
     /// The host refused an operation.
     #[error("cannot {action}: {source}")]
@@ -172,7 +172,7 @@ pub enum ImageError {
         source: Errno,
     },
     /// The image is inconsistent.
-    #[error("the checkpoint is not consistent: {0}")]
+    #[error("the checkpoint is inconsistent: {0}")]
     Inconsistent(&'static str),
     /// The program file has changed.
     #[error(

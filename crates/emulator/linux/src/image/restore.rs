@@ -33,13 +33,13 @@ impl ProcessImage {
     fn check(&self) -> Result<(), ImageError> {
         let wrong = |what| Err(ImageError::Inconsistent(what));
         if self.actions.len() != 64 {
-            return wrong("it has another number of signals");
+            return wrong("the number of signals differs");
         }
         if self.threads.is_empty() || self.threads.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-            return wrong("its threads are not in order");
+            return wrong("its threads are not sorted");
         }
         if self.threads.iter().any(|thread| thread.number >= self.threads_made) {
-            return wrong("it has more threads than it has made");
+            return wrong("it has more threads than it has created");
         }
         let page = |address: u64| address.is_multiple_of(PAGE_BYTES);
         let mut at = PAGE_BYTES;
@@ -49,7 +49,7 @@ impl ProcessImage {
                 || mapping.start < at
                 || mapping.end <= mapping.start
             {
-                return wrong("its mappings are not in order");
+                return wrong("its mappings are not sorted");
             }
             at = mapping.end;
         }
@@ -58,7 +58,7 @@ impl ProcessImage {
             return wrong("its mappings reach beyond its memory");
         }
         if self.threads_made > 1 << 20 {
-            return wrong("it has made more threads than there can be");
+            return wrong("it has created more threads than can exist");
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Process {
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
         let timers = Timers::of_image(&image.timers, image.timers_made);
-        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+        let wrong = ImageError::Inconsistent("its timers are invalid");
         simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
         let surroundings = config
@@ -165,7 +165,7 @@ impl Process {
         }
         let directory = PathBuf::from(std::ffi::OsString::from_vec(image.working_directory.clone()));
         std::env::set_current_dir(&directory).map_err(|error| {
-            ImageError::host(format!("go to the working directory {}", directory.display()), error)
+            ImageError::host(format!("change to the working directory {}", directory.display()), error)
         })?;
         // SAFETY: the call takes no pointers.
         unsafe { libc::umask(image.umask) };
@@ -176,7 +176,7 @@ impl Process {
     /// Restores the limits that the process had set.
     fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
         let refused =
-            |what: &str, error| ImageError::host(format!("set the process's limit of {what} again"), error);
+            |what: &str, error| ImageError::host(format!("restore the process's limit of {what}"), error);
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the structure is live.
@@ -235,7 +235,7 @@ fn space(
         for (_, advice) in kept_from_children.into_iter().filter(|(is_kept, _)| *is_kept) {
             space
                 .advise(mapping.start, mapping.length(), advice)
-                .map_err(|error| ImageError::host("keep memory from children", error))?;
+                .map_err(|error| ImageError::host("exclude memory from children", error))?;
         }
     }
     let file = File::options()

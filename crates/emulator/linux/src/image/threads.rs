@@ -96,7 +96,7 @@ impl ThreadImage {
     /// # Errors
     /// The number of registers is wrong.
     pub fn state(&self) -> Result<State, ImageError> {
-        const WRONG: ImageError = ImageError::Inconsistent("a thread has another number of registers");
+        const WRONG: ImageError = ImageError::Inconsistent("the number of registers of a thread differs");
         let general: [u64; 32] = self.general.clone().try_into().map_err(|_| WRONG)?;
         if general[0] != 0 || self.vectors.len() != 128 || self.translation.2 > 7 {
             return Err(WRONG);

@@ -55,7 +55,7 @@ pub enum LoadError {
     },
     /// The dynamic linker of the program is missing.
     #[error(
-        "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds its system's files as the root or the library root",
+        "cannot open {}, the dynamic linker of {}: {source}; set the root or the library root to a directory with the files of the program's system",
         interpreter.display(), path.display()
     )]
     Interpreter {
@@ -75,7 +75,7 @@ pub enum LoadError {
         why: &'static str,
     },
     /// The file does not fit into the address space.
-    #[error("cannot map {}: {source}; its addresses overlap what is there, or the host is short of memory", path.display())]
+    #[error("cannot map {}: {source}; its addresses overlap another mapping, or the host is short of memory", path.display())]
     Map {
         /// The file.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum LoadError {
     },
     /// The arguments and the environment are too large.
     #[error(
-        "the arguments and the environment take {bytes} bytes, more than the {most} a program may get; pass fewer"
+        "the arguments and the environment take {bytes} bytes, more than the limit of {most}; pass fewer"
     )]
     Arguments {
         /// Their size in bytes.
@@ -352,7 +352,7 @@ fn find(
         let whole = Source::read_at(&file, 0, &mut line).map_err(host_error("read", &path))?;
         let names = if whole { interpreter(&line) } else { Ok(None) };
         let Ok(names) = names else {
-            return Err(LoadError::Script { path, why: "its first line names no interpreter after #!" });
+            return Err(LoadError::Script { path, why: "its first line has no interpreter after #!" });
         };
         let Some((interpreter, argument)) = names else { return Ok(Found { path, file, arguments }) };
         let mut longer = vec![interpreter.clone()];
@@ -363,7 +363,7 @@ fn find(
         named = PathBuf::from(OsString::from_vec(interpreter));
         path = root.absolute(&named);
     }
-    Err(LoadError::Script { path, why: "scripts name scripts as their interpreters more than five deep" })
+    Err(LoadError::Script { path, why: "its interpreters are scripts nested more than five deep" })
 }
 
 /// Opens the dynamic linker by its path, or in the library root.

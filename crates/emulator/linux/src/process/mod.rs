@@ -114,7 +114,7 @@ pub struct Process {
     pub(crate) threads: AtomicU32,
     /// The number of guest threads created so far.
     pub(crate) threads_made: AtomicU32,
-    /// The emulator's own descriptors at the start; and the initial standard files.
+    /// The emulator's own descriptors at the start.
     pub(crate) own_descriptors: Vec<i32>,
     /// The translator's address ranges, if the program is translated.
     pub(crate) areas: Option<Areas>,

@@ -123,7 +123,7 @@ impl Wait<'_> {
         unsafe { host_call(self.number, arguments) }
     }
 
-    /// Reads from an address passed to the host: in guest memory, or in a local buffer (`syscalls::with_results`).
+    /// Reads from an address passed to the host: in guest memory, or in a local buffer (`arguments::with_results`).
     fn read_place(&self, host: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {

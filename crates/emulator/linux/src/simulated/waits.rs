@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_pair_of_sockets_is_nobody_elses() {
+    fn no_other_process_can_reach_an_unnamed_socket_pair() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         use std::os::fd::AsRawFd;

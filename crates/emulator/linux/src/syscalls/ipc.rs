@@ -107,7 +107,7 @@ pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, .
     let undoes =
         |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
     if (0..count).any(undoes) {
-        thread.process.note_unkept("semaphores to undo at its end (SEM_UNDO)");
+        thread.process.note_unkept("pending semaphore adjustments (SEM_UNDO)");
     }
     Ok(done)
 }

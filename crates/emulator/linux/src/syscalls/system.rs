@@ -145,7 +145,7 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     })
     .inspect(|_| {
         if UNKEPT_OPTIONS.contains(&(option as i32)) {
-            thread.process.note_unkept("set attributes of its own with prctl");
+            thread.process.note_unkept("set attributes with prctl");
         }
     })
 }

@@ -38,7 +38,7 @@ fn the_code_of_every_mips_instruction_is_what_its_file_says() {
 }
 
 #[test]
-fn no_text_is_nobodys() {
+fn every_snapshot_belongs_to_a_test() {
     nothing_else_is_kept(&["arm", "mips", "x86"]);
 }
 

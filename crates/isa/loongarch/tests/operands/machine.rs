@@ -316,7 +316,7 @@ impl After {
     }
 
     /// Whether this run of `op` and `other` differ in anything other than `places`.
-    pub fn differs_beside(&self, other: &Self, op: Op, places: &[Place]) -> bool {
+    pub fn differs_outside(&self, other: &Self, op: Op, places: &[Place]) -> bool {
         self.result != other.result
             || self.state.pc != other.state.pc
             || *self.memory.stored.borrow() != *other.memory.stored.borrow()

@@ -97,7 +97,7 @@ fn observe(op: Op) -> Seen {
                 let former = before.state.clone();
                 places.iter().for_each(|place| before.change(*place));
                 let changed = run(&before);
-                if changed.differs_beside(&base, op, &places) {
+                if changed.differs_outside(&base, op, &places) {
                     seen.reads.insert(name.clone());
                 }
                 if changed.differs_in(&base, op, &places) {

@@ -228,7 +228,7 @@ mod tests {
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), count, "a name stands twice");
+        assert_eq!(names.len(), count, "a name occurs twice");
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Emitter<'_> {
             Place::K => i.k,
             Place::Third => i.a,
             Place::Old => i.d,
-            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is no source"),
+            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is not a source"),
         }
     }
 
@@ -179,7 +179,8 @@ impl Emitter<'_> {
         if place.is_scratch() {
             return sized(scratch_register(place), is_wide);
         }
-        let room = room_for_left(step, after).expect("every sequence has room: there is a test");
+        let room =
+            room_for_left(step, after).expect("every sequence has a free scratch register: a test checks it");
         self.read_vector(Self::register_number(i, place), scratch_register(room), is_wide)
     }
 
@@ -214,6 +215,6 @@ fn scratch_register(place: Place) -> Register {
         Place::A => Register::XMM0,
         Place::B => Register::XMM1,
         Place::C => Register::XMM2,
-        _ => unreachable!("{place:?} is no scratch register"),
+        _ => unreachable!("{place:?} is not a scratch register"),
     }
 }
