@@ -357,7 +357,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
-    longma_runner::descriptors::hand_over();
+    longma_runner::descriptors::apply_guest_limit();
     node.run(move |ending, report| match &outcome {
         Some(outcome) => {
             if outcome.finish(ending, report, &messages).is_err() {

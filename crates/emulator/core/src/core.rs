@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use longma_guest::{GuestMemory, Window, host::shake::shake};
+use longma_guest::{GuestMemory, Window, host::schedule_fuzz::perturb};
 use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, Op, State, Trap, decode, semantics,
 };
@@ -486,7 +486,7 @@ impl Core {
         let interest = self.code.interest;
         let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
             self.code.watch.watch(page);
-            shake();
+            perturb();
         })?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use longma_guest::{GuestMemory, host::shake::shake};
+use longma_guest::{GuestMemory, host::schedule_fuzz::perturb};
 use longma_trace::{BlockNumber, TracedBlock};
 
 use crate::{
@@ -184,7 +184,7 @@ impl SharedCode {
         // The order matters: a core that is translating either finishes before translations are removed here, or sees
         // that a change has begun that it has not processed.
         self.changes.begin();
-        shake();
+        perturb();
         let translator = self.translators.as_ref().map(|translators| translators.newest().0);
         let (gone, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
         let count = self.changes.add(Change { range: range.clone(), gone });

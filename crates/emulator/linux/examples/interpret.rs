@@ -176,7 +176,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     process.set_engine(Arc::new(Interpreter));
-    descriptors::hand_over();
+    descriptors::apply_guest_limit();
     thread.begin(&mut state);
     end(run(&mut thread, &mut state));
     // The main thread has ended, but other threads run. The last one ends the process.

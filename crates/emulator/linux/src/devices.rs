@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::host::{descriptors, event_count};
 use longma_guest::{Backing, Origin, PAGE_BYTES, Window};
 
@@ -53,7 +53,7 @@ impl DeviceFile {
     pub fn registers(name: &str, number: u16, bytes: u64) -> io::Result<Self> {
         // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
         let file = descriptors::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) })?;
-        let file = descriptors::keep(file)?;
+        let file = descriptors::move_to_reserved(file)?;
         Ok(Self::of(name, Window::Registers(number), bytes, file))
     }
 
@@ -65,7 +65,7 @@ impl DeviceFile {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is terminated, and a new descriptor affects no other code.
         let file = descriptors::owned(unsafe { libc::memfd_create(c"longma-device".as_ptr(), flags) })?;
-        let file = descriptors::keep(file)?;
+        let file = descriptors::move_to_reserved(file)?;
         // The size is fixed, because guests have descriptors of the file.
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the calls take no pointers.
@@ -154,7 +154,7 @@ impl DeviceFile {
     /// The backing of a mapping of `file`, if that is one of `files`.
     pub(crate) fn backing(
         files: &[Self],
-        file: &Held,
+        file: &PinnedFile,
         shared: bool,
         offset: u64,
         length: u64,

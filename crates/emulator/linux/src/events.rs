@@ -75,13 +75,13 @@ fn wait_for_events(
         })
     })?;
     let mut host = vec![0; (HOST_EVENT_BYTES * ready) as usize];
-    process.space.read_late(at, &mut host);
+    process.space.read_after_syscall(at, &mut host);
     let guest = host.chunks_exact(HOST_EVENT_BYTES as usize).flat_map(|event| {
         let (events, data) = event.split_at(4);
         events.iter().chain(&[0; 4]).chain(data)
     });
     let mut guest: Vec<u8> = guest.copied().collect();
-    process.space.write_late(events, &mut guest);
+    process.space.write_after_syscall(events, &mut guest);
     Ok(ready)
 }
 

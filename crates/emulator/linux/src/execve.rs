@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::calls::interruptible_on_host;
-use longma_guest::host::descriptors::{self, Limit, Room};
+use longma_guest::host::descriptors::{self, Limit, RaisedLimit};
 use longma_guest::host::host_call;
 
 use crate::arguments::{Arguments, Returned};
@@ -56,12 +56,12 @@ fn execute(
         arguments.push(CString::default());
     }
     // Execve must work even if the program has reached its descriptor limit.
-    let room = Room::make();
+    let raised = RaisedLimit::raise();
     let program = Program::find(&process, directory, path, arguments, flags)?;
     // A signal that has already arrived belongs to the old program.
     thread.hold_signals()?;
     thread.give_back();
-    let error = program.start(thread, &environment, room);
+    let error = program.start(thread, &environment, raised);
     if error != Errno::RESTART_ALWAYS {
         thread.signals.release();
     }
@@ -139,12 +139,12 @@ impl Program {
         Err(Errno(libc::ELOOP))
     }
 
-    /// Executes the program and returns the error on failure. `room` is the raised descriptor limit, which the emulator
+    /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the emulator
     /// needs to start.
-    fn start(&self, thread: &Thread, environment: &[CString], room: Room) -> Errno {
+    fn start(&self, thread: &Thread, environment: &[CString], raised: RaisedLimit) -> Errno {
         let process = &thread.process;
         if !self.is_guest {
-            drop(room);
+            drop(raised);
             return run(thread, &self.path, &self.arguments, environment);
         }
         let again = &process.config.reexec;
@@ -252,7 +252,7 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
         how |= libc::O_NOFOLLOW;
     }
     let arguments = [place.directory(), place.path(), how as u64, 0, 0, 0];
-    let file = descriptors::keep_new(|| {
+    let file = descriptors::open_reserved(|| {
         // SAFETY: the path is live, and a new descriptor affects no other code.
         let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
         // SAFETY: the host has just created the descriptor for this call.

@@ -32,7 +32,7 @@ const PIDFD_GETFD: u64 = 438;
 
 /// A file of the emulator.
 fn kept() -> OwnedFd {
-    descriptors::keep(tempfile::tempfile().unwrap().into()).unwrap()
+    descriptors::move_to_reserved(tempfile::tempfile().unwrap().into()).unwrap()
 }
 
 fn is_open(file: &OwnedFd) -> bool {

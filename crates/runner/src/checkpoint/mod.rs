@@ -52,7 +52,7 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
 
 /// The same file under a descriptor that no guest has: its own get their numbers back while this one is read.
 fn out_of_the_way(file: File) -> io::Result<File> {
-    descriptors::keep(file.into()).map(File::from)
+    descriptors::move_to_reserved(file.into()).map(File::from)
 }
 
 /// What a checkpoint says besides the contents of memory.

@@ -30,7 +30,7 @@ use std::{
 };
 
 use longma_guest::host::locks::{Mutex, MutexGuard, RwLock};
-use longma_guest::host::shake::shake;
+use longma_guest::host::schedule_fuzz::perturb;
 use rustc_hash::FxHashMap;
 
 pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
@@ -207,7 +207,7 @@ impl Translator {
         profile: &impl Profile,
         is_current: impl FnOnce() -> bool,
     ) -> Option<u64> {
-        shake();
+        perturb();
         let mut work = self.lock();
         if !is_current() || work.cache.is_parents() {
             return None;
@@ -376,7 +376,7 @@ impl Translator {
         serialise_all();
         drop(entries);
         drop(work);
-        shake();
+        perturb();
         (gone, old)
     }
 

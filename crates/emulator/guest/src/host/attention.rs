@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::shake::shake;
+use super::schedule_fuzz::perturb;
 
 /// A flag. When it is set, the guest thread that owns it checks for pending work at its next safe point.
 #[derive(Debug, Default)]
@@ -36,23 +36,23 @@ impl Attention {
 thread_local! {
     static OWN: Attention = const { Attention::new() };
     static REGISTERED: Cell<*const Attention> = const { Cell::new(std::ptr::null()) };
-    static SPARED: Cell<bool> = const { Cell::new(false) };
+    static SUPPRESSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls `act`, which may invalidate code, on a thread that is about to make a system call. Invalidation does not set
 /// the flag of this thread meanwhile: the thread sees the changes before it runs guest code again. Setting the flag
 /// would interrupt the call, the restarted call would invalidate the code again, and the thread could livelock while
 /// other threads execute that code.
-pub fn spare_own<R>(act: impl FnOnce() -> R) -> R {
-    let before = SPARED.replace(true);
+pub fn suppress_own_attention<R>(act: impl FnOnce() -> R) -> R {
+    let before = SUPPRESSED.replace(true);
     let done = act();
-    SPARED.set(before);
+    SUPPRESSED.set(before);
     done
 }
 
-/// Whether `flag` belongs to this host thread and the thread is inside [`spare_own`].
-pub fn is_spared(flag: *const Attention) -> bool {
-    SPARED.get() && REGISTERED.get() == flag
+/// Whether `flag` belongs to this host thread and the thread is inside [`suppress_own_attention`].
+pub fn is_own_attention_suppressed(flag: *const Attention) -> bool {
+    SUPPRESSED.get() && REGISTERED.get() == flag
 }
 
 /// Registers `flag` as the flag that signals on this host thread set. A request that is already pending moves to the
@@ -65,7 +65,7 @@ pub unsafe fn register_attention(flag: *const Attention) {
     let former = REGISTERED.get();
     // The order matters: a signal in between sets either the former flag, which is read below, or the new one.
     REGISTERED.set(flag);
-    shake();
+    perturb();
     let withdraw = |former: &Attention| former.0.swap(0, Ordering::SeqCst) != 0;
     let requested = if former.is_null() {
         OWN.with(withdraw)
@@ -104,9 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_that_comes_while_a_flag_is_registered_raises_it() {
+    fn a_signal_that_arrives_during_registration_sets_the_flag() {
         const SIGNALS: u32 = 20_000;
-        const PATIENCE: Duration = Duration::from_secs(20);
+        const TIMEOUT: Duration = Duration::from_secs(20);
         static DONE: AtomicBool = AtomicBool::new(false);
         // SAFETY: the handler is async-signal-safe.
         unsafe { libc::signal(libc::SIGURG, on_signal as *const () as libc::sighandler_t) };
@@ -121,7 +121,7 @@ mod tests {
         let flags = [Attention::new(), Attention::new()];
         let (mut lost, mut round, begun) = (0, 0usize, Instant::now());
         while HANDLED.load(Ordering::Relaxed) < SIGNALS
-            && (!round.is_multiple_of(1024) || begun.elapsed() < PATIENCE)
+            && (!round.is_multiple_of(1024) || begun.elapsed() < TIMEOUT)
         {
             round += 1;
             let before = HANDLED.load(Ordering::Relaxed);

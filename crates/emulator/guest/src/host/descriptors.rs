@@ -13,13 +13,13 @@ use crate::host::locks::{Lazy, Mutex, MutexGuard, RwLock};
 
 /// Upper bound for all descriptors, even if the host allows more: the size of the kernel's descriptor table depends on
 /// the highest one.
-const MOST: u64 = 1 << 16;
+const MAX_DESCRIPTORS: u64 = 1 << 16;
 /// Maximum number of emulator descriptors. They are a quarter of all descriptors up to this number.
-const MOST_OWN: u64 = 512;
+const MAX_OWN: u64 = 512;
 /// Minimum number of emulator descriptors: messages, traces, the root, a debugger, the pipe of a fork.
-const LEAST_OWN: u64 = 8;
+const MIN_OWN: u64 = 8;
 /// How often to retry when another thread lowers the limit concurrently.
-const TRIES: usize = 64;
+const MAX_RETRIES: usize = 64;
 /// Marks a limit that is not set yet.
 const UNSET: u64 = u64::MAX;
 
@@ -39,13 +39,13 @@ pub const CONSTANT: Limit = Limit { soft: 1024, hard: 4096 };
 static SOFT: AtomicU64 = AtomicU64::new(UNSET);
 static HARD: AtomicU64 = AtomicU64::new(UNSET);
 /// The soft limit last set on the host.
-static GIVEN: AtomicU64 = AtomicU64::new(UNSET);
+static LAST_SET: AtomicU64 = AtomicU64::new(UNSET);
 
 /// The first emulator descriptor, and the end of all descriptors.
 fn range() -> (u64, u64) {
     static RANGE: Lazy<(u64, u64)> = Lazy::new(|| {
-        let end = host_limit().rlim_max.min(MOST);
-        (end.saturating_sub((end / 4).clamp(LEAST_OWN, MOST_OWN)), end)
+        let end = host_limit().rlim_max.min(MAX_DESCRIPTORS);
+        (end.saturating_sub((end / 4).clamp(MIN_OWN, MAX_OWN)), end)
     });
     *RANGE
 }
@@ -67,33 +67,33 @@ fn host_limit() -> libc::rlimit {
     limit
 }
 
-/// Sets the host's soft limit. The caller holds the lock of [`ROOMS`], or the process has only one thread.
+/// Sets the host's soft limit. The caller holds the lock of [`RAISED`], or the process has only one thread.
 fn set_host_soft(soft: u64) {
     let limit = libc::rlimit { rlim_cur: soft.min(range().1), ..host_limit() };
-    GIVEN.store(limit.rlim_cur, Ordering::Relaxed);
+    LAST_SET.store(limit.rlim_cur, Ordering::Relaxed);
     // A soft limit may have any value up to the hard limit. SAFETY: `limit` is valid for reads.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
 }
 
 /// Reserves the upper descriptors of this process for the emulator. Call it before the emulator opens long-lived
-/// descriptors. `handed` is the guest's limit that survived an execve. Without it, the limit is [`CONSTANT`] if
-/// `is_constant` is true, and the host's otherwise. The guest's limit takes effect with [`hand_over`].
+/// descriptors. `inherited` is the guest's limit that survived an execve. Without it, the limit is [`CONSTANT`] if
+/// `is_constant` is true, and the host's otherwise. The guest's limit takes effect with [`apply_guest_limit`].
 ///
 /// # Errors
 /// The host allows too few descriptors.
-pub fn begin(handed: Option<Limit>, is_constant: bool) -> io::Result<()> {
+pub fn begin(inherited: Option<Limit>, is_constant: bool) -> io::Result<()> {
     let (first, end) = range();
-    if end < 4 * LEAST_OWN {
-        let told = format!("the limit of {end} open files is too low; raise `ulimit -n` to 64 or more");
-        return Err(io::Error::other(told));
+    if end < 4 * MIN_OWN {
+        let problem = format!("the limit of {end} open files is too low; raise `ulimit -n` to 64 or more");
+        return Err(io::Error::other(problem));
     }
     let host = Limit { soft: host_limit().rlim_cur.min(first), hard: first };
-    let limit = handed.unwrap_or(if is_constant { CONSTANT } else { host });
+    let limit = inherited.unwrap_or(if is_constant { CONSTANT } else { host });
     let most = if is_constant { u64::MAX } else { first };
     HARD.store(limit.hard.min(most), Ordering::Relaxed);
     SOFT.store(limit.soft.min(most), Ordering::Relaxed);
     set_host_soft(end);
-    if handed.is_some() {
+    if inherited.is_some() {
         close_with_the_next_program();
     }
     Ok(())
@@ -110,32 +110,32 @@ fn close_with_the_next_program() {
 }
 
 /// Puts the guest's limit into effect: new descriptors get guest numbers.
-pub fn hand_over() {
-    let rooms = rooms();
-    if *rooms == 0 {
+pub fn apply_guest_limit() {
+    let raised = raised();
+    if *raised == 0 {
         set_host_soft(known_limit().soft.min(range().0));
     }
 }
 
 /// The guest's limit.
 pub fn limit() -> Limit {
-    let _rooms = rooms();
+    let _raised = raised();
     known_limit()
 }
 
-/// Adopts a soft limit that another process set with prlimit. The caller holds the lock of [`ROOMS`].
-fn notice() {
+/// Adopts a soft limit that another process set with prlimit. The caller holds the lock of [`RAISED`].
+fn adopt_host_limit() {
     let found = host_limit().rlim_cur;
-    let given = GIVEN.load(Ordering::Relaxed);
+    let given = LAST_SET.load(Ordering::Relaxed);
     if given != UNSET && found != given && found <= range().0 {
         SOFT.store(found.min(HARD.load(Ordering::Relaxed)), Ordering::Relaxed);
-        GIVEN.store(found, Ordering::Relaxed);
+        LAST_SET.store(found, Ordering::Relaxed);
     }
 }
 
-/// The guest's limit, including changes made by other processes. The caller holds the lock of [`ROOMS`].
+/// The guest's limit, including changes made by other processes. The caller holds the lock of [`RAISED`].
 fn known_limit() -> Limit {
-    notice();
+    adopt_host_limit();
     let first = range().0;
     let known = |value: &AtomicU64, other: u64| match value.load(Ordering::Relaxed) {
         UNSET => other.min(first),
@@ -147,12 +147,12 @@ fn known_limit() -> Limit {
 /// Sets the guest's limit as setrlimit(2) does.
 pub fn set_limit(new: Limit) -> Result<(), Errno> {
     check_limit(new)?;
-    let rooms = rooms();
-    notice();
+    let raised = raised();
+    adopt_host_limit();
     HARD.store(new.hard, Ordering::Relaxed);
     SOFT.store(new.soft, Ordering::Relaxed);
-    drop(rooms);
-    hand_over();
+    drop(raised);
+    apply_guest_limit();
     Ok(())
 }
 
@@ -188,55 +188,55 @@ pub fn limit_of_another(process: u64, new: Option<Limit>) -> Result<Limit, Errno
 
 /// The number of threads that currently need emulator descriptors. While it is not zero, the host's soft limit is
 /// raised.
-static ROOMS: Mutex<u32> = Mutex::new(0);
+static RAISED: Mutex<u32> = Mutex::new(0);
 
-fn rooms() -> MutexGuard<'static, u32> {
-    ROOMS.lock().unwrap_or_else(PoisonError::into_inner)
+fn raised() -> MutexGuard<'static, u32> {
+    RAISED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// While a value exists, descriptors can be created even if the guest has reached its limit.
 #[derive(Debug)]
-pub struct Room(());
+pub struct RaisedLimit(());
 
-impl Room {
+impl RaisedLimit {
     /// Raises the host's limit.
-    pub fn make() -> Self {
-        let mut rooms = rooms();
-        *rooms += 1;
-        notice();
+    pub fn raise() -> Self {
+        let mut raised = raised();
+        *raised += 1;
+        adopt_host_limit();
         set_host_soft(range().1);
         Self(())
     }
 }
 
-impl Drop for Room {
+impl Drop for RaisedLimit {
     fn drop(&mut self) {
-        let mut rooms = rooms();
-        *rooms = rooms.saturating_sub(1);
-        if *rooms == 0 {
+        let mut raised = raised();
+        *raised = raised.saturating_sub(1);
+        if *raised == 0 {
             set_host_soft(known_limit().soft.min(range().0));
         }
     }
 }
 
 /// Resets the count in a forked child, where the other threads of the parent do not exist.
-pub fn forget_rooms() {
-    *rooms() = 0;
-    hand_over();
+pub fn reset_raised_limit() {
+    *raised() = 0;
+    apply_guest_limit();
 }
 
 /// Calls `make`, and calls it again with a raised limit if it fails because the guest has reached its limit.
-pub fn with_room<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let lacks_room = |made: &io::Result<T>| {
+pub fn with_raised_limit<T>(mut make: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let is_limit_reached = |made: &io::Result<T>| {
         let error = made.as_ref().err().and_then(io::Error::raw_os_error);
         matches!(error, Some(libc::EMFILE | libc::EINVAL))
     };
     let mut made = make();
-    for _ in 0..TRIES {
-        if !lacks_room(&made) {
+    for _ in 0..MAX_RETRIES {
+        if !is_limit_reached(&made) {
             break;
         }
-        let _room = Room::make();
+        let _raised = RaisedLimit::raise();
         made = make();
     }
     made
@@ -256,7 +256,7 @@ pub fn duplicate_for_the_next_program(descriptor: RawFd) -> io::Result<OwnedFd> 
 }
 
 fn duplicated(descriptor: RawFd, command: i32) -> io::Result<OwnedFd> {
-    with_room(|| {
+    with_raised_limit(|| {
         // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
         owned(unsafe { libc::fcntl(descriptor, command, first()) })
     })
@@ -266,18 +266,18 @@ fn duplicated(descriptor: RawFd, command: i32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// No emulator descriptor is free.
-pub fn keep(file: OwnedFd) -> io::Result<OwnedFd> {
+pub fn move_to_reserved(file: OwnedFd) -> io::Result<OwnedFd> {
     if file.as_raw_fd() >= first() { Ok(file) } else { duplicate(file.as_raw_fd()) }
 }
 
 /// Held for reading while an emulator file temporarily has a guest descriptor. Held for writing while a guest call may
 /// reassign a descriptor.
-static NUMBERS: RwLock<()> = RwLock::new(());
+static REASSIGNMENT: RwLock<()> = RwLock::new(());
 
-/// While the returned guard exists, no guest call closes or reassigns a descriptor (see [`replace`]), and no thread
+/// While the returned guard exists, no guest call closes or reassigns a descriptor (see [`with_reassignment`]), and no thread
 /// forks.
-pub fn numbers_stay() -> impl Sized {
-    NUMBERS.read().unwrap_or_else(PoisonError::into_inner)
+pub fn block_reassignment() -> impl Sized {
+    REASSIGNMENT.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `make` and moves the new file to an emulator descriptor before a guest thread can reassign its number. `make`
@@ -285,14 +285,14 @@ pub fn numbers_stay() -> impl Sized {
 ///
 /// # Errors
 /// Those of `make`, or no emulator descriptor is free.
-pub fn keep_new(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
-    let _stay = numbers_stay();
-    Ok(keep(make()?)?)
+pub fn open_reserved(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    let _stay = block_reassignment();
+    Ok(move_to_reserved(make()?)?)
 }
 
 /// Runs a guest call that may close or reassign a descriptor.
-pub fn replace<T>(call: impl FnOnce() -> T) -> T {
-    let _numbers = NUMBERS.write().unwrap_or_else(PoisonError::into_inner);
+pub fn with_reassignment<T>(call: impl FnOnce() -> T) -> T {
+    let _numbers = REASSIGNMENT.write().unwrap_or_else(PoisonError::into_inner);
     call()
 }
 
@@ -315,9 +315,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_out_of_every_guests_reach() {
+    fn a_reserved_descriptor_is_outside_every_guest_limit() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let kept = keep(file.into()).unwrap();
+        let kept = move_to_reserved(file.into()).unwrap();
         assert!(kept.as_raw_fd() >= first() && is_own(kept.as_raw_fd() as u64));
         assert!(limit().hard <= first() as u64);
         assert!(!is_own(first() as u64 - 1) && !is_own(libc::AT_FDCWD as u64) && !is_own(u64::MAX));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guests_limit_ends_where_ours_begin() {
+    fn the_guest_limit_ends_at_the_first_reserved_descriptor() {
         let own = first() as u64;
         assert_eq!(set_limit(Limit { soft: 10, hard: own + 1 }), Err(Errno(libc::EPERM)));
         assert_eq!(set_limit(Limit { soft: own, hard: own - 1 }), Err(Errno(libc::EINVAL)));

@@ -19,7 +19,7 @@ static RECOVERY: [AtomicUsize; RECOVERIES] = [const { AtomicUsize::new(0) }; REC
 /// Installs the process-wide handlers of SIGSEGV, SIGBUS, SIGFPE, SIGTRAP and SIGILL. Further calls do nothing.
 pub fn install() {
     static INSTALLED: Once = Once::new();
-    super::shake::install();
+    super::schedule_fuzz::install();
     INSTALLED.call_once(|| {
         release_library_signals();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGTRAP, libc::SIGILL] {

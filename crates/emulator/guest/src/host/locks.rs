@@ -50,9 +50,9 @@ thread_local! {
 
 /// Proof that this host thread is inside the gate. A thread inside may take further locks.
 #[derive(Debug)]
-struct Inside(PhantomData<*const ()>);
+struct GateGuard(PhantomData<*const ()>);
 
-impl Inside {
+impl GateGuard {
     fn enter() -> Self {
         let depth = DEPTH.get();
         if depth == 0 {
@@ -78,7 +78,7 @@ fn pass_gate() {
     }
 }
 
-impl Drop for Inside {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
@@ -89,13 +89,13 @@ impl Drop for Inside {
 }
 
 /// While this value exists, no other thread holds a lock, in the parent and in the child.
-pub struct Quiet(PhantomData<*const ()>);
+pub struct Quiesced(PhantomData<*const ()>);
 
 /// Waits until no other thread holds one of these locks, and keeps them from taking one.
 ///
 /// # Panics
 /// If the caller holds a lock, because it would wait for itself.
-pub fn quiesce() -> Quiet {
+pub fn quiesce() -> Quiesced {
     assert_eq!(DEPTH.get(), 0, "a thread forks while it holds a lock");
     let mut seen = GATE.load(Ordering::Relaxed);
     loop {
@@ -119,10 +119,10 @@ pub fn quiesce() -> Quiet {
     }
     // The forking thread may take any lock.
     DEPTH.set(1);
-    Quiet(PhantomData)
+    Quiesced(PhantomData)
 }
 
-impl Drop for Quiet {
+impl Drop for Quiesced {
     fn drop(&mut self) {
         DEPTH.set(0);
         GATE.store(0, Ordering::Release);
@@ -147,7 +147,7 @@ pub struct MutexGuard<'a, T> {
     // Fields drop in this order: the lock is released before the thread leaves the gate.
     guard: sync::MutexGuard<'a, T>,
     mutex: &'a Mutex<T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl<T> Mutex<T> {
@@ -161,7 +161,7 @@ impl<T> Mutex<T> {
     /// # Errors
     /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.lock(), |guard| MutexGuard { guard, mutex: self, _inside: inside })
     }
 
@@ -196,14 +196,14 @@ pub struct RwLock<T>(sync::RwLock<T>);
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
     guard: sync::RwLockReadGuard<'a, T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 /// The write guard of a [`RwLock`].
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
     guard: sync::RwLockWriteGuard<'a, T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl<T> RwLock<T> {
@@ -217,7 +217,7 @@ impl<T> RwLock<T> {
     /// # Errors
     /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.read(), |guard| RwLockReadGuard { guard, _inside: inside })
     }
 
@@ -226,7 +226,7 @@ impl<T> RwLock<T> {
     /// # Errors
     /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.write(), |guard| RwLockWriteGuard { guard, _inside: inside })
     }
 }
@@ -329,7 +329,7 @@ impl<T> Deref for Lazy<T> {
 
     fn deref(&self) -> &T {
         self.made.get().unwrap_or_else(|| {
-            let _inside = Inside::enter();
+            let _inside = GateGuard::enter();
             self.made.get_or_init(self.make)
         })
     }
@@ -340,23 +340,23 @@ impl<T> Deref for Lazy<T> {
 pub struct SpinLock(AtomicBool);
 
 /// The guard of a [`SpinLock`].
-pub struct Held<'a> {
+pub struct SpinGuard<'a> {
     lock: &'a SpinLock,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl SpinLock {
     /// Acquires the lock.
-    pub fn hold(&self) -> Held<'_> {
-        let inside = Inside::enter();
+    pub fn hold(&self) -> SpinGuard<'_> {
+        let inside = GateGuard::enter();
         while self.0.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
-        Held { lock: self, _inside: inside }
+        SpinGuard { lock: self, _inside: inside }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SpinGuard<'_> {
     fn drop(&mut self) {
         self.lock.0.store(false, Ordering::Release);
     }
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_once_is_whole_in_a_child() {
+    fn a_lazy_value_is_complete_in_a_forked_child() {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static MADE: Lazy<u64> = Lazy::new(|| {
             STARTED.store(true, Ordering::Release);

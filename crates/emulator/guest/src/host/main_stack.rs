@@ -23,7 +23,7 @@ pub fn limit_bytes() -> u64 {
 
 /// Runs `work` on the calling thread, which must be the main thread, with at least 8 MiB of stack. If the limit is
 /// lower, it runs on a stack that this process allocates.
-pub fn with_enough<T>(work: impl FnOnce() -> T) -> T {
+pub fn with_stack<T>(work: impl FnOnce() -> T) -> T {
     if limit_bytes() >= BYTES as u64 {
         return work();
     }

@@ -8,15 +8,15 @@ pub mod descriptors;
 mod ending;
 pub mod event_count;
 pub mod faults;
-pub mod held;
 pub mod locks;
 pub mod main_stack;
 pub mod masks;
+pub mod parker;
+pub mod pinned_file;
 mod raw;
 pub mod reception;
 pub mod resources;
-pub mod seat;
-pub mod shake;
+pub mod schedule_fuzz;
 pub mod stacks;
 pub mod workers;
 

@@ -49,7 +49,7 @@ impl Reception {
         // SAFETY: the bit is set, so no handler writes this slot, and the caller is the thread on which it is
         // registered.
         let mut info = unsafe { (*self.info.get())[signal as usize - 1] };
-        reveal(&mut info);
+        decode_sent_code(&mut info);
         self.arrived.fetch_and(!set_of(signal), Ordering::SeqCst);
         Some(info)
     }
@@ -70,9 +70,9 @@ impl Reception {
 /// The position of `si_code` in a `siginfo_t`.
 const CODE: std::ops::Range<usize> = 8..12;
 /// Positive codes below this claim that an instruction or the kernel raised the signal.
-const MOST_CLAIMED: i32 = 0x1_0000;
+const MAX_FAULT_CODE: i32 = 0x1_0000;
 /// Subtracted from such a code; the result is a negative value that the kernel does not use.
-const DISGUISE: i32 = 0x4c4d_0000;
+const SENT_CODE_OFFSET: i32 = 0x4c4d_0000;
 
 fn code_of(info: &SignalInfo) -> i32 {
     crate::words::i32_at(info, CODE.start)
@@ -83,21 +83,21 @@ fn code_of(info: &SignalInfo) -> i32 {
 ///
 /// # Errors
 /// EPERM for a code above the range of fault codes.
-pub fn disguise(info: &mut SignalInfo) -> Result<(), Errno> {
+pub fn encode_sent_code(info: &mut SignalInfo) -> Result<(), Errno> {
     match code_of(info) {
         ..=0 => Ok(()),
-        code @ 1..MOST_CLAIMED => {
-            info[CODE].copy_from_slice(&(code - DISGUISE).to_le_bytes());
+        code @ 1..MAX_FAULT_CODE => {
+            info[CODE].copy_from_slice(&(code - SENT_CODE_OFFSET).to_le_bytes());
             Ok(())
         }
         _ => Err(Errno(libc::EPERM)),
     }
 }
 
-/// Undoes [`disguise`]. Other signals are unchanged.
-fn reveal(info: &mut SignalInfo) {
-    let code = code_of(info).wrapping_add(DISGUISE);
-    if (1..MOST_CLAIMED).contains(&code) {
+/// Undoes [`encode_sent_code`]. Other signals are unchanged.
+fn decode_sent_code(info: &mut SignalInfo) {
+    let code = code_of(info).wrapping_add(SENT_CODE_OFFSET);
+    if (1..MAX_FAULT_CODE).contains(&code) {
         info[CODE].copy_from_slice(&code.to_le_bytes());
     }
 }
@@ -158,7 +158,7 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
     let reception = REGISTERED.get();
     if reception.is_null() {
         // SAFETY: a siginfo_t has 128 bytes.
-        return hand_on(signal, unsafe { &*std::ptr::from_ref(info).cast::<SignalInfo>() });
+        return forward(signal, unsafe { &*std::ptr::from_ref(info).cast::<SignalInfo>() });
     }
     // SAFETY: `register` requires that the reception is valid while it is registered.
     unsafe { &*reception }.put(signal, info);
@@ -171,10 +171,10 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
 
 /// Returns an arrived signal to the kernel, as a signal to this host thread, which has it blocked. The kernel keeps it
 /// across execve.
-pub fn send_back(signal: i32, info: &mut SignalInfo) {
+pub fn requeue(signal: i32, info: &mut SignalInfo) {
     if set_of(signal) & FAULTS != 0 {
         // Otherwise the emulator that starts after execve would take it for its own fault.
-        let _ = disguise(info);
+        let _ = encode_sent_code(info);
     }
     // SAFETY: the call takes no pointers. It cannot fail.
     let thread = unsafe { host_call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
@@ -189,7 +189,7 @@ pub fn send_back(signal: i32, info: &mut SignalInfo) {
 
 /// Sends a signal to the process again, because this host thread runs no guest thread or is about to stop running one.
 /// A signal directed at this thread alone is dropped. The thread must have its signals blocked from now on.
-pub fn hand_on(signal: i32, info: &SignalInfo) {
+pub fn forward(signal: i32, info: &SignalInfo) {
     if set_of(signal) & HELD == 0 || code_of(info) == libc::SI_TKILL {
         // A signal that cannot be blocked here would return to this thread endlessly.
         return;

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_as_zeros() {
+    fn a_reused_stack_is_zeroed() {
         const BYTES: usize = 12 << 10;
         let first = Stack::allocate(BYTES).expect("memory");
         let place = first.usable().start;

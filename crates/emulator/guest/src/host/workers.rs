@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_are_used_again_by_threads_that_come_later() {
+    fn later_threads_reuse_stacks() {
         const STACK_BYTES: usize = 100 << 10;
         let mut places = BTreeSet::new();
         for _ in 0..200 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_the_stack_that_it_was_promised() {
+    fn a_thread_gets_a_stack_of_the_requested_size() {
         let (tell, told) = mpsc::channel();
         spawn(512 << 10, move || {
             let large = std::hint::black_box([1u8; 400 << 10]);

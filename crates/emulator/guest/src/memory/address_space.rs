@@ -5,15 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::HOST_PAGE_BYTES;
+use super::engine_ranges::EngineRange;
 use super::guest_memory::GuestMemory;
-use super::kept::Kept;
-use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
+use super::mapping_budget::MappingBudget;
+use super::mappings::{Mapping, Mappings, Origin, Protection, RemovedProperties};
 use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
-use super::room::Room;
 use crate::Errno;
-use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
-use crate::host::shake::shake;
+use crate::host::locks::{SpinGuard, Mutex, RwLockReadGuard, RwLockWriteGuard};
+use crate::host::schedule_fuzz::perturb;
 
 /// The lowest address of a mapping (the default of vm.mmap_min_addr).
 const LOWEST: u64 = 1 << 16;
@@ -25,9 +25,9 @@ pub struct AddressSpace {
     /// Mappings without a requested address are placed below this address.
     top: u64,
     heap: Mutex<Heap>,
-    /// Ranges reserved for the translator, see [`AddressSpace::keep`].
-    pub(super) kept: Vec<Kept>,
-    pub(super) room: Room,
+    /// Ranges reserved for the translator, see [`AddressSpace::reserve_for_engine`].
+    pub(super) engine_ranges: Vec<EngineRange>,
+    pub(super) mapping_budget: MappingBudget,
     pub(super) quota: Quota,
 }
 
@@ -63,8 +63,8 @@ impl AddressSpace {
             memory,
             top,
             heap: Mutex::default(),
-            kept: Vec::new(),
-            room: Room::default(),
+            engine_ranges: Vec::new(),
+            mapping_budget: MappingBudget::default(),
             quota: Quota::default(),
         }
     }
@@ -148,7 +148,7 @@ impl AddressSpace {
         let length = self.page_up(length).ok_or(Errno(outside))?;
         let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
         let range = start..end.ok_or(Errno(outside))?;
-        if self.is_kept(&range) { Err(Errno(outside)) } else { Ok(range) }
+        if self.overlaps_engine_range(&range) { Err(Errno(outside)) } else { Ok(range) }
     }
 
     pub(super) fn host(&self, address: u64) -> *mut libc::c_void {
@@ -196,7 +196,7 @@ impl AddressSpace {
         }
         let mut map = self.write();
         let range = self.place(&map, request.placement, request.length)?;
-        self.check_room(&map)?;
+        self.check_mapping_budget(&map)?;
         let length = (range.end - range.start) as usize;
         self.check_quota(&map, range.clone(), length as u64, !request.shared && request.protection.write)?;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
@@ -229,8 +229,8 @@ impl AddressSpace {
             && let Err(error) = self.attach(&range, id, read_only)
         {
             self.release(&range)?;
-            let gone = map.remove(range.clone());
-            self.set_executable(&range, gone, Protection::default());
+            let removed = map.remove(range.clone());
+            self.set_executable(&range, removed, Protection::default());
             return Err(error);
         }
         self.ask_for_huge_pages(&range, request);
@@ -255,8 +255,8 @@ impl AddressSpace {
             left_out_of_children: false,
         };
         let shows = mapping.clone();
-        let gone = map.insert(range.clone(), mapping);
-        self.set_executable(&range, gone, request.protection);
+        let removed = map.insert(range.clone(), mapping);
+        self.set_executable(&range, removed, request.protection);
         drop(held);
         self.notify_all(writable_views(&map, &range, &shows));
         Ok(range.start)
@@ -320,8 +320,8 @@ impl AddressSpace {
             )
         };
         if filled != libc::MAP_FAILED {
-            let gone = map.remove(range.clone());
-            self.set_executable(&range, gone, Protection::default());
+            let removed = map.remove(range.clone());
+            self.set_executable(&range, removed, Protection::default());
         }
     }
 
@@ -344,13 +344,13 @@ impl AddressSpace {
     /// Prevents fault handlers from making code pages writable while mappings change. The caller holds the guard until
     /// the page bitmaps are consistent again. No thread can write-protect pages meanwhile, since that needs the map's
     /// lock, which the caller holds.
-    fn hold_code(&self) -> Option<Held<'_>> {
+    fn hold_code(&self) -> Option<SpinGuard<'_>> {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
     }
 
     /// Updates the page bitmaps: whether the range is executable, and that none of its pages is write-protected. `was`
     /// describes the former mappings; a range that contained no code is skipped.
-    fn set_executable(&self, range: &Range<u64>, was: Gone, protection: Protection) {
+    fn set_executable(&self, range: &Range<u64>, was: RemovedProperties, protection: Protection) {
         let pages = range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES;
         if was.watched {
             self.memory.0.code.remove_range(pages.clone());
@@ -370,10 +370,10 @@ impl AddressSpace {
     /// holds the map's write lock until the change is complete. Since [`Self::protect_code`] needs that lock, no core
     /// translates the old code in between, and a core that sees the change finds no old translation.
     fn forget_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
-        if map.goes_with(range.clone()).executable {
-            shake();
+        if map.properties_in(range.clone()).executable {
+            perturb();
             self.memory.notify_code_changed(range.clone());
-            shake();
+            perturb();
         }
     }
 
@@ -387,14 +387,14 @@ impl AddressSpace {
         if map.is_free(range.clone()) {
             return Ok(());
         }
-        if map.is_cut_by(&range) {
-            self.check_room(&map)?;
+        if map.would_split(&range) {
+            self.check_mapping_budget(&map)?;
         }
         self.forget_code(&map, &range);
         let _held = self.hold_code();
         self.release(&range)?;
-        let gone = map.remove(range.clone());
-        self.set_executable(&range, gone, Protection::default());
+        let removed = map.remove(range.clone());
+        self.set_executable(&range, removed, Protection::default());
         Ok(())
     }
 
@@ -405,8 +405,8 @@ impl AddressSpace {
             return Ok(());
         }
         let mut map = self.write();
-        if map.is_cut_by(&range) {
-            self.check_room(&map)?;
+        if map.would_split(&range) {
+            self.check_mapping_budget(&map)?;
         }
         let mut at = range.start;
         let (mut views, mut result) = (Vec::new(), Ok(()));
@@ -513,7 +513,7 @@ impl AddressSpace {
         mapping: Mapping,
         keep: bool,
     ) -> Result<(), Errno> {
-        self.check_room(map)?;
+        self.check_mapping_budget(map)?;
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
         let moved = if keep { 0 } else { old_length };
         let added = new_length.saturating_sub(moved);
@@ -546,14 +546,14 @@ impl AddressSpace {
             self.refill_hole(map, new);
             return Err(error);
         }
-        let gone = Gone::with(&mapping);
+        let removed = RemovedProperties::with(&mapping);
         if !keep && old_length > 0 {
             self.release(&old)?;
             map.remove(old.clone());
         }
         let protection = mapping.protection;
         let left = if keep { protection } else { Protection::default() };
-        self.set_executable(&old, gone, left);
+        self.set_executable(&old, removed, left);
         let shows = mapping.clone();
         let replaced = map.insert(new.clone(), mapping);
         self.set_executable(&new, replaced, protection);

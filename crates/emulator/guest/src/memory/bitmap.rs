@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_put_in_is_found_and_taken_out_again() {
+    fn an_inserted_range_is_found_and_can_be_removed() {
         let set = PageBitmap::new(1 << 20).unwrap();
         set.insert_range(60..200);
         assert!(!set.contains(59) && set.contains(60) && set.contains(199) && !set.contains(200));

@@ -12,14 +12,14 @@ use longma_loongarch::{Access, Fault, FaultCause, Scalar};
 
 use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
-use super::foreign::ForeignCode;
 use super::mappings::{Mappings, Protection, Window};
 use super::own_code::OwnCode;
+use super::shared_code::SharedCodePages;
 use super::writes::Writes;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES};
-use crate::host::attention::spare_own;
+use crate::host::attention::suppress_own_attention;
 use crate::host::locks::{RwLock, SpinLock};
-use crate::host::shake::shake;
+use crate::host::schedule_fuzz::perturb;
 
 /// Unmapped bytes around the reservation, so that an address plus an instruction's offset stays inside.
 const GUARD_BYTES: usize = 1 << 20;
@@ -33,13 +33,13 @@ const LOWEST: usize = 64 << 10;
 
 /// The maximum number of retries of one access after a page was fixed up. Another thread cannot undo the fix-up this
 /// often by chance.
-const TRIES: usize = 1000;
+const MAX_RETRIES: usize = 1000;
 
 /// Number of retries before the thread yields to the other one.
-const TRIES_AT_ONCE: usize = 8;
+const RETRIES_WITHOUT_YIELD: usize = 8;
 
-fn make_way(tries: usize) {
-    if tries > TRIES_AT_ONCE {
+fn yield_after(tries: usize) {
+    if tries > RETRIES_WITHOUT_YIELD {
         std::thread::yield_now();
     }
 }
@@ -59,10 +59,10 @@ pub(super) struct Reservation {
     pub limit: u64,
     pub map: RwLock<Mappings>,
     /// The number of objects that are writable through one mapping and executable through another, see
-    /// [`Mappings::run_elsewhere`].
-    pub run_elsewhere: Arc<AtomicUsize>,
-    /// The number of mappings that execute code from a file's own pages, see [`Mappings::run_from_files`].
-    pub run_from_files: Arc<AtomicUsize>,
+    /// [`Mappings::writable_code_objects`].
+    pub writable_code_objects: Arc<AtomicUsize>,
+    /// The number of mappings that execute code from a file's own pages, see [`Mappings::file_code_mappings`].
+    pub file_code_mappings: Arc<AtomicUsize>,
     /// The guest page size in bytes.
     pub page_bytes: AtomicU64,
     /// Host pages from which the guest may execute.
@@ -78,7 +78,7 @@ pub(super) struct Reservation {
     /// Tracks writes of a process that borrows its parent's memory.
     pub writes: Writes,
     /// Code pages that other processes can change.
-    pub foreign: ForeignCode,
+    pub shared_code: SharedCodePages,
     /// Code of the translator, which is outside guest memory.
     pub own_code: OnceLock<OwnCode>,
     /// Called with address ranges whose code may have changed.
@@ -110,7 +110,7 @@ impl std::fmt::Debug for GuestMemory {
 }
 
 /// Maximum number of retries of a fetch that the map permits but the host refuses.
-const MOST_TRIES: u32 = 100_000;
+const MAX_FETCH_RETRIES: u32 = 100_000;
 
 impl GuestMemory {
     /// Reserves a guest address space without any mappings.
@@ -158,8 +158,8 @@ impl GuestMemory {
                 length,
                 base,
                 limit,
-                run_elsewhere: map.run_elsewhere(),
-                run_from_files: map.run_from_files(),
+                writable_code_objects: map.writable_code_objects(),
+                file_code_mappings: map.file_code_mappings(),
                 map: RwLock::new(map),
                 page_bytes: AtomicU64::new(PAGE_BYTES),
                 executable: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
@@ -167,7 +167,7 @@ impl GuestMemory {
                 watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
                 writes: Writes::default(),
-                foreign: ForeignCode::default(),
+                shared_code: SharedCodePages::default(),
                 own_code: OnceLock::new(),
                 code_changed: OnceLock::new(),
             })));
@@ -219,7 +219,7 @@ impl GuestMemory {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.note_writes(address..address + length);
         if !self.0.code.is_empty() && length > 0 {
-            spare_own(|| self.release_code(address..address + length));
+            suppress_own_attention(|| self.release_code(address..address + length));
         }
         Ok(pointer)
     }
@@ -239,11 +239,11 @@ impl GuestMemory {
             return true;
         }
         // Avoids the lock in programs without such mappings.
-        if self.0.run_elsewhere.load(Ordering::Acquire) == 0 {
+        if self.0.writable_code_objects.load(Ordering::Acquire) == 0 {
             return false;
         }
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
-        map.overlapping(range).any(|(_, mapping)| map.is_run_elsewhere(mapping))
+        map.overlapping(range).any(|(_, mapping)| map.may_change_code(mapping))
     }
 
     /// Whether the guest may write to every byte, as the host sees it: the pages beyond the end of a file are not
@@ -413,7 +413,7 @@ impl GuestMemory {
         }
         // If the map permits a fetch that the host refused, another thread has just changed the mapping. Retry, as the
         // kernel does.
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_FETCH_RETRIES {
             let refused = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
                 match self.load(address) {
                     Ok(word) => return Ok(word),
@@ -508,7 +508,7 @@ impl GuestMemory {
     ///
     /// # Errors
     /// The guest's map does not permit the access.
-    fn mend(&self, address: u64, size: u64, access: Access) -> Result<(), Fault> {
+    fn fix_up(&self, address: u64, size: u64, access: Access) -> Result<(), Fault> {
         let Some(last) = address.checked_add(size.max(1) - 1).filter(|&last| last < self.0.limit) else {
             return Err(self.explain(address, size, access));
         };
@@ -520,7 +520,7 @@ impl GuestMemory {
         }
         let fault = self.explain(address, size, access);
         if fault.cause == FaultCause::BeyondFile
-            && (self.mend_file_tail(address, access) || self.mend_file_tail(last, access))
+            && (self.fix_up_file_tail(address, access) || self.fix_up_file_tail(last, access))
         {
             return Ok(());
         }
@@ -530,7 +530,7 @@ impl GuestMemory {
 
     /// On hardware with 16 KiB pages, the rest of the last page of a file reads as zero. The host, with 4 KiB pages,
     /// faults there.
-    fn mend_file_tail(&self, address: u64, access: Access) -> bool {
+    fn fix_up_file_tail(&self, address: u64, access: Access) -> bool {
         let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
         let permitting = map.at(address).filter(|(_, mapping)| mapping.protection.permits(access));
         // Another thread has just removed the permission. The retry reports the fault.
@@ -588,10 +588,10 @@ impl GuestMemory {
             let views = map.views_of_code(&(start..start + HOST_PAGE_BYTES));
             drop(map);
             for view in views {
-                shake();
+                perturb();
                 self.notify_code_changed(view);
             }
-            shake();
+            perturb();
             let held = self.0.code_lock.hold();
             if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
                 continue;
@@ -602,7 +602,7 @@ impl GuestMemory {
                 unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
             }
             drop(held);
-            shake();
+            perturb();
             return true;
         }
     }
@@ -639,11 +639,11 @@ impl GuestMemory {
             tries = if now == done { tries + 1 } else { 0 };
             done = now;
             let at = address + done as u64;
-            self.mend(at, 1, access)?;
-            if tries > TRIES {
+            self.fix_up(at, 1, access)?;
+            if tries > MAX_RETRIES {
                 return Err(self.explain(at, 1, access));
             }
-            make_way(tries);
+            yield_after(tries);
         }
         Ok(())
     }
@@ -655,12 +655,12 @@ impl GuestMemory {
         access: Access,
         act: impl Fn() -> Result<V, Refused>,
     ) -> Result<V, Fault> {
-        for tries in 0..TRIES {
+        for tries in 0..MAX_RETRIES {
             if let Ok(value) = act() {
                 return Ok(value);
             }
-            self.mend(address, size, access)?;
-            make_way(tries);
+            self.fix_up(address, size, access)?;
+            yield_after(tries);
         }
         Err(self.explain(address, size, access))
     }

@@ -143,14 +143,14 @@ enum Object {
 
 /// Properties of mappings that were removed or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gone {
+pub(super) struct RemovedProperties {
     /// A mapping was executable.
     pub executable: bool,
     /// Pages may be write-protected because of translated code.
     pub watched: bool,
 }
 
-impl Gone {
+impl RemovedProperties {
     /// The properties of one mapping.
     pub fn with(mapping: &Mapping) -> Self {
         let executable = mapping.protection.execute;
@@ -170,8 +170,8 @@ pub(super) struct Mappings {
     map: BTreeMap<u64, (u64, Mapping)>,
     /// The mappings of each object that several mappings may show.
     views: BTreeMap<Object, Views>,
-    run_elsewhere: Arc<AtomicUsize>,
-    run_from_files: Arc<AtomicUsize>,
+    writable_code_objects: Arc<AtomicUsize>,
+    file_code_mappings: Arc<AtomicUsize>,
     gaps: Gaps,
     /// The number of changes to device windows.
     window_changes: u64,
@@ -240,17 +240,17 @@ impl Mappings {
             views.starts.insert(range.start);
             views.run += usize::from(mapping.protection.execute);
             views.written += usize::from(mapping.shared && mapping.protection.write);
-            self.run_elsewhere
+            self.writable_code_objects
                 .fetch_add(usize::from(!before && views.are_run_and_written()), Ordering::AcqRel);
         }
-        self.run_from_files.fetch_add(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_add(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
         self.map.insert(range.start, (range.end, mapping));
     }
 
     /// Removes the mapping that starts at `start`.
     fn take(&mut self, start: u64) -> Option<(u64, Mapping)> {
         let (end, mapping) = self.map.remove(&start)?;
-        self.run_from_files.fetch_sub(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_sub(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
         let gap = self.between(start, end);
         self.gaps.take(gap.start..start);
         self.gaps.take(end..gap.end);
@@ -262,7 +262,7 @@ impl Mappings {
             views.starts.remove(&start);
             views.run -= usize::from(mapping.protection.execute);
             views.written -= usize::from(mapping.shared && mapping.protection.write);
-            self.run_elsewhere
+            self.writable_code_objects
                 .fetch_sub(usize::from(before && !views.are_run_and_written()), Ordering::AcqRel);
             if views.starts.is_empty() {
                 self.views.remove(&object);
@@ -283,7 +283,7 @@ impl Mappings {
     }
 
     /// Whether an end of `range` is inside a mapping.
-    pub fn is_cut_by(&self, range: &Range<u64>) -> bool {
+    pub fn would_split(&self, range: &Range<u64>) -> bool {
         [range.start, range.end].iter().any(|&at| self.at(at).is_some_and(|(found, _)| found.start < at))
     }
 
@@ -317,18 +317,20 @@ impl Mappings {
     }
 
     /// The properties of all mappings in `range`.
-    pub fn goes_with(&self, range: Range<u64>) -> Gone {
-        self.overlapping(range).fold(Gone::default(), |gone, (_, mapping)| gone.and(Gone::with(mapping)))
+    pub fn properties_in(&self, range: Range<u64>) -> RemovedProperties {
+        self.overlapping(range).fold(RemovedProperties::default(), |removed, (_, mapping)| {
+            removed.and(RemovedProperties::with(mapping))
+        })
     }
 
     /// The number of objects that are both writable and executable, through one or several mappings. It is 0 unless the
     /// guest can write to shared code.
-    pub fn run_elsewhere(&self) -> Arc<AtomicUsize> {
-        self.run_elsewhere.clone()
+    pub fn writable_code_objects(&self) -> Arc<AtomicUsize> {
+        self.writable_code_objects.clone()
     }
 
     /// Whether a write through `mapping` may change code, in it or in another mapping.
-    pub fn is_run_elsewhere(&self, mapping: &Mapping) -> bool {
+    pub fn may_change_code(&self, mapping: &Mapping) -> bool {
         let views = mapping.watched_object().and_then(|object| self.views.get(&object));
         mapping.shared && mapping.protection.write && views.is_some_and(|views| views.run > 0)
     }
@@ -391,15 +393,17 @@ impl Mappings {
     }
 
     /// The number of mappings that execute code from a file's own pages.
-    pub fn run_from_files(&self) -> Arc<AtomicUsize> {
-        self.run_from_files.clone()
+    pub fn file_code_mappings(&self) -> Arc<AtomicUsize> {
+        self.file_code_mappings.clone()
     }
 
     /// Removes everything in `range`, splitting mappings that extend beyond it.
-    pub fn remove(&mut self, range: Range<u64>) -> Gone {
+    pub fn remove(&mut self, range: Range<u64>) -> RemovedProperties {
         let pieces = self.within(range.clone());
-        let Some((first, _)) = pieces.first() else { return Gone::default() };
-        let gone = pieces.iter().fold(Gone::default(), |gone, (_, mapping)| gone.and(Gone::with(mapping)));
+        let Some((first, _)) = pieces.first() else { return RemovedProperties::default() };
+        let removed = pieces.iter().fold(RemovedProperties::default(), |removed, (_, mapping)| {
+            removed.and(RemovedProperties::with(mapping))
+        });
         self.window_changes += u64::from(pieces.iter().any(|(_, mapping)| mapping.origin.window.is_some()));
         if let Some((found, mapping)) = self.at(first.start) {
             let mapping = mapping.clone();
@@ -417,13 +421,13 @@ impl Mappings {
                 self.put(range.end..end, mapping.advanced(range.end - piece.start));
             }
         }
-        gone
+        removed
     }
 
     /// Puts `mapping` at `range`, replacing existing mappings, and merges it with equal neighbours. Returns the
     /// properties of the replaced mappings.
-    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> Gone {
-        let gone = self.remove(range.clone());
+    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> RemovedProperties {
+        let removed = self.remove(range.clone());
         self.window_changes += u64::from(mapping.origin.window.is_some());
         let joins = |a: &Mapping, b: &Mapping, distance: u64| {
             // Only private anonymous memory and parts of one file merge: two shared anonymous mappings are different
@@ -444,7 +448,7 @@ impl Mappings {
             self.take(after.start);
         }
         self.put(range, mapping);
-        gone
+        removed
     }
 
     /// The start of the highest free range of `length` bytes inside `within`. `length` is not 0, and all arguments are
@@ -495,7 +499,7 @@ mod tests {
     proptest! {
         /// The map behaves like an array with one entry for each page.
         #[test]
-        fn inserting_and_removing_ranges_is_what_an_array_of_pages_does(
+        fn inserting_and_removing_ranges_matches_an_array_of_pages(
             steps in prop::collection::vec((0u64..64, 1u64..16, any::<bool>(), any::<bool>(), any::<bool>()), 1..60),
         ) {
             let mut map = Mappings::default();
@@ -526,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_at_once_among_very_many_mappings() {
+    fn free_space_is_found_quickly_among_very_many_mappings() {
         const MANY: u64 = 200_000;
         let mut map = Mappings::default();
         // No two mappings merge, and one page is free between neighbours.

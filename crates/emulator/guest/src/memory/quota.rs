@@ -68,8 +68,9 @@ impl AddressSpace {
     /// The bytes that count. The stack is excluded: it is mapped completely from the start, while the kernel counts it
     /// as it grows. Ranges of the translator are excluded too.
     fn charge<'a>(&self, pieces: impl Iterator<Item = (Range<u64>, &'a Mapping)>) -> Charge {
-        let charged =
-            pieces.filter(|(range, mapping)| mapping.origin.name != "[stack]" && !self.is_kept(range));
+        let charged = pieces.filter(|(range, mapping)| {
+            mapping.origin.name != "[stack]" && !self.overlaps_engine_range(range)
+        });
         charged.fold(Charge::default(), |sum, (range, mapping)| {
             let bytes = range.end - range.start;
             Charge { all: sum.all + bytes, data: sum.data + if is_data(mapping) { bytes } else { 0 } }

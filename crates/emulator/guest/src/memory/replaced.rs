@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use super::address_space::AddressSpace;
 use super::mappings::{Mapping, Mappings};
 use crate::Errno;
-use crate::host::attention::spare_own;
+use crate::host::attention::suppress_own_attention;
 use crate::host::host_call;
 
 /// Maximum number of attempts to populate memory while other threads execute code there.
-const TRIES: usize = 1000;
+const MAX_RETRIES: usize = 1000;
 
 /// Advice that the host stores with a mapping, which it splits if necessary: MADV_NORMAL to MADV_SEQUENTIAL and
 /// MADV_MERGEABLE to MADV_KEEPONFORK.
@@ -33,7 +33,7 @@ impl AddressSpace {
             return Err(Errno(libc::EINVAL));
         }
         let range = start..end.min(self.memory().limit()).max(start);
-        if self.is_kept(&range) {
+        if self.overlaps_engine_range(&range) {
             return Err(Errno(libc::ENOMEM));
         }
         let is_whole = range.end == end && self.read().covers(range.clone());
@@ -47,14 +47,16 @@ impl AddressSpace {
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,
             libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
-                self.check_room_for_cut()?;
+                self.check_mapping_budget_for_split()?;
                 self.advise_children(range, advice)?;
             }
-            libc::MADV_DONTFORK | libc::MADV_DOFORK => self.leave_out(range, advice == libc::MADV_DONTFORK),
+            libc::MADV_DONTFORK | libc::MADV_DOFORK => {
+                self.set_left_out(range, advice == libc::MADV_DONTFORK)
+            }
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
                 if KEPT_WITH_MAPPINGS.iter().any(|kept| kept.contains(&advice)) {
-                    self.check_room_for_cut()?;
+                    self.check_mapping_budget_for_split()?;
                 }
                 let pieces = self.read().within(range);
                 pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice))?;
@@ -103,7 +105,7 @@ impl AddressSpace {
 
     /// Records MADV_DONTFORK and MADV_DOFORK without forwarding them: the host would leave a hole in the child's
     /// reservation, where other host mappings could be placed.
-    fn leave_out(&self, range: Range<u64>, is_left_out: bool) {
+    fn set_left_out(&self, range: Range<u64>, is_left_out: bool) {
         let mut map = self.write();
         for (piece, mapping) in map.within(range) {
             map.insert(piece, Mapping { left_out_of_children: is_left_out, ..mapping });
@@ -126,8 +128,8 @@ impl AddressSpace {
     fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
         let pieces = self.read().within(range);
         pieces.into_iter().try_for_each(|(piece, _)| {
-            for _ in 0..TRIES {
-                spare_own(|| self.memory().release_code(piece.clone()));
+            for _ in 0..MAX_RETRIES {
+                suppress_own_attention(|| self.memory().release_code(piece.clone()));
                 let done = self.advise_host(&piece, libc::MADV_POPULATE_WRITE);
                 if done.is_ok() || !self.memory().holds_watched_code(piece.start, piece.end - piece.start) {
                     return done;
@@ -150,7 +152,7 @@ impl AddressSpace {
     /// Whether code is executed from a file's own pages, so that the caller must report file writes with
     /// [`Self::file_changed`].
     pub fn runs_from_files(&self) -> bool {
-        self.memory().0.run_from_files.load(Ordering::Acquire) != 0
+        self.memory().0.file_code_mappings.load(Ordering::Acquire) != 0
     }
 
     /// Reports a possible write to the file of `descriptor`: invalidates code that is executed from its own pages.
@@ -163,14 +165,14 @@ impl AddressSpace {
 
     /// Reports a possible truncation of the file of `descriptor`: invalidates code that is executed from it, in private
     /// mappings too, because they lose the same pages.
-    pub fn file_cut(&self, descriptor: RawFd) {
+    pub fn file_truncated(&self, descriptor: RawFd) {
         if let Some((device, inode)) = file_of(descriptor) {
-            self.cut(device, inode);
+            self.inode_truncated(device, inode);
         }
     }
 
-    /// Like [`Self::file_cut`], for a file given by device and inode number.
-    pub fn cut(&self, device: u64, inode: u64) {
+    /// Like [`Self::file_truncated`], for a file given by device and inode number.
+    pub fn inode_truncated(&self, device: u64, inode: u64) {
         let views = self.read().views_of_file(device, inode, |mapping| mapping.protection.execute);
         self.notify_all(views);
     }

@@ -1,4 +1,4 @@
-//! Write-protects pages from which code was read, so that the first write to them is detected. `foreign` handles writes
+//! Write-protects pages from which code was read, so that the first write to them is detected. `shared_code` handles writes
 //! by other processes. Source: mprotect(2).
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use super::HOST_PAGE_BYTES;
 use super::address_space::{AddressSpace, errno};
 use super::mappings::{Mapping, Mappings};
 use crate::host::die_by;
-use crate::host::shake::shake;
+use crate::host::schedule_fuzz::perturb;
 
 impl AddressSpace {
     /// Write-protects the executable host page of `address` in all mappings through which the guest may write to it, so
@@ -16,9 +16,9 @@ impl AddressSpace {
     /// guest cannot write to the page.
     ///
     /// Call it before reading the page for translation. Shared memory is also copied, because writes of other processes
-    /// are not detected: [`GuestMemory::forget_foreign_changes`] compares the copy.
+    /// are not detected: [`GuestMemory::invalidate_changed_shared_code`] compares the copy.
     pub fn protect_code(&self, address: u64) -> bool {
-        shake();
+        perturb();
         if self.is_own_code(address) {
             return false;
         }
@@ -29,7 +29,7 @@ impl AddressSpace {
         let is_protected = self.protect_views(&map, mapping, start);
         drop(map);
         if is_foreign {
-            self.memory().keep_foreign_code(start);
+            self.memory().snapshot_shared_code(start);
         }
         is_protected
     }
@@ -52,7 +52,7 @@ impl AddressSpace {
     /// Waits for pending changes to the map. A reader of code calls it if every change to that code is reported:
     /// changes that are not complete then are reported after the read.
     pub fn wait_for_changes(&self) {
-        shake();
+        perturb();
         drop(self.read());
     }
 

@@ -141,12 +141,12 @@ mod tests {
         let mut space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
         space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), PAGE_BYTES, readable)).unwrap();
-        space.keep(START..START + PAGE_BYTES);
+        space.reserve_for_engine(START..START + PAGE_BYTES);
         space
     }
 
     #[test]
-    fn what_is_kept_is_read_by_all_threads_and_written_by_the_engine_alone() {
+    fn engine_ranges_are_readable_by_all_threads_and_writable_by_the_engine_only() {
         let (begin, begun) = mpsc::channel::<GuestMemory>();
         // Older than the key, unless another test has allocated it already.
         let old = std::thread::spawn(move || {
@@ -155,7 +155,7 @@ mod tests {
             (seen, memory.store::<u32>(START, 3).is_err())
         });
         let space = space();
-        space.write_kept(&[(START, 1), (START + 8, 2)]).unwrap();
+        space.write_engine_range(&[(START, 1), (START + 8, 2)]).unwrap();
         let young = |memory: GuestMemory| {
             std::thread::spawn(move || {
                 (memory.load::<u32>(START + 8), memory.store::<u32>(START, 3).is_err())
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_have_lost_the_key_are_written_all_the_same() {
+    fn pages_that_have_lost_the_key_are_still_written() {
         let space = space();
         // SAFETY: the page belongs to this space.
         let taken = unsafe {
             libc::mprotect(space.memory().base().wrapping_add(START as usize).cast(), 4096, libc::PROT_READ)
         };
         assert_eq!(taken, 0);
-        space.write_kept(&[(START + 4, 7)]).unwrap();
+        space.write_engine_range(&[(START + 4, 7)]).unwrap();
         assert_eq!(space.memory().load::<u32>(START + 4), Ok(7));
         assert!(space.memory().store::<u32>(START + 4, 3).is_err());
     }

@@ -314,7 +314,7 @@ pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Re
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let found = [&raw mut status as u64, 0, 0, 0];
     if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
-        thread.process.space.cut(status.st_dev, status.st_ino);
+        thread.process.space.inode_truncated(status.st_dev, status.st_ino);
     }
     Ok(done)
 }

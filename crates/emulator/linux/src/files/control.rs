@@ -120,7 +120,7 @@ pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
 fn replace(thread: &Thread, number: i64, arguments: Arguments) -> Returned {
     // SAFETY: the call takes no pointers, and the descriptors belong to the guest.
     let call = || unsafe { host_call(number, arguments) };
-    if thread.process.root.is_confined() { descriptors::replace(call) } else { call() }
+    if thread.process.root.is_confined() { descriptors::with_reassignment(call) } else { call() }
 }
 
 pub(crate) fn close(thread: &mut Thread, [descriptor, ..]: Arguments) -> Returned {

@@ -8,16 +8,16 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::root::{OpenHow, open_how};
 
 /// A file with given contents: a memfd, or a pipe without seeking if RLIMIT_FSIZE forbids a memfd of this size.
 #[derive(Debug)]
 pub(crate) struct Handed {
-    file: Held,
+    file: PinnedFile,
     /// The write end of a pipe. While it is open, opening the pipe again does not block.
-    _written: Option<Held>,
+    _written: Option<PinnedFile>,
 }
 
 impl Handed {
@@ -29,7 +29,7 @@ impl Handed {
         if bytes.len() as u64 > most_bytes() {
             return Self::pipe(bytes);
         }
-        let file = Held::new(|| {
+        let file = PinnedFile::new(|| {
             // SAFETY: the name is terminated, and a new descriptor affects no other code.
             Ok(descriptors::owned(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?)
         })?;
@@ -39,14 +39,14 @@ impl Handed {
 
     fn pipe(bytes: &[u8]) -> Result<Self, Errno> {
         let mut written = None;
-        let file = Held::new(|| {
+        let file = PinnedFile::new(|| {
             let mut ends = [0; 2];
             // The pipe has no reader yet, so writing must not block. SAFETY: the array has room for two descriptors,
             // and new descriptors affect no other code.
             descriptors::done(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
             // SAFETY: the host has just created the descriptors for this call.
             let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-            written = Some(Held::within(write)?);
+            written = Some(PinnedFile::within(write)?);
             Ok(read)
         })?;
         let written = written.ok_or(Errno(libc::EMFILE))?;

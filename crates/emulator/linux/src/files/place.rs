@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::os::fd::RawFd;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use super::ProcFile;
 use super::reach::{self, not_there};
@@ -47,7 +47,7 @@ pub(crate) enum Use {
 pub(crate) struct Place {
     directory: RawFd,
     path: CString,
-    _held: Option<Held>,
+    _held: Option<PinnedFile>,
 }
 
 /// Reads a path argument.
@@ -113,14 +113,14 @@ impl Place {
         if path.is_empty() {
             let held = match directory {
                 libc::AT_FDCWD => process.root.hold(&process.root.working_directory()?, 0)?,
-                directory => Held::of(directory)?,
+                directory => PinnedFile::of(directory)?,
             };
             check(process, &held, used == Use::Change)?;
             return Ok(Self { directory: held.number(), path: CString::default(), _held: Some(held) });
         }
         match reach::descriptor_named(path).filter(|_| used != Use::Name) {
             Some(descriptor) => {
-                let held = Held::of(descriptor).map_err(not_there)?;
+                let held = PinnedFile::of(descriptor).map_err(not_there)?;
                 check(process, &held, used == Use::Change)?;
                 Ok(Self::of_held(held))
             }
@@ -187,7 +187,7 @@ impl Place {
     }
 
     /// The place of a held file.
-    pub fn of_held(held: Held) -> Self {
+    pub fn of_held(held: PinnedFile) -> Self {
         Self { directory: libc::AT_FDCWD, path: held.link(), _held: Some(held) }
     }
 
@@ -221,7 +221,7 @@ impl Place {
 }
 
 /// Refuses `held` if the call `changes` it and the guest may not.
-fn check(process: &Process, held: &Held, changes: bool) -> Result<(), Errno> {
+fn check(process: &Process, held: &PinnedFile, changes: bool) -> Result<(), Errno> {
     if changes { process.root.check_change(held) } else { Ok(()) }
 }
 

@@ -4,7 +4,7 @@
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::Process;
 use crate::root::{OpenHow, access_of, c_path, kernels_name, open_how};
@@ -79,7 +79,7 @@ pub(super) fn is_descriptor_folder(path: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct Changeable {
     number: RawFd,
-    _held: Option<Held>,
+    _held: Option<PinnedFile>,
 }
 
 impl Changeable {
@@ -89,7 +89,7 @@ impl Changeable {
         if !process.root.is_confined() {
             return Ok(Self { number: descriptor, _held: None });
         }
-        let held = Held::of(descriptor)?;
+        let held = PinnedFile::of(descriptor)?;
         process.root.check_change(&held)?;
         Ok(Self { number: held.number(), _held: Some(held) })
     }
@@ -117,7 +117,7 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
 
 /// Opens the file of a confined guest's descriptor again. A file that is not the guest's own gets no additional access.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
-    let held = Held::of(descriptor).map_err(not_there)?;
+    let held = PinnedFile::of(descriptor).map_err(not_there)?;
     // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));

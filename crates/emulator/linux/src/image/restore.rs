@@ -232,7 +232,9 @@ fn space(
             (mapping.wiped_in_children, libc::MADV_WIPEONFORK),
             (mapping.left_out_of_children, libc::MADV_DONTFORK),
         ];
-        for (_, advice) in kept_from_children.into_iter().filter(|(is_kept, _)| *is_kept) {
+        for (_, advice) in
+            kept_from_children.into_iter().filter(|(overlaps_engine_range, _)| *overlaps_engine_range)
+        {
             space
                 .advise(mapping.start, mapping.length(), advice)
                 .map_err(|error| ImageError::host("exclude memory from children", error))?;

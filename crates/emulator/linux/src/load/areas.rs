@@ -34,7 +34,7 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
         request.backing = special(name);
         request.flags = libc::MAP_NORESERVE;
         space.map(&request)?;
-        space.keep(range.clone());
+        space.reserve_for_engine(range.clone());
     }
     space.own_code(code.clone()).map_err(|_| Errno(libc::ENOMEM))?;
     Ok(Areas { code, table, architecture })

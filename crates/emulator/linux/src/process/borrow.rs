@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
 use longma_guest::host::masks::{self, HELD};
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{GuestMemory, Written};
 
 use super::{Process, Thread};
@@ -20,8 +20,8 @@ const WORD: usize = size_of::<u64>();
 /// The parent's end. The parent waits for the end of a stream whose write end the child has.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    read: Held,
-    borrowed: Held,
+    read: PinnedFile,
+    borrowed: PinnedFile,
 }
 
 /// The child's end. It sends one or several messages, of which the last one counts.
@@ -35,9 +35,9 @@ pub(crate) struct Borrowed {
 impl Waiting {
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut other = None;
-        let read = Held::new(|| {
+        let read = PinnedFile::new(|| {
             let (read, sent) = UnixStream::pair()?;
-            other = Some(Held::within(sent.into())?);
+            other = Some(PinnedFile::within(sent.into())?);
             Ok(read.into())
         })?;
         let borrowed = other.ok_or(Errno(libc::EMFILE))?;

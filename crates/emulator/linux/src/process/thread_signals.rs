@@ -158,15 +158,15 @@ impl ThreadSignals {
     pub(crate) fn leave_to_the_host(&self) {
         masks::replace_all(self.mask);
         while let Some((signal, mut info)) = self.take_among(self.mask) {
-            reception::send_back(signal, &mut info);
+            reception::requeue(signal, &mut info);
         }
     }
 
     /// Forwards arrived signals that this ending thread has blocked to other threads, except those directed at this
     /// thread.
-    pub(crate) fn hand_on(&self) {
+    pub(crate) fn forward(&self) {
         while let Some((signal, info)) = self.take_among(HELD) {
-            reception::hand_on(signal, &info);
+            reception::forward(signal, &info);
         }
     }
 

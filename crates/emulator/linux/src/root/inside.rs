@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use super::{OpenHow, open_at_once, open_how};
 use crate::open_files::status_of;
@@ -106,9 +106,9 @@ impl Inside<'_> {
     }
 
     /// Opens the path with O_PATH and these flags.
-    pub fn hold(&self, flags: i32) -> Result<Held, Errno> {
+    pub fn hold(&self, flags: i32) -> Result<PinnedFile, Errno> {
         let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
-        Held::new(|| {
+        PinnedFile::new(|| {
             open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
         })
     }
@@ -153,7 +153,7 @@ impl Inside<'_> {
     }
 }
 
-fn is_link(file: &Held) -> bool {
+fn is_link(file: &PinnedFile) -> bool {
     status_of(file.number()).is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFLNK)
 }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::simulated::waits::{WaitsFor, interruptible};
 
@@ -65,7 +65,7 @@ impl Root {
         let Some(host) = host.filter(|directory| directory != Path::new("/")) else {
             return Ok(Self::default());
         };
-        let directory = descriptors::keep(open_path(&host)?)?;
+        let directory = descriptors::move_to_reserved(open_path(&host)?)?;
         if is_switch(&directory) {
             let told = format!("{} is the kernel's, and programs would change the host", host.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
@@ -99,7 +99,7 @@ impl Root {
     ///
     /// # Errors
     /// As openat2(2).
-    pub fn hold(&self, path: &[u8], flags: i32) -> Result<Held, Errno> {
+    pub fn hold(&self, path: &[u8], flags: i32) -> Result<PinnedFile, Errno> {
         self.inside(&c_path(path)?).hold(flags)
     }
 
@@ -153,7 +153,7 @@ impl Root {
 
     /// Whether an open file is the guest's own: it is inside the root and not in a kernel control file system, or it
     /// has no name (pipes, sockets, memory).
-    pub fn owns(&self, file: &Held) -> Result<bool, Errno> {
+    pub fn owns(&self, file: &PinnedFile) -> Result<bool, Errno> {
         if is_switch(file) {
             return Ok(false);
         }
@@ -162,13 +162,13 @@ impl Root {
     }
 
     /// Refuses to change a file that is not the guest's own.
-    pub fn check_change(&self, file: &Held) -> Result<(), Errno> {
+    pub fn check_change(&self, file: &PinnedFile) -> Result<(), Errno> {
         if !self.is_confined() || self.owns(file)? { Ok(()) } else { Err(Errno(libc::EPERM)) }
     }
 }
 
 /// Whether an open file is a memfd, whose kernel name looks like a path.
-fn is_memory(file: &Held, name: &[u8]) -> bool {
+fn is_memory(file: &PinnedFile, name: &[u8]) -> bool {
     // Only memory files have seals. SAFETY: the call takes no pointers.
     name.starts_with(b"/memfd:") && unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) } >= 0
 }

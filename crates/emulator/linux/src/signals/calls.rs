@@ -5,9 +5,9 @@ use std::os::fd::RawFd;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::{FAULTS, SignalSet, set_of};
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
@@ -135,7 +135,7 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
 fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     let mut info: SignalInfo = thread.process.memory().read_array(info)?;
     if (1..=SIGNALS).contains(&(signal as i32)) && set_of(signal as i32) & FAULTS != 0 {
-        reception::disguise(&mut info)?;
+        reception::encode_sent_code(&mut info)?;
     }
     Ok(info)
 }
@@ -157,7 +157,7 @@ fn with_info(
 }
 
 /// Whether a pidfd refers to the process whose main thread is the calling thread.
-fn is_own_process(descriptor: &Held) -> bool {
+fn is_own_process(descriptor: &PinnedFile) -> bool {
     let facts = open_files::facts(descriptor.number()).unwrap_or_default();
     open_files::fact(&facts, "Pid").and_then(|process| process.parse().ok()) == Some(host_id())
 }
@@ -188,12 +188,12 @@ pub(crate) fn pidfd_send_signal(
         return unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, 0, flags, 0, 0]) };
     }
     // An error for a closed descriptor is reported after the flags are checked.
-    let target = Held::of(descriptor as RawFd).ok();
+    let target = PinnedFile::of(descriptor as RawFd).ok();
     let info: Option<SignalInfo> = Some(match &target {
         Some(target) if is_own_process(target) => sent(thread, signal, info)?,
         _ => thread.process.memory().read_array(info)?,
     });
-    let target = target.as_ref().map_or(-1, Held::number);
+    let target = target.as_ref().map_or(-1, PinnedFile::number);
     // SAFETY: the pointer is null or to a live structure.
     unsafe {
         let arguments = [target as u64, signal, host_address(&info), flags, 0, 0];

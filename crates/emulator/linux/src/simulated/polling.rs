@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::{self, HELD, SignalSet};
-use longma_guest::host::seat;
+use longma_guest::host::parker;
 use longma_guest::words::i32_at;
 use longma_sim::Time;
 
@@ -204,14 +204,14 @@ impl Wait<'_> {
 
 /// Sleeps with another host signal mask.
 fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
-    let before = seat::arrived_signals();
+    let before = parker::arrived_signals();
     let former = masks::replace(mask);
     let awoken = sleep();
     masks::replace(HELD);
     if matches!(awoken, Awoken::Signalled | Awoken::NotBegun) {
         return awoken;
     }
-    if seat::arrived_signals() & !before != 0 {
+    if parker::arrived_signals() & !before != 0 {
         // The signal arrived after the sleep had ended. Further signals are held until it is delivered.
         return Awoken::Signalled;
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
 use crate::arguments::{Arguments, INVALID, Returned, Unwritten, Vectors, with_results};
@@ -52,7 +52,7 @@ pub(super) fn mmap(
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
         // Hold the file, so that the checks and the mapping use the same one.
-        let file = held.insert(Held::of(descriptor)?);
+        let file = held.insert(PinnedFile::of(descriptor)?);
         match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
             None => file_backing(&thread.process, file, offset)?,
@@ -72,7 +72,7 @@ pub(super) fn mmap(
     })
 }
 
-fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
+fn file_backing(process: &Process, file: &PinnedFile, offset: u64) -> Result<Backing, Errno> {
     let descriptor = file.number();
     let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
     let name = process.root.guest_name(&name_at(descriptor).unwrap_or_default()).unwrap_or_default();
@@ -147,7 +147,7 @@ fn lock(
     let start = thread.process.space.page_down(address);
     let length = length.checked_add(address - start).ok_or(INVALID)?;
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
-    thread.process.space.check_room_for_cut()?;
+    thread.process.space.check_mapping_budget_for_split()?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
     // SAFETY: whole pages of guest mappings.
     unsafe { host_call(number, arguments) }

@@ -172,7 +172,7 @@ impl Thread {
             (Changed::Open(argument), _) if space.runs_from_files() => {
                 space.file_changed(arguments[usize::from(argument)] as i32);
             }
-            (Changed::Cut(argument), _) => space.file_cut(arguments[usize::from(argument)] as i32),
+            (Changed::Cut(argument), _) => space.file_truncated(arguments[usize::from(argument)] as i32),
             (Changed::Opened(flags), Ok(Completion::Value(descriptor))) => {
                 self.note_opened(*descriptor, arguments[usize::from(flags)]);
             }
@@ -186,7 +186,7 @@ impl Thread {
 
     fn note_opened(&self, descriptor: u64, flags: u64) {
         if flags & libc::O_TRUNC as u64 != 0 {
-            self.process.space.file_cut(descriptor as i32);
+            self.process.space.file_truncated(descriptor as i32);
         }
     }
 

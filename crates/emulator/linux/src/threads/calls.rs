@@ -61,7 +61,7 @@ pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) 
     if was_last {
         thread.give_back();
     } else {
-        thread.signals.hand_on();
+        thread.signals.forward();
     }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
     Ok(Completion::AsLeft(outcome))

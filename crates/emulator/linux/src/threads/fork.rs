@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::host_call;
-use longma_guest::host::{descriptors, held, locks, masks, workers};
+use longma_guest::host::{descriptors, locks, masks, pinned_file, workers};
 use longma_loongarch::State;
 
 use super::clone::Request;
@@ -35,8 +35,8 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     if pid == 0 {
         workers::forget_ended();
         let borrowed = waiting.map(|waiting| waiting.into_child(memory, request.shares_memory()));
-        held::close_parents();
-        descriptors::forget_rooms();
+        pinned_file::close_parents();
+        descriptors::reset_raised_limit();
         if let Some(engine) = &engine {
             engine.after_fork_child();
         }

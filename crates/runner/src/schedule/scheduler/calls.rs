@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use longma_guest::host::seat;
+use longma_guest::host::parker;
 use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
 use longma_sim::{Duration, Time};
 
@@ -39,11 +39,11 @@ impl linux::Scheduler for Scheduler {
     }
 
     fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
-        if seat::is_attention_requested() {
+        if parker::is_attention_requested() {
             return Awoken::NotBegun;
         }
         let me = thread.0;
-        let arrived_before = seat::arrived_signals();
+        let arrived_before = parker::arrived_signals();
         let mut state = self.lock();
         if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
             return Awoken::Late;
@@ -56,12 +56,12 @@ impl linux::Scheduler for Scheduler {
             self.file_sleepers.fetch_add(1, Ordering::Relaxed);
         }
         let member = &mut state.members[me as usize];
-        let seat = member.seat.clone();
+        let parker = member.parker.clone();
         (member.phase, member.sleep) = (Phase::Asleep, sleep);
         (member.arrived_before, member.reaches_outside) = (arrived_before, None);
         member.in_call = true;
         if !self.hand_over(state, Some(me)) {
-            self.wait_asleep(me, &seat);
+            self.wait_asleep(me, &parker);
             self.see_signals(me);
         }
         let mut state = self.lock();
@@ -87,7 +87,7 @@ impl linux::Scheduler for Scheduler {
         state.roster.dequeue(me);
         (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
         state.outside += 1;
-        let seat = state.members[me as usize].seat.clone();
+        let parker = state.members[me as usize].parker.clone();
         self.hand_over(state, None);
         call();
         let mut state = self.lock();
@@ -96,7 +96,7 @@ impl linux::Scheduler for Scheduler {
         state.roster.enqueue(me, self.now());
         let mine = self.resume_idle(state, me);
         if !mine {
-            self.wait_ready(&seat);
+            self.wait_ready(&parker);
         }
         self.lock().members[me as usize].in_call = false;
         self.see_signals(me);

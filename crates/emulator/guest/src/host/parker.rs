@@ -14,9 +14,9 @@ const FUTEX_WAKE_PRIVATE: u64 = 129;
 /// A mailbox with a wait operation for one host thread. Messages are bits, which accumulate until the thread takes
 /// them.
 #[derive(Debug, Default)]
-pub struct Seat(AtomicU32);
+pub struct Parker(AtomicU32);
 
-impl Seat {
+impl Parker {
     /// Adds the message bits `bits`, which must not be 0, and wakes the waiting thread.
     pub fn post(&self, bits: u32) {
         if self.0.fetch_or(bits, Ordering::Release) == 0 {
@@ -39,7 +39,7 @@ impl Seat {
 
     /// Waits until there are messages and takes them. Returns `None` if the [`Attention`] flag of this host thread is
     /// set.
-    pub fn wait_attentively(&self) -> Option<u32> {
+    pub fn wait_interruptible(&self) -> Option<u32> {
         loop {
             let taken = self.0.swap(0, Ordering::Acquire);
             if taken != 0 {
@@ -93,16 +93,16 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn messages_posted_before_the_wait_are_kept_and_added_up() {
-        let seat = Seat::default();
-        seat.post(1);
-        seat.post(4);
-        assert_eq!(seat.wait(), 5);
+    fn messages_posted_before_the_wait_accumulate() {
+        let parker = Parker::default();
+        parker.post(1);
+        parker.post(4);
+        assert_eq!(parker.wait(), 5);
     }
 
     #[test]
-    fn a_waiting_thread_goes_on_when_it_gets_a_message() {
-        let (here, there) = (Arc::new(Seat::default()), Arc::new(Seat::default()));
+    fn a_message_wakes_a_waiting_thread() {
+        let (here, there) = (Arc::new(Parker::default()), Arc::new(Parker::default()));
         let (h, t) = (here.clone(), there.clone());
         let other = std::thread::spawn(move || {
             for round in 1..1000 {

@@ -18,7 +18,7 @@ pub fn install() {
 }
 
 /// Delays the thread at random. Call it where locks are taken and where code changes.
-pub fn shake() {
+pub fn perturb() {
     if STATE.load(Ordering::Relaxed) != 0 {
         delay();
     }

@@ -15,14 +15,14 @@ type Contents = Box<[u8; HOST_PAGE_BYTES as usize]>;
 
 /// Host pages of shared memory from which code was read.
 #[derive(Default)]
-pub(super) struct ForeignCode {
+pub(super) struct SharedCodePages {
     /// Contents by page address.
     pages: Mutex<BTreeMap<u64, Contents>>,
     /// Whether there are any. Barriers are common but shared code is rare, so this avoids the lock.
     any: AtomicBool,
 }
 
-impl ForeignCode {
+impl SharedCodePages {
     fn pages(&self) -> MutexGuard<'_, BTreeMap<u64, Contents>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,21 +35,21 @@ impl GuestMemory {
     }
 
     /// Stores the current contents of the shared host page at `start`. Call it before reading code from the page.
-    pub(super) fn keep_foreign_code(&self, start: u64) {
+    pub(super) fn snapshot_shared_code(&self, start: u64) {
         if let Some(contents) = self.host_page(start) {
-            self.0.foreign.pages().insert(start, contents);
-            self.0.foreign.any.store(true, Ordering::Release);
+            self.0.shared_code.pages().insert(start, contents);
+            self.0.shared_code.any.store(true, Ordering::Release);
         }
     }
 
     /// Invalidates code that another process has changed since it was read. Call it where the architecture makes such
     /// stores visible.
-    pub fn forget_foreign_changes(&self) {
-        if !self.0.foreign.any.load(Ordering::Acquire) {
+    pub fn invalidate_changed_shared_code(&self) {
+        if !self.0.shared_code.any.load(Ordering::Acquire) {
             return;
         }
         let mut changed = Vec::new();
-        self.0.foreign.pages().retain(|&start, contents| {
+        self.0.shared_code.pages().retain(|&start, contents| {
             let is_same = self.host_page(start).is_some_and(|now| now == *contents);
             if !is_same {
                 changed.push(start..start + HOST_PAGE_BYTES);

@@ -11,7 +11,7 @@ use super::{HOST_PAGE_BYTES, access};
 
 /// A range that belongs to the translator.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct EngineRange {
     range: Range<u64>,
     /// The protection key of its pages. With `None`, each write temporarily makes the pages writable.
     key: Option<WriteKey>,
@@ -24,15 +24,17 @@ const NEAR_BYTES: u64 = 64 << 10;
 impl AddressSpace {
     /// Reserves `range` for the translator: guest calls do not change it. The caller has mapped it as private anonymous
     /// memory that is readable and not writable.
-    pub fn keep(&mut self, range: Range<u64>) {
+    pub fn reserve_for_engine(&mut self, range: Range<u64>) {
         let bytes = (range.end - range.start) as usize;
         // SAFETY: whole pages that the caller has mapped, and no code relies on their contents yet.
         let key = WriteKey::of_process().filter(|key| unsafe { key.protect(self.host(range.start), bytes) });
-        self.kept.push(Kept { range, key });
+        self.engine_ranges.push(EngineRange { range, key });
     }
 
-    pub(super) fn is_kept(&self, range: &Range<u64>) -> bool {
-        self.kept.iter().any(|Kept { range: kept, .. }| range.start < kept.end && kept.start < range.end)
+    pub(super) fn overlaps_engine_range(&self, range: &Range<u64>) -> bool {
+        self.engine_ranges
+            .iter()
+            .any(|EngineRange { range: kept, .. }| range.start < kept.end && kept.start < range.end)
     }
 
     /// Writes words at ascending addresses in reserved ranges. Concurrent readers see the old or the new value of each
@@ -40,7 +42,7 @@ impl AddressSpace {
     ///
     /// # Errors
     /// An address is not in a reserved range, or the host has no memory. The words before it have been written.
-    pub fn write_kept(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
+    pub fn write_engine_range(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
         if words.is_empty() {
             return Ok(());
         }
@@ -68,8 +70,8 @@ impl AddressSpace {
     /// Writes words that are inside `pages`, which are whole host pages.
     fn write_run(&self, pages: Range<u64>, words: &[(u64, u32)]) -> Result<(), Fault> {
         let fault = |cause| Fault { address: pages.start, access: Access::Write, cause };
-        let whole = |kept: &&Kept| kept.range.start <= pages.start && pages.end <= kept.range.end;
-        let kept = self.kept.iter().find(whole).ok_or(fault(FaultCause::Forbidden))?;
+        let whole = |kept: &&EngineRange| kept.range.start <= pages.start && pages.end <= kept.range.end;
+        let kept = self.engine_ranges.iter().find(whole).ok_or(fault(FaultCause::Forbidden))?;
         let (host, bytes) = (self.host(pages.start), (pages.end - pages.start) as usize);
         let write = || {
             words.iter().all(|&(address, word)| {
@@ -79,7 +81,7 @@ impl AddressSpace {
             })
         };
         if let Some(key) = kept.key {
-            // The pages lose the key when `open` in `late` restores their protection with mprotect. SAFETY: whole pages
+            // The pages lose the key when `open` in `post_syscall_copy` restores their protection with mprotect. SAFETY: whole pages
             // of a reserved range.
             if key.permit(write) || (unsafe { key.protect(host, bytes) } && key.permit(write)) {
                 return Ok(());
@@ -110,7 +112,7 @@ mod tests {
         let mut space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
         space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), PAGE_BYTES, readable)).unwrap();
-        space.keep(START..START + PAGE_BYTES);
+        space.reserve_for_engine(START..START + PAGE_BYTES);
         space.kept[0].key = None;
         let start = space.host(START);
         // SAFETY: the page belongs to this space. Key 0 is the default key; without protection keys, the first call
@@ -120,11 +122,11 @@ mod tests {
             libc::mprotect(start, PAGE_BYTES as usize, libc::PROT_READ)
         };
         assert_eq!(protected, 0);
-        space.write_kept(&[(START, 1), (START + 4092, 2), (START + 4096, 3)]).unwrap();
+        space.write_engine_range(&[(START, 1), (START + 4092, 2), (START + 4096, 3)]).unwrap();
         let read = [START, START + 4092, START + 4096].map(|address| space.memory().load::<u32>(address));
         assert_eq!(read, [Ok(1), Ok(2), Ok(3)]);
         assert!(space.memory().store::<u32>(START, 4).is_err());
-        assert!(space.write_kept(&[(START + PAGE_BYTES, 1)]).is_err(), "outside the reserved range");
-        assert!(space.write_kept(&[(START + 2, 1)]).is_err(), "an address that is not word-aligned");
+        assert!(space.write_engine_range(&[(START + PAGE_BYTES, 1)]).is_err(), "outside the reserved range");
+        assert!(space.write_engine_range(&[(START + 2, 1)]).is_err(), "an address that is not word-aligned");
     }
 }

@@ -13,20 +13,20 @@ use super::{HOST_PAGE_BYTES, access};
 impl AddressSpace {
     /// Copies memory that the kernel has just written to `bytes`. Parts that are no longer mapped leave `bytes`
     /// unchanged.
-    pub fn read_late(&self, address: u64, bytes: &mut [u8]) {
+    pub fn read_after_syscall(&self, address: u64, bytes: &mut [u8]) {
         if self.memory().read(address, bytes).is_err() {
-            self.reach_late(address, bytes, Access::Read);
+            self.access_after_syscall(address, bytes, Access::Read);
         }
     }
 
     /// Copies `bytes` to memory that the kernel has just written. Parts that are no longer mapped are skipped.
-    pub fn write_late(&self, address: u64, bytes: &mut [u8]) {
+    pub fn write_after_syscall(&self, address: u64, bytes: &mut [u8]) {
         if self.memory().write(address, bytes).is_err() {
-            self.reach_late(address, bytes, Access::Write);
+            self.access_after_syscall(address, bytes, Access::Write);
         }
     }
 
-    fn reach_late(&self, address: u64, bytes: &mut [u8], access: Access) {
+    fn access_after_syscall(&self, address: u64, bytes: &mut [u8], access: Access) {
         let Some(end) = address.checked_add(bytes.len() as u64) else { return };
         // While this lock is held, no thread maps or protects memory or reads code for translation.
         let map = self.write();
@@ -87,7 +87,7 @@ mod tests {
     const START: u64 = 1 << 20;
 
     #[test]
-    fn what_was_written_is_finished_though_its_page_is_protected_and_the_protection_stays() {
+    fn output_is_completed_on_a_protected_page_and_the_protection_stays() {
         faults::install();
         faults::prepare_thread();
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
@@ -97,15 +97,15 @@ mod tests {
         space.memory().write(at, b"abcd").unwrap();
         space.protect(START, PAGE_BYTES, protection(false)).unwrap();
         let mut bytes = [0; 4];
-        space.read_late(at, &mut bytes);
+        space.read_after_syscall(at, &mut bytes);
         assert_eq!(&bytes, b"abcd");
-        space.write_late(at, &mut b"efgh".clone());
+        space.write_after_syscall(at, &mut b"efgh".clone());
         assert!(space.memory().load::<u8>(at).is_err());
         space.protect(START, PAGE_BYTES, Protection { read: true, ..protection(false) }).unwrap();
         assert_eq!(space.memory().read_array(at).unwrap(), *b"efgh");
         assert!(space.memory().store(at, 0u8).is_err());
         space.unmap(START + PAGE_BYTES, PAGE_BYTES).unwrap();
-        space.write_late(at, &mut b"ijkl".clone());
+        space.write_after_syscall(at, &mut b"ijkl".clone());
         assert_eq!(space.memory().read_array(at).unwrap(), *b"ij");
     }
 }

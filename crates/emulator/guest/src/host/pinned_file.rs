@@ -15,17 +15,17 @@ use super::locks::{Mutex, MutexGuard};
 use crate::Errno;
 
 /// The descriptors of all live values.
-static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+static PINNED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 fn all() -> MutexGuard<'static, Vec<RawFd>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    PINNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An open file that no guest thread can replace.
 #[derive(Debug)]
-pub struct Held(ManuallyDrop<OwnedFd>);
+pub struct PinnedFile(ManuallyDrop<OwnedFd>);
 
-impl Held {
+impl PinnedFile {
     /// Duplicates the guest's descriptor.
     ///
     /// # Errors
@@ -44,18 +44,18 @@ impl Held {
     /// Those of `make`; EMFILE if no emulator descriptor is free.
     pub fn new(mut make: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         let mut made = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
-        Self::noted(|| Ok(descriptors::keep(descriptors::with_room(&mut made)?)?))
+        Self::noted(|| Ok(descriptors::move_to_reserved(descriptors::with_raised_limit(&mut made)?)?))
     }
 
-    /// Takes another file that the same `make` function of [`Held::new`] opened.
+    /// Takes another file that the same `make` function of [`PinnedFile::new`] opened.
     pub fn within(made: OwnedFd) -> Result<Self, Errno> {
-        let made = descriptors::keep(made)?;
+        let made = descriptors::move_to_reserved(made)?;
         all().push(made.as_raw_fd());
         Ok(Self(ManuallyDrop::new(made)))
     }
 
     fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        let _stay = descriptors::numbers_stay();
+        let _stay = descriptors::block_reassignment();
         let made = make()?;
         all().push(made.as_raw_fd());
         Ok(Self(ManuallyDrop::new(made)))
@@ -90,16 +90,16 @@ impl Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for PinnedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Held {
+impl Drop for PinnedFile {
     fn drop(&mut self) {
         // A child forked between the two steps would inherit the descriptor without knowing it.
-        let _stay = descriptors::numbers_stay();
+        let _stay = descriptors::block_reassignment();
         all().retain(|held| *held != self.number());
         // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
@@ -120,15 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_file_stays_though_its_number_is_another_files() {
+    fn a_pinned_file_stays_the_same_when_its_descriptor_is_reused() {
         let (first, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         first.set_len(7).unwrap();
-        let held = Held::of(first.as_raw_fd()).unwrap();
+        let held = PinnedFile::of(first.as_raw_fd()).unwrap();
         // SAFETY: both descriptors are open and belong to this test.
         assert!(unsafe { libc::dup2(second.as_raw_fd(), first.as_raw_fd()) } >= 0);
         let link = held.link().into_string().unwrap();
         assert_eq!(std::fs::metadata(&link).unwrap().len(), 7);
         assert!(descriptors::is_own(held.number() as u64));
-        assert_eq!(Held::of(held.number()).unwrap_err(), Errno(libc::EBADF));
+        assert_eq!(PinnedFile::of(held.number()).unwrap_err(), Errno(libc::EBADF));
     }
 }
