@@ -53,14 +53,14 @@ pub(crate) enum End {
 
 /// Instructions that end a block only in certain modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
+pub(crate) struct BlockEnds {
     /// Magic instructions.
     pub magic: bool,
     /// Instructions that read the clock, so that simulated time can catch up first.
     pub clock: bool,
 }
 
-impl Interest {
+impl BlockEnds {
     fn ends_at(self, instruction: &Instruction) -> bool {
         self.magic && Magic::is(instruction) || self.clock && reads_clock(instruction.op)
     }
@@ -90,7 +90,7 @@ impl Block {
     pub fn decode<E: Environment>(
         start: u64,
         guest: &E,
-        interest: Interest,
+        interest: BlockEnds,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
         // Decode into a buffer first, so that the final vector has no spare capacity: there are very many blocks.

@@ -16,8 +16,8 @@ use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_addr
 use crate::{
     block::{Block, reads_clock},
     cold_breaks::ColdBreaks,
-    counting::{Counters, Left},
-    cpu::{Cpu, ExitReason, LeftBlock},
+    counting::{Counters, PartialExecution},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration},
     magic::Magic,
@@ -323,7 +323,7 @@ impl Core {
         if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
             return;
         }
-        let (newest, generation) = translators.newest();
+        let (newest, generation) = translators.current();
         self.cpu.forget_returns();
         self.cpu.forget_jumps();
         self.profile.cool();
@@ -339,7 +339,7 @@ impl Core {
 
     fn host_code(&mut self) -> Option<u64> {
         let (translator, _) = self.translator.as_ref()?;
-        if self.cpu.must_interpret() || translator.waits() {
+        if self.cpu.must_interpret() || translator.must_interpret() {
             return None;
         }
         let pc = self.cpu.state.pc;
@@ -379,7 +379,7 @@ impl Core {
                     self.clock_is_fresh &= pc == self.cpu.state.pc;
                     let (left, at) = (std::mem::take(&mut self.cpu.left), self.cpu.state.pc);
                     let done = self.interpret_one();
-                    self.count_left(left, at, &done);
+                    self.count_partial(left, at, &done);
                     return done;
                 }
             },
@@ -392,14 +392,19 @@ impl Core {
 
     /// Corrects the count of a block that was left at the instruction at `at` with result `done`. The instructions from
     /// there on are counted when they run.
-    fn count_left(&self, LeftBlock { start, instructions }: LeftBlock, at: u64, done: &Result<(), Stop>) {
+    fn count_partial(
+        &self,
+        InterruptedBlock { start, instructions }: InterruptedBlock,
+        at: u64,
+        done: &Result<(), Stop>,
+    ) {
         let executed =
             (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
         if executed < instructions
             && let Some(counters) = &self.counters
         {
             let (instructions, executed) = (instructions as u32, executed as u32);
-            counters.count_left(Left { start, instructions, executed });
+            counters.count_partial(PartialExecution { start, instructions, executed });
         }
     }
 
@@ -460,7 +465,11 @@ impl Core {
             _ => None,
         };
         if let Some(left) = left {
-            self.count_left(LeftBlock { start: pc, instructions: counted }, self.cpu.state.pc, &left);
+            self.count_partial(
+                InterruptedBlock { start: pc, instructions: counted },
+                self.cpu.state.pc,
+                &left,
+            );
         }
         if done == Err(Stop::Attention) {
             self.refresh();
@@ -505,7 +514,7 @@ impl Core {
         let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
             return false;
         };
-        if translator.waits() {
+        if translator.must_interpret() {
             return false;
         }
         if translator.is_full() {

@@ -105,7 +105,7 @@ impl Counting {
 
 /// A block that was left in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Left {
+pub(crate) struct PartialExecution {
     /// The guest address of its first instruction.
     pub start: u64,
     /// Its number of instructions, all of which its counter includes.
@@ -118,7 +118,7 @@ pub(crate) struct Left {
 pub(crate) struct Counters {
     start: *mut AtomicU64,
     /// How often each block was left in the middle.
-    left: Mutex<FxHashMap<Left, u64>>,
+    left: Mutex<FxHashMap<PartialExecution, u64>>,
 }
 
 // SAFETY: this value owns the memory, and all accesses are atomic or by the one thread that counts.
@@ -163,7 +163,7 @@ impl Counters {
     }
 
     /// Records that a counted execution ended before the end of the block.
-    pub fn count_left(&self, left: Left) {
+    pub fn count_partial(&self, left: PartialExecution) {
         *lock(&self.left).entry(left).or_default() += 1;
     }
 

@@ -81,7 +81,7 @@ pub struct Cpu {
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
     /// The counted block that translated code left with [`ExitReason::Interpret`].
-    pub(crate) left: LeftBlock,
+    pub(crate) left: InterruptedBlock,
     /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,
     /// The end of the quantum: a block does not start if its record would begin at or after this address.
@@ -95,7 +95,7 @@ pub struct Cpu {
 /// A counted block that translated code left in the middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct LeftBlock {
+pub(crate) struct InterruptedBlock {
     /// The guest address of its first instruction.
     pub start: u64,
     /// Its number of instructions; 0 if there is no such block.
@@ -147,7 +147,7 @@ impl Cpu {
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
-            left: LeftBlock::default(),
+            left: InterruptedBlock::default(),
             trace_next: 0,
             trace_limit: 0,
             trap: None,

@@ -24,7 +24,7 @@ pub use crate::{
     counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
-    jit::kept::KeptRegions,
+    jit::exported_code::ExportedRegions,
     jit::listing::{Extras, HostCode, field_name},
     magic::Magic,
     shared_code::{Counts, Execution, SharedCode, Watch},

@@ -20,19 +20,19 @@ use crate::{
 pub(crate) const HOT: u32 = 30;
 
 /// Size of the guest memory ranges that index the blocks.
-const LOT_BYTES: u64 = 1024;
+const INDEX_RANGE_BYTES: u64 = 1024;
 
 /// Decoded blocks and their execution counts.
 #[derive(Default)]
 pub(crate) struct BlockProfile {
     pub blocks: FxHashMap<u64, Box<ProfiledBlock>>,
     /// The blocks in each memory range, by range number. A block that spans two ranges is in both.
-    lots: FxHashMap<u64, Vec<u64>>,
+    index_ranges: FxHashMap<u64, Vec<u64>>,
 }
 
 /// The ranges that overlap a range of guest addresses.
-fn lots_of(range: &Range<u64>) -> Range<u64> {
-    range.start / LOT_BYTES..range.end.div_ceil(LOT_BYTES)
+fn index_ranges_of(range: &Range<u64>) -> Range<u64> {
+    range.start / INDEX_RANGE_BYTES..range.end.div_ceil(INDEX_RANGE_BYTES)
 }
 
 pub(crate) struct ProfiledBlock {
@@ -53,8 +53,8 @@ impl BlockProfile {
     /// Adds a block.
     pub fn insert(&mut self, found: Box<ProfiledBlock>) {
         let block = &found.block;
-        for lot in lots_of(&block.range()) {
-            let blocks = self.lots.entry(lot).or_default();
+        for range_number in index_ranges_of(&block.range()) {
+            let blocks = self.index_ranges.entry(range_number).or_default();
             if !blocks.contains(&block.start) {
                 blocks.push(block.start);
             }
@@ -69,14 +69,14 @@ impl BlockProfile {
 
     /// Removes the blocks that overlap `range`.
     pub fn forget(&mut self, range: &Range<u64>) {
-        let touched = lots_of(range);
-        let lots: Vec<u64> = if touched.end - touched.start > self.lots.len() as u64 {
-            self.lots.keys().copied().filter(|lot| touched.contains(lot)).collect()
+        let touched = index_ranges_of(range);
+        let index_ranges: Vec<u64> = if touched.end - touched.start > self.index_ranges.len() as u64 {
+            self.index_ranges.keys().copied().filter(|range_number| touched.contains(range_number)).collect()
         } else {
             touched.collect()
         };
-        for lot in lots {
-            let Some(mut starts) = self.lots.remove(&lot) else { continue };
+        for range_number in index_ranges {
+            let Some(mut starts) = self.index_ranges.remove(&range_number) else { continue };
             starts.retain(|start| match self.blocks.get(start) {
                 Some(found) if found.block.overlaps(range) => {
                     self.blocks.remove(start);
@@ -87,7 +87,7 @@ impl BlockProfile {
                 None => false,
             });
             if !starts.is_empty() {
-                self.lots.insert(lot, starts);
+                self.index_ranges.insert(range_number, starts);
             }
         }
     }

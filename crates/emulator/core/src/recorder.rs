@@ -15,7 +15,7 @@ const DEFAULT_QUANTUM_WORDS: usize = 4096;
 const MAX_QUANTUM_WORDS: usize = 1 << 16;
 
 /// The size of the largest record in words: its header and one address for each instruction.
-const LARGEST_RECORD_WORDS: usize = 1 + MAX_INSTRUCTIONS;
+const MAX_RECORD_WORDS: usize = 1 + MAX_INSTRUCTIONS;
 
 /// A core's trace. The pointers into it are in the [`Cpu`].
 pub(crate) struct Recorder {
@@ -28,7 +28,7 @@ impl Recorder {
     /// Creates an empty trace and points `cpu` at it.
     pub fn new(blocks: Arc<TracedBlocks>, cpu: &mut Cpu) -> Self {
         // A block that starts one word before the end of the quantum still has space for its record.
-        let trace = Trace::with_room(MAX_QUANTUM_WORDS + LARGEST_RECORD_WORDS);
+        let trace = Trace::with_room(MAX_QUANTUM_WORDS + MAX_RECORD_WORDS);
         let mut recorder = Self { trace, blocks, quantum_words: DEFAULT_QUANTUM_WORDS };
         recorder.clear(cpu);
         recorder

@@ -12,9 +12,9 @@ use rustc_hash::FxHashMap;
 
 /// The number of accesses after which an instruction is assumed to access registers. Until then each access costs a
 /// host fault; afterwards the instruction is slower for ordinary memory.
-const SURE: u32 = 8;
+const LEARN_THRESHOLD: u32 = 8;
 /// The maximum number of entries, so that a hostile program cannot exhaust memory.
-const MOST: usize = 1 << 14;
+const MAX_ENTRIES: usize = 1 << 14;
 
 /// Access counts by instruction address.
 #[derive(Debug, Default)]
@@ -28,20 +28,25 @@ impl RegisterAccesses {
     /// loop.
     pub fn note(&self, pc: u64) -> bool {
         let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() >= MOST && !counts.contains_key(&pc) {
+        if counts.len() >= MAX_ENTRIES && !counts.contains_key(&pc) {
             return false;
         }
         let count = counts.entry(pc).or_default();
         *count = count.saturating_add(1);
-        if *count == SURE {
+        if *count == LEARN_THRESHOLD {
             self.any.store(true, Ordering::Relaxed);
         }
-        *count == SURE
+        *count == LEARN_THRESHOLD
     }
 
     /// Whether the instruction at `pc` is passed to the run loop.
     pub fn is_known(&self, pc: u64) -> bool {
         self.any.load(Ordering::Relaxed)
-            && self.counts.read().unwrap_or_else(PoisonError::into_inner).get(&pc).is_some_and(|n| *n >= SURE)
+            && self
+                .counts
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&pc)
+                .is_some_and(|n| *n >= LEARN_THRESHOLD)
     }
 }

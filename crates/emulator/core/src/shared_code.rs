@@ -10,10 +10,13 @@ use longma_guest::{GuestMemory, host::schedule_fuzz::perturb};
 use longma_trace::{BlockNumber, TracedBlock};
 
 use crate::{
-    block::Interest,
+    block::BlockEnds,
     changes::{Change, Changes},
     counting::{Counting, Executed},
-    jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession, kept::KeptRegions},
+    jit::{
+        CACHE_BYTES, MAX_REGION_BYTES, TranslatorConfig, TranslatorGenerations,
+        exported_code::ExportedRegions,
+    },
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
@@ -52,10 +55,10 @@ impl Default for Execution {
 /// The translated code and the counters of a process, shared by its cores.
 #[derive(Clone)]
 pub struct SharedCode {
-    pub(crate) translators: Option<Arc<Succession>>,
+    pub(crate) translators: Option<Arc<TranslatorGenerations>>,
     pub(crate) counting: Option<Arc<Counting>>,
     pub(crate) tracing: Option<Arc<TracedBlocks>>,
-    pub(crate) interest: Interest,
+    pub(crate) interest: BlockEnds,
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) readers: Arc<Readers>,
@@ -115,12 +118,12 @@ impl SharedCode {
     ) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
-        let interest = Interest { magic: execution.magic, clock };
+        let interest = BlockEnds { magic: execution.magic, clock };
         let registers: Arc<RegisterAccesses> = Arc::default();
         let readers: Arc<Readers> = Arc::default();
-        let origin = Origin {
+        let config = TranslatorConfig {
             based: !memory.base().is_null(),
-            cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
+            cache_bytes: cache_bytes.clamp(2 * MAX_REGION_BYTES, 1 << 30),
             counting: counting.clone(),
             tracing: tracing.clone(),
             translated_blocks: Arc::default(),
@@ -128,7 +131,7 @@ impl SharedCode {
             readers: readers.clone(),
         };
         let translates = execution.translate && host_is_able();
-        let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
+        let translators = translates.then(|| TranslatorGenerations::begin(config)).transpose()?.map(Arc::new);
         let (counts, changes) = (Arc::default(), Arc::default());
         Ok(Self {
             translators,
@@ -185,7 +188,7 @@ impl SharedCode {
         // that a change has begun that it has not processed.
         self.changes.begin();
         perturb();
-        let translator = self.translators.as_ref().map(|translators| translators.newest().0);
+        let translator = self.translators.as_ref().map(|translators| translators.current().0);
         let (gone, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
         let count = self.changes.add(Change { range: range.clone(), gone });
         if let Some(translator) = translator {
@@ -199,15 +202,15 @@ impl SharedCode {
     /// Exports the translated code for another process of this executable that executes the same guest code at the same
     /// addresses. Returns `None` if nothing is translated, if blocks are counted or traced, or in a forked child that
     /// has no code cache.
-    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
-        self.translators.as_ref().filter(|_| self.untraced.is_none())?.keep()
+    pub fn export(&self) -> Option<(ExportedRegions, Vec<u8>)> {
+        self.translators.as_ref().filter(|_| self.untraced.is_none())?.export()
     }
 
-    /// Imports code [exported](Self::keep) by another process, before any core runs. The caller compares the guest code
-    /// with the code it was translated from and [invalidates](Self::invalidate) words that differ before a core reaches
-    /// them. Returns false, and imports nothing, if the code does not fit.
-    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
-        self.untraced.is_none() && self.translators.as_ref().is_some_and(|all| all.take_up(kept, code))
+    /// Imports code [exported](Self::export) by another process, before any core runs. The caller compares the guest
+    /// code with the code it was translated from and [invalidates](Self::invalidate) words that differ before a core
+    /// reaches them. Returns false, and imports nothing, if the code does not fit.
+    pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
+        self.untraced.is_none() && self.translators.as_ref().is_some_and(|all| all.import(exported, code))
     }
 
     /// Saves the state that a forked child needs. Call it before the fork, while no other thread holds a lock.
@@ -218,15 +221,15 @@ impl SharedCode {
 
     /// Runs in a forked child before its thread executes guest code: takes over the translated code. Until the host has
     /// memory for a copy, the child interprets.
-    pub fn become_forked(&self) {
+    pub fn adopt_in_child(&self) {
         self.readers.leave_all();
         if let Some(translators) = &self.translators {
-            let gone = translators.become_forked();
+            let gone = translators.adopt_in_child();
             // No code has changed, but some translations may be missing.
             self.changes.begin();
             self.changes.add(Change { range: 0..0, gone });
         }
-        self.untraced.iter().for_each(|untraced| untraced.become_forked());
+        self.untraced.iter().for_each(|untraced| untraced.adopt_in_child());
     }
 }
 

@@ -24,10 +24,10 @@ struct Run {
 }
 
 /// The number of traps after which a program is stopped. Before that, its handler skips the instruction.
-const MOST_TRAPS: u32 = 2000;
+const MAX_TRAPS: u32 = 2000;
 
 /// An action at each system call of a program.
-type AtSyscall<'a> = &'a mut dyn FnMut(u32, &mut Core, &SharedCode);
+type StateAtSyscall<'a> = &'a mut dyn FnMut(u32, &mut Core, &SharedCode);
 
 fn core_of(memory: &GuestMemory, execution: Execution, state: State) -> (Core, SharedCode) {
     let code = SharedCode::new(memory, execution, Arc::new(Unwatched)).expect("executable memory");
@@ -55,7 +55,7 @@ fn drain(core: &mut Core, code: &SharedCode, steps: &mut Vec<Step>) {
 }
 
 /// Runs until `syscall 0` or until the limit of traps, and returns the traced steps.
-fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: AtSyscall) -> Vec<Step> {
+fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: StateAtSyscall) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut traps = 0;
     loop {
@@ -67,7 +67,7 @@ fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: AtSyscall) -> Vec<
                 core.cpu().state.pc += 4;
                 at_syscall(number, core, code);
             }
-            Stop::Trap(_) if traps == MOST_TRAPS => return steps,
+            Stop::Trap(_) if traps == MAX_TRAPS => return steps,
             Stop::Trap(_) => {
                 traps += 1;
                 core.cpu().state.pc += 4;
@@ -83,7 +83,7 @@ fn traced(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate:
     let memory = bench.load(program, data);
     let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, state.clone());
     core.set_quantum(700);
-    let steps = run_traced(&mut core, &code, &mut rewrite_now_and_then(&memory));
+    let steps = run_traced(&mut core, &code, &mut rewrite_periodically(&memory));
     if translate && steps.len() > 100 * program.len() {
         assert!(
             code.counts().regions.load(std::sync::atomic::Ordering::Relaxed) > 0,
@@ -98,13 +98,13 @@ fn counted(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate
     let memory = bench.load(program, data);
     let execution = Execution { translate, counting: true, ..Execution::default() };
     let (mut core, code) = core_of(&memory, execution, state.clone());
-    let steps = run_traced(&mut core, &code, &mut rewrite_now_and_then(&memory));
+    let steps = run_traced(&mut core, &code, &mut rewrite_periodically(&memory));
     assert!(steps.is_empty(), "nothing is traced");
     code.executed().iter().map(|block| block.runs * u64::from(block.instructions)).sum()
 }
 
 /// Changes the program's first instruction at every 64th system call.
-fn rewrite_now_and_then(memory: &GuestMemory) -> impl FnMut(u32, &mut Core, &SharedCode) {
+fn rewrite_periodically(memory: &GuestMemory) -> impl FnMut(u32, &mut Core, &SharedCode) {
     let mut calls = 0;
     move |_, core, code| {
         calls += 1;
@@ -151,7 +151,7 @@ fn stepped(bench: &Bench, program: &[u32], state: &State, data: &[u8]) -> Run {
     let memory = bench.load(program, data);
     let (mut core, code) =
         core_of(&memory, Execution { translate: false, ..Execution::default() }, state.clone());
-    let mut rewrite = rewrite_now_and_then(&memory);
+    let mut rewrite = rewrite_periodically(&memory);
     let mut steps = Vec::new();
     let mut traps = 0;
     loop {
@@ -166,7 +166,7 @@ fn stepped(bench: &Bench, program: &[u32], state: &State, data: &[u8]) -> Run {
                 core.cpu().state.pc += 4;
                 rewrite(number, &mut core, &code);
             }
-            Some(Stop::Trap(_)) if traps == MOST_TRAPS => break,
+            Some(Stop::Trap(_)) if traps == MAX_TRAPS => break,
             Some(Stop::Trap(_)) => {
                 traps += 1;
                 core.cpu().state.pc += 4;
@@ -467,7 +467,7 @@ fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
     let memory = bench.load(&program, &noise(1));
     let functional = Execution { tracing: false, ..TRACED };
     let (mut old, old_code) = core_of(&memory, functional, loop_state());
-    let mut rewrite = rewrite_now_and_then(&memory);
+    let mut rewrite = rewrite_periodically(&memory);
     let mut calls = 0;
     // Run half of the rounds, with one change of code.
     while calls < ROUNDS / 2 {
@@ -574,7 +574,7 @@ fn a_core_does_the_same_while_its_trace_is_paused() {
     for translate in [false, true] {
         let memory = bench.load(&program, &noise(1));
         let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
-        let mut rewrite = rewrite_now_and_then(&memory);
+        let mut rewrite = rewrite_periodically(&memory);
         let (mut calls, mut traced, mut untraced) = (0, 0, 0);
         loop {
             let stop = core.run();

@@ -139,8 +139,8 @@ impl Program {
         Err(Errno(libc::ELOOP))
     }
 
-    /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the emulator
-    /// needs to start.
+    /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the
+    /// emulator needs to start.
     fn start(&self, thread: &Thread, environment: &[CString], raised: RaisedLimit) -> Errno {
         let process = &thread.process;
         if !self.is_guest {

@@ -11,7 +11,8 @@ pub struct Vector(
 
 /// A floating-point control and status register, FCSR0.
 ///
-/// Bits 4..0 enables (V Z O U I from high to low: V is bit 4, Z 3, O 2, U 1, I 0), 9..8 rounding mode, 20..16 flags, 28..24 causes.
+/// Bits 4..0 enables (V Z O U I from high to low: V is bit 4, Z 3, O 2, U 1, I 0), 9..8 rounding mode, 20..16 flags,
+/// 28..24 causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Fcsr(pub u32);

@@ -22,7 +22,7 @@ pub(super) const LINE_BYTES: usize = 64;
 const WORTH_COPYING_BYTES: usize = 8 << 20;
 
 /// If there are more changes than this since the last fork, the next fork copies all code.
-const MOST_CHANGED: usize = 4096;
+const MAX_CHANGES: usize = 4096;
 
 /// Memory for host code. No page is ever writable and executable at once or becomes executable later, so hosts that
 /// enforce this (PR_SET_MDWE) accept it. Both mappings show the same memory and keep their addresses.
@@ -37,7 +37,7 @@ pub(crate) struct CodeCache {
     free: FreePieces,
     copy: Copy,
     /// The memory is still shared with the parent process.
-    is_parents: bool,
+    belongs_to_parent: bool,
 }
 
 /// A copy of the code at the last fork, updated incrementally for the next one.
@@ -63,7 +63,7 @@ impl CodeCache {
                 used: 0,
                 free: FreePieces::default(),
                 copy: Copy::default(),
-                is_parents: false,
+                belongs_to_parent: false,
             }),
             Err(error) => {
                 // SAFETY: the mapping was made above.
@@ -80,7 +80,7 @@ impl CodeCache {
     }
 
     /// The size of the largest free piece.
-    pub fn room(&self) -> usize {
+    pub fn free_bytes(&self) -> usize {
         (self.bytes - self.used).max(self.free.largest())
     }
 
@@ -155,8 +155,8 @@ impl CodeCache {
 
     /// Saves the code for a child just before a fork. The child shares the memory with the parent, which continues to
     /// write to it.
-    pub fn keep_for_child(&mut self) {
-        if self.is_parents {
+    pub fn save_for_child(&mut self) {
+        if self.belongs_to_parent {
             return;
         }
         if self.used > WORTH_COPYING_BYTES {
@@ -169,18 +169,18 @@ impl CodeCache {
     }
 
     /// Runs in a forked child. The memory still belongs to the parent and must not be executed or written before
-    /// [`CodeCache::part`]. Returns false if there was too much code to copy, so that the cache is empty.
-    pub fn become_forked(&mut self) -> bool {
-        self.is_parents = true;
+    /// [`CodeCache::take_private_copy`]. Returns false if there was too much code to copy, so that the cache is empty.
+    pub fn adopt_in_child(&mut self) -> bool {
+        self.belongs_to_parent = true;
         if self.used > WORTH_COPYING_BYTES {
             self.clear();
         }
         !self.is_empty()
     }
 
-    /// Whether this is a forked child before [`CodeCache::part`].
-    pub fn is_parents(&self) -> bool {
-        self.is_parents
+    /// Whether this is a forked child before [`CodeCache::take_private_copy`].
+    pub fn belongs_to_parent(&self) -> bool {
+        self.belongs_to_parent
     }
 
     /// Whether the cache is empty.
@@ -198,13 +198,13 @@ impl CodeCache {
     /// # Errors
     /// The host has no memory, or the process has reached its mapping limit (vm.max_map_count). The call can be
     /// repeated.
-    pub fn part(&mut self) -> io::Result<()> {
-        if !self.is_parents {
+    pub fn take_private_copy(&mut self) -> io::Result<()> {
+        if !self.belongs_to_parent {
             return Ok(());
         }
         map(self.start.as_ptr(), self.bytes)?;
         map_again(self.start, self.writable.as_ptr(), self.bytes)?;
-        self.is_parents = false;
+        self.belongs_to_parent = false;
         let code = &self.copy.bytes;
         // SAFETY: the memory mapped above is as large as the cache that was copied.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr(), code.len()) };
@@ -218,7 +218,7 @@ impl Copy {
         if self.bytes.is_empty() || range.start >= self.bytes.len() {
             return;
         }
-        if self.changed.len() == MOST_CHANGED {
+        if self.changed.len() == MAX_CHANGES {
             *self = Self::default();
             return;
         }
@@ -382,9 +382,9 @@ mod tests {
         assert_eq!(run(), 7);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
         assert!(!maps.lines().any(|line| line.contains("rwx")), "{maps}");
-        cache.keep_for_child();
-        assert!(cache.become_forked());
-        cache.part().expect("memory");
+        cache.save_for_child();
+        assert!(cache.adopt_in_child());
+        cache.take_private_copy().expect("memory");
         assert_eq!(run(), 7);
     }
 
@@ -408,7 +408,7 @@ mod tests {
                         cache.redirect(pieces[which.index(pieces.len())].start + 1, 77 * lines as u64);
                     }
                     _ => {
-                        cache.keep_for_child();
+                        cache.save_for_child();
                         // SAFETY: the range is inside the mapping, and no thread writes meanwhile.
                         let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
                         prop_assert!(cache.copy.bytes == code);

@@ -9,14 +9,14 @@ use longma_loongarch::{
 
 use super::{
     assembler::Assembled,
-    call_out::execute_call_out,
     code_cache::LINE_BYTES,
-    emit::{self, Emitted, Surroundings},
+    emit::{self, EmitContext, Emitted},
+    interpreter_call::execute_interpreter_call,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
 use crate::{
-    block::{Block, Interest},
+    block::{Block, BlockEnds},
     counting::Counting,
     cpu::{Cpu, JumpCacheEntry, SignMasks, VectorConstants},
     guest::NoEnvironment,
@@ -59,14 +59,14 @@ impl HostCode {
     /// Translates the region that starts at guest address `start` and consists of `words`, as if each block had run
     /// once. Returns `None` if the first word is not an instruction.
     pub fn of(start: u64, words: &[u32], extras: Extras) -> Option<Self> {
-        let region = Region::form(start, &Once::of(&Words { start, words }));
+        let region = Region::form(start, &SingleRunProfile::of(&Words { start, words }));
         region.blocks.first()?;
         let (trampolines, mut names, _) = shared();
         let counting = extras.counting.then(Counting::default);
         let tracing = extras.tracing.then(TracedBlocks::default);
         let emitted = emit::emit(
             &region,
-            Surroundings {
+            EmitContext {
                 trampolines,
                 based: extras.based,
                 counting: counting.as_ref(),
@@ -74,12 +74,15 @@ impl HostCode {
                 registers: &RegisterAccesses::default(),
             },
         );
-        let Emitted { code, spill, call_out, positions, call_outs, .. } = emitted;
+        let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;
         names.insert(REGION + spill as u64, "leave_region".into());
-        names.insert(REGION + call_out as u64, "interpret_one".into());
-        for placed in &call_outs {
-            let call_out = &*placed.call_out;
-            names.insert(std::ptr::from_ref(call_out) as u64, format!("{{{}}}", call_out.instruction));
+        names.insert(REGION + interpreter_call as u64, "interpret_one".into());
+        for placed in &interpreter_calls {
+            let interpreter_call = &*placed.interpreter_call;
+            names.insert(
+                std::ptr::from_ref(interpreter_call) as u64,
+                format!("{{{}}}", interpreter_call.instruction),
+            );
         }
         Some(Self { start: REGION, bytes: code.at(REGION), positions, names })
     }
@@ -168,8 +171,8 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
         (trampolines.leave, "leave"),
         (trampolines.leave_indirect, "leave_indirect"),
         (trampolines.return_miss, "return_miss"),
-        (trampolines.call_out, "call_out"),
-        (execute_call_out as *const () as u64, "execute_call_out"),
+        (trampolines.interpreter_call, "interpreter_call"),
+        (execute_interpreter_call as *const () as u64, "execute_interpreter_call"),
     ];
     (trampolines, names.map(|(address, name)| (address, name.into())).into(), bytes)
 }
@@ -212,18 +215,18 @@ impl Environment for Words<'_> {
 }
 
 /// A profile in which each block has run once.
-struct Once(BTreeMap<u64, Block>);
+struct SingleRunProfile(BTreeMap<u64, Block>);
 
-impl Once {
+impl SingleRunProfile {
     fn of(program: &Words) -> Self {
         let addresses = (0..program.words.len() as u64).map(|index| program.start + 4 * index);
         let blocks = addresses
-            .filter_map(|pc| Some((pc, Block::decode(pc, program, Interest::default(), |_| {}).ok()?)));
+            .filter_map(|pc| Some((pc, Block::decode(pc, program, BlockEnds::default(), |_| {}).ok()?)));
         Self(blocks.collect())
     }
 }
 
-impl Profile for Once {
+impl Profile for SingleRunProfile {
     fn block(&self, pc: u64) -> Option<(&Block, u32)> {
         self.0.get(&pc).map(|block| (block, 1))
     }

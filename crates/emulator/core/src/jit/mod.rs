@@ -1,13 +1,14 @@
 //! The translator, which compiles regions of guest code to host code shared by all threads of a process. Source: the
 //! techniques of dynamic binary translators since FX!32 and QEMU.
 
+mod address_filter;
 mod allocation;
 mod assembler;
-mod call_out;
 mod code_cache;
 mod cross_modification;
 mod emit;
-pub(crate) mod kept;
+pub(crate) mod exported_code;
+mod interpreter_call;
 mod links;
 pub(crate) mod listing;
 pub(crate) mod recovery;
@@ -15,9 +16,8 @@ pub(crate) mod region;
 mod regions;
 mod registers;
 mod side_entry;
-mod sketch;
-mod succession;
 mod trampolines;
+mod translator_generations;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -33,20 +33,20 @@ use longma_guest::host::locks::{Mutex, MutexGuard, RwLock};
 use longma_guest::host::schedule_fuzz::perturb;
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use self::{
+    address_filter::AddressFilter,
     code_cache::CodeCache,
     cross_modification::serialise_all,
-    emit::{Emitted, Surroundings},
+    emit::{EmitContext, Emitted},
     links::{Link, Links},
     region::{Profile, Region},
     regions::{Regions, Retained},
-    sketch::Sketch,
     trampolines::{BASE_BIAS, Trampolines},
 };
+pub(crate) use self::{code_cache::CACHE_BYTES, translator_generations::TranslatorGenerations};
 use crate::{
     counting::Counting,
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
@@ -57,15 +57,15 @@ use crate::{
 const NO_ENTRY_YET: u64 = 0;
 
 /// Upper bound for the size of a region. A cache with less space is full.
-pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
+pub(crate) const MAX_REGION_BYTES: usize = 4 << 20;
 
 /// The number of blocks that a forked child interprets before it copies the code, which takes about as long as the
 /// copy. If the host has no memory for the copy, the child interprets this many again before it retries.
-const INTERPRETED_FIRST: u32 = 4000;
+const INTERPRETED_BEFORE_COPY: u32 = 4000;
 
 /// The configuration shared by the translators of a process.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct TranslatorConfig {
     /// Guest address 0 differs from host address 0.
     pub based: bool,
     /// The size of a code cache.
@@ -91,7 +91,7 @@ pub(crate) struct Placed {
     /// `(position, guest address)` of each instruction.
     pub positions: Vec<(u32, u64)>,
     /// The positions of counted blocks.
-    pub counted_blocks: Vec<(u32, LeftBlock)>,
+    pub counted_blocks: Vec<(u32, InterruptedBlock)>,
 }
 
 /// The translated code of one process.
@@ -101,7 +101,7 @@ pub(crate) struct Translator {
     /// code has no entry, because lookups of cold code are frequent.
     entries: RwLock<FxHashMap<u64, u64>>,
     /// All addresses ever added to `entries`.
-    sketch: Sketch,
+    address_filter: AddressFilter,
     /// Regions by the end address of their code. Only the translator and the fault handler read it.
     placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
@@ -109,7 +109,7 @@ pub(crate) struct Translator {
     /// In a forked child: the number of blocks to interpret before copying the code. Most children exit or call execve
     /// earlier.
     to_interpret: AtomicU32,
-    origin: Origin,
+    config: TranslatorConfig,
 }
 
 /// The state that translation changes, under one lock.
@@ -127,8 +127,8 @@ impl Translator {
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(origin: &Origin) -> io::Result<Self> {
-        let mut cache = CodeCache::reserve(origin.cache_bytes)?;
+    pub fn new(config: &TranslatorConfig) -> io::Result<Self> {
+        let mut cache = CodeCache::reserve(config.cache_bytes)?;
         let trampolines = Trampolines::write(&mut |code| cache.insert(code).start);
         serialise_all();
         Ok(Self {
@@ -140,11 +140,11 @@ impl Translator {
                 retired: VecDeque::new(),
             }),
             entries: RwLock::default(),
-            sketch: Sketch::default(),
+            address_filter: AddressFilter::default(),
             placed: RwLock::default(),
             trampolines,
             to_interpret: AtomicU32::new(0),
-            origin: origin.clone(),
+            config: config.clone(),
         })
     }
 
@@ -152,7 +152,7 @@ impl Translator {
     pub fn is_full(&self) -> bool {
         let mut work = self.lock();
         self.reclaim(&mut work);
-        !work.cache.is_parents() && work.cache.room() < REGION_ROOM_BYTES
+        !work.cache.belongs_to_parent() && work.cache.free_bytes() < MAX_REGION_BYTES
     }
 
     /// The host address for returns that the return stack does not predict.
@@ -162,7 +162,7 @@ impl Translator {
 
     /// The host code for guest address `pc`, if it is translated.
     pub fn find(&self, pc: u64) -> Option<u64> {
-        if !self.sketch.may_have(pc) {
+        if !self.address_filter.may_have(pc) {
             return None;
         }
         let found = self.entries.read().expect("no panic while held").get(&pc).copied();
@@ -209,7 +209,7 @@ impl Translator {
     ) -> Option<u64> {
         perturb();
         let mut work = self.lock();
-        if !is_current() || work.cache.is_parents() {
+        if !is_current() || work.cache.belongs_to_parent() {
             return None;
         }
         if let Some(host) = self.entry(pc) {
@@ -220,31 +220,31 @@ impl Translator {
             return None;
         }
         self.reclaim(&mut work);
-        if work.cache.room() < REGION_ROOM_BYTES {
+        if work.cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
         Some(self.place(&mut work, &region))
     }
 
     /// Takes the main lock. A forked child gets private memory here if the host has enough; otherwise the cache [still
-    /// belongs to the parent](CodeCache::is_parents) and must not be written.
+    /// belongs to the parent](CodeCache::belongs_to_parent) and must not be written.
     fn lock(&self) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.part().is_ok() && work.cache.is_empty() {
+        if work.cache.take_private_copy().is_ok() && work.cache.is_empty() {
             // The trampolines get the same addresses again, because they are written first.
             Trampolines::write(&mut |code| work.cache.insert(code).start);
             serialise_all();
         }
-        let left = if work.cache.is_parents() { INTERPRETED_FIRST } else { 0 };
+        let left = if work.cache.belongs_to_parent() { INTERPRETED_BEFORE_COPY } else { 0 };
         self.to_interpret.store(left, Ordering::Relaxed);
         work
     }
 
     /// Whether the code must not be run or extended yet. The caller then interprets a block.
-    pub fn waits(&self) -> bool {
+    pub fn must_interpret(&self) -> bool {
         match self.to_interpret.load(Ordering::Relaxed) {
             0 => false,
-            1 => self.lock().cache.is_parents(),
+            1 => self.lock().cache.belongs_to_parent(),
             left => {
                 self.to_interpret.store(left - 1, Ordering::Relaxed);
                 true
@@ -255,12 +255,12 @@ impl Translator {
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
         let emitted = emit::emit(
             region,
-            Surroundings {
+            EmitContext {
                 trampolines: self.trampolines,
-                based: self.origin.based,
-                counting: self.origin.counting.as_deref(),
-                tracing: self.origin.tracing.as_deref(),
-                registers: &self.origin.registers,
+                based: self.config.based,
+                counting: self.config.counting.as_deref(),
+                tracing: self.config.tracing.as_deref(),
+                registers: &self.config.registers,
             },
         );
         let Emitted {
@@ -272,7 +272,7 @@ impl Translator {
             blocks,
             links,
             allocation,
-            call_outs,
+            interpreter_calls,
             ..
         } = emitted;
         let code = work.cache.insert(&code);
@@ -280,7 +280,7 @@ impl Translator {
         let host = start + entry as u64;
         let placed = Placed { code: code.clone(), spill: start + spill as u64, positions, counted_blocks };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
-        self.origin.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
+        self.config.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         let positions: FxHashMap<u64, usize> = blocks.into_iter().collect();
         let blocks = region.blocks.iter().filter_map(|block| {
             let guest = block.start..block.start + 4 * block.instructions.len() as u64;
@@ -300,11 +300,11 @@ impl Translator {
             entries: vec![region.entry],
             links: links.collect(),
             pieces: vec![code],
-            call_outs,
+            interpreter_calls,
         };
         let mut entries = self.entries.write().expect("no panic while held");
         for (guest, _) in &retained.blocks {
-            self.sketch.add(guest.start);
+            self.address_filter.add(guest.start);
             entries.entry(guest.start).or_insert(NO_ENTRY_YET);
         }
         drop(entries);
@@ -316,7 +316,7 @@ impl Translator {
     /// Makes `host`, which has just been written, the code of `pc`, and links pending jumps to it.
     fn publish(&self, work: &mut Work, pc: u64, host: u64) {
         serialise_all();
-        self.sketch.add(pc);
+        self.address_filter.add(pc);
         self.entries.write().expect("no panic while held").insert(pc, host);
         work.links.to(pc).for_each(|link| work.cache.redirect(link.displacement, host));
     }
@@ -329,7 +329,7 @@ impl Translator {
         }
         let Work { cache, regions, .. } = &mut *work;
         let (block, region) = regions.block(pc)?;
-        if cache.is_parents() || cache.room() < REGION_ROOM_BYTES {
+        if cache.belongs_to_parent() || cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
         let code = cache.insert(&side_entry::write(&region.allocation, block));
@@ -345,7 +345,7 @@ impl Translator {
     /// until all threads have left the regions, which the caller passes to [`Translator::retire`].
     pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
         let mut work = self.lock();
-        if work.cache.is_parents() {
+        if work.cache.belongs_to_parent() {
             // Jumps in the parent's memory cannot be patched. Remove all code, which this process has not run yet.
             return (self.forget_all(&mut work), Vec::new());
         }
@@ -392,7 +392,7 @@ impl Translator {
         if work.retired.is_empty() {
             return;
         }
-        let seen = self.origin.readers.all_have_seen();
+        let seen = self.config.readers.all_have_seen();
         let mut placed = self.placed.write().expect("no panic while held");
         while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
             let Some((_, region)) = work.retired.pop_front() else { break };
@@ -403,10 +403,10 @@ impl Translator {
 
     /// Runs in a forked child: the code is copied on first use. Returns the guest addresses that lost their
     /// translations.
-    fn become_forked(&self) -> Vec<u64> {
+    fn adopt_in_child(&self) -> Vec<u64> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.become_forked() {
-            self.to_interpret.store(INTERPRETED_FIRST, Ordering::Relaxed);
+        if work.cache.adopt_in_child() {
+            self.to_interpret.store(INTERPRETED_BEFORE_COPY, Ordering::Relaxed);
             return Vec::new();
         }
         self.to_interpret.store(1, Ordering::Relaxed);
@@ -427,6 +427,6 @@ impl Translator {
 
     /// Saves the code that a forked child needs. Call it before the fork, while no other thread holds a lock.
     pub fn prepare_fork(&self) {
-        self.work.lock().expect("no panic while held").cache.keep_for_child();
+        self.work.lock().expect("no panic while held").cache.save_for_child();
     }
 }

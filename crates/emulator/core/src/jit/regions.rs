@@ -5,7 +5,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
-use super::{allocation::Allocation, call_out::CallOuts, links::LinkNumber};
+use super::{allocation::Allocation, interpreter_call::InterpreterCalls, links::LinkNumber};
 
 /// Size of the guest memory pages that index the regions.
 const PAGE_BYTES: u64 = 4096;
@@ -24,7 +24,7 @@ pub(crate) struct Retained {
     pub pieces: Vec<Range<u64>>,
     pub links: Vec<LinkNumber>,
     /// The interpreter calls, whose addresses the code contains.
-    pub call_outs: CallOuts,
+    pub interpreter_calls: InterpreterCalls,
 }
 
 impl Retained {

@@ -9,8 +9,8 @@ use longma_loongarch::State;
 
 use super::{
     assembler::{Assembled, Assembler, Condition},
-    call_out::execute_call_out,
     emit::control::find_host_code,
+    interpreter_call::execute_interpreter_call,
     registers::{CANONICAL, GENERAL_HOSTS},
 };
 use crate::cpu::{Cpu, ExitReason};
@@ -49,7 +49,7 @@ pub(crate) struct Trampolines {
     pub return_miss: u64,
     /// Calls the interpreter on the host stack for the instruction that RDX points to. The registers have been spilled,
     /// and EAX returns the result.
-    pub call_out: u64,
+    pub interpreter_call: u64,
 }
 
 const CALLEE_SAVED: [Register; 6] =
@@ -84,7 +84,7 @@ impl Trampolines {
             leave: append(insert, leave),
             leave_indirect,
             return_miss,
-            call_out: append(insert, call_out),
+            interpreter_call: append(insert, interpreter_call),
         }
     }
 }
@@ -99,7 +99,7 @@ fn enter(a: &mut Assembler) {
     for register in CALLEE_SAVED {
         a.op1(Code::Push_r64, register);
     }
-    // One more word aligns the stack for the functions that call_out calls.
+    // One more word aligns the stack for the functions that interpreter_call calls.
     a.op1(Code::Push_r64, Register::RBP);
     a.op2(Code::Mov_r64_rm64, Register::RBP, Register::RDI);
     a.op2(Code::Mov_r64_rm64, Register::RAX, Register::RSI);
@@ -125,7 +125,7 @@ fn leave(a: &mut Assembler) {
     a.op0(Code::Retnq);
 }
 
-fn call_out(a: &mut Assembler) {
+fn interpreter_call(a: &mut Assembler) {
     // The return address is on the return stack; the host function runs on the host stack.
     a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, return_stack)), Register::RSP);
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, host_stack)));
@@ -134,7 +134,7 @@ fn call_out(a: &mut Assembler) {
     a.op0(Code::VEX_Vzeroupper);
     a.op2(Code::Lea_r64_m, Register::RDI, MemoryOperand::with_base_displ(Register::RBP, -BASE_BIAS));
     a.op2(Code::Mov_r64_rm64, Register::RSI, Register::RDX);
-    a.op2(Code::Mov_r64_imm64, Register::RAX, execute_call_out as *const () as i64);
+    a.op2(Code::Mov_r64_imm64, Register::RAX, execute_interpreter_call as *const () as i64);
     a.op1(Code::Call_rm64, Register::RAX);
     a.op1(Code::Ldmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack)));

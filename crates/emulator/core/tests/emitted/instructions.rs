@@ -11,10 +11,10 @@ use crate::text::{Text, target};
 const PC: u64 = 0x1000;
 
 const HEAD: &str = "\
-# The host code of one instruction at 0x1000, with the number of its host instructions; renewed as tests/emitted/main.rs says.
+# The host code of one instruction at 0x1000, with the number of its host instructions; update as described in tests/emitted/main.rs.
 # rbx sp, rsi a0, rdi a1, r8 a2, r9 a3, r10 a4, r11 a5, r12 t0, r13 t1, r14 s0, r15 s1; xmm3 and up: the vector registers by number.
-# At rbp: the guest's other registers. `run_loop`, `interpreted` and `unlinked` are code out of line, as sequences/ shows it.
-# `call-out`: the interpreter executes it. `run loop`: the region is left for it.
+# At rbp: the guest's other registers. `run_loop`, `interpreted` and `unlinked` are out-of-line code, see sequences/.
+# `interpreter call`: the interpreter executes it. `run loop`: the region exits to it.
 ";
 
 /// The text for each instruction set extension.
@@ -53,7 +53,7 @@ impl Part {
     fn add(&mut self, name: &str, shown: Shown) {
         let (which, text) = match shown {
             Shown::Code(code) => (0, code),
-            Shown::CallOut => (1, format!("{name}: call-out\n")),
+            Shown::InterpreterCall => (1, format!("{name}: interpreter call\n")),
             Shown::RunLoop => (2, format!("{name}: run loop\n")),
         };
         self.counts[which] += 1;
@@ -61,9 +61,9 @@ impl Part {
     }
 
     fn finish(self) -> String {
-        let [code, call_outs, run_loop] = self.counts;
+        let [code, interpreter_calls, run_loop] = self.counts;
         format!(
-            "{HEAD}# {code} have host code, {call_outs} are call-outs, {run_loop} the run loop's.\n\n{}",
+            "{HEAD}# {code} have host code, {interpreter_calls} are interpreter calls, {run_loop} are left to the run loop.\n\n{}",
             self.text
         )
     }
@@ -72,7 +72,7 @@ impl Part {
 /// How an instruction is translated.
 enum Shown {
     Code(String),
-    CallOut,
+    InterpreterCall,
     RunLoop,
 }
 
@@ -91,7 +91,7 @@ fn shown(instruction: &Instruction) -> Shown {
     let code = text.range(start, end);
     name_targets(&mut text, &code);
     if code.iter().any(|i| target(i) == Some(text.named("interpret_one"))) {
-        return Shown::CallOut;
+        return Shown::InterpreterCall;
     }
     if let [only] = code[..]
         && target(&only).is_some_and(|to| text.names.get(&to).is_some_and(|name| name == "run_loop"))

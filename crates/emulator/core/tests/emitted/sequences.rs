@@ -43,7 +43,7 @@ fn text(sequence: &Sequence) -> String {
         text.names.insert(*at, format!("to_{pc:x}"));
     }
     text.add_labels(&shown);
-    let mut out = format!("# {}; renewed as tests/emitted/main.rs says.\n\n", sequence.what);
+    let mut out = format!("# {}; update as described in tests/emitted/main.rs.\n\n", sequence.what);
     let mut piece = |heading: &str, from: u64, to: u64| {
         let code = text.range(from, to);
         let shown: Vec<_> = code.iter().filter(|i| i.ip() < hidden).copied().collect();
@@ -190,7 +190,7 @@ fn loops() -> Vec<Sequence> {
     let counting = Extras { counting: true, ..none };
     let tracing = Extras { tracing: true, ..none };
     let based = Extras { based: true, ..none };
-    let memory = "Loads and stores in a loop: one check of range a base register and round";
+    let memory = "Loads and stores in a loop: one range check for each base register and iteration";
     let based_memory = "Loads and stores in a loop, where guest address 0 is not host address 0";
     vec![
         plain("counted_loop", "A counted loop", counted_loop()),
@@ -203,7 +203,7 @@ fn loops() -> Vec<Sequence> {
         plain("vector_loop", "A loop of LSX", vector_loop()),
         plain(
             "busy_registers",
-            "A loop of registers that are in memory elsewhere, and a call behind it",
+            "A loop with registers that are otherwise in memory, followed by a call",
             busy_registers(),
         ),
     ]
@@ -231,23 +231,27 @@ fn ways() -> Vec<Sequence> {
     let from_table = vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)];
     let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()];
     vec![
-        plain("call", "A call of a place outside, and the way back", vec![go(Op::Bl, 0x100), add(), back()]),
-        plain("indirect_call", "A call of an address in a register", vec![jump(1, 12), add(), back()]),
+        plain("call", "A call out of the region, and the return", vec![go(Op::Bl, 0x100), add(), back()]),
+        plain("indirect_call", "A call through a register", vec![jump(1, 12), add(), back()]),
         plain("indirect_jump", "A jump to an address from a table", from_table),
-        plain("jump_out", "Two ways out of a region", out),
-        plain("branches", "A choice between two blocks that meet again", choice),
-        plain("float_branch", "A comparison of numbers and the branch on it, as one and as two", comparisons),
+        plain("jump_out", "Two exits of a region", out),
+        plain("branches", "Two branches that join", choice),
+        plain("float_branch", "A floating-point comparison and its branch, fused and separate", comparisons),
         plain("system_call", "A system call", system_call),
     ]
 }
 
 fn others() -> Vec<Sequence> {
     let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
-    let call_out =
+    let interpreter_call =
         vec![three(Op::AddD, 4, 4, 5), three(Op::VdivB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
     vec![
-        plain("load", "A load that may fault, and what it loads is used", load),
-        plain("call_out", "An instruction that the interpreter executes, between others", call_out),
+        plain("load", "A load that may fault, and a use of its result", load),
+        plain(
+            "interpreter_call",
+            "An instruction that the interpreter executes, between others",
+            interpreter_call,
+        ),
         plain("constants", "Constants of several instructions", constants()),
         plain("many_vectors", "More vector registers than the host has, of both widths", many_vectors()),
     ]

@@ -274,8 +274,8 @@ pub fn move_to_reserved(file: OwnedFd) -> io::Result<OwnedFd> {
 /// reassign a descriptor.
 static REASSIGNMENT: RwLock<()> = RwLock::new(());
 
-/// While the returned guard exists, no guest call closes or reassigns a descriptor (see [`with_reassignment`]), and no thread
-/// forks.
+/// While the returned guard exists, no guest call closes or reassigns a descriptor (see [`with_reassignment`]), and no
+/// thread forks.
 pub fn block_reassignment() -> impl Sized {
     REASSIGNMENT.read().unwrap_or_else(PoisonError::into_inner)
 }

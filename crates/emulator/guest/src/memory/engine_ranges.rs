@@ -32,9 +32,9 @@ impl AddressSpace {
     }
 
     pub(super) fn overlaps_engine_range(&self, range: &Range<u64>) -> bool {
-        self.engine_ranges
-            .iter()
-            .any(|EngineRange { range: kept, .. }| range.start < kept.end && kept.start < range.end)
+        self.engine_ranges.iter().any(|EngineRange { range: reserved, .. }| {
+            range.start < reserved.end && reserved.start < range.end
+        })
     }
 
     /// Writes words at ascending addresses in reserved ranges. Concurrent readers see the old or the new value of each
@@ -70,8 +70,9 @@ impl AddressSpace {
     /// Writes words that are inside `pages`, which are whole host pages.
     fn write_run(&self, pages: Range<u64>, words: &[(u64, u32)]) -> Result<(), Fault> {
         let fault = |cause| Fault { address: pages.start, access: Access::Write, cause };
-        let whole = |kept: &&EngineRange| kept.range.start <= pages.start && pages.end <= kept.range.end;
-        let kept = self.engine_ranges.iter().find(whole).ok_or(fault(FaultCause::Forbidden))?;
+        let whole =
+            |reserved: &&EngineRange| reserved.range.start <= pages.start && pages.end <= reserved.range.end;
+        let reserved = self.engine_ranges.iter().find(whole).ok_or(fault(FaultCause::Forbidden))?;
         let (host, bytes) = (self.host(pages.start), (pages.end - pages.start) as usize);
         let write = || {
             words.iter().all(|&(address, word)| {
@@ -80,9 +81,9 @@ impl AddressSpace {
                     && unsafe { access::store::<4>(self.host(address).cast(), word.into()) }.is_ok()
             })
         };
-        if let Some(key) = kept.key {
-            // The pages lose the key when `open` in `post_syscall_copy` restores their protection with mprotect. SAFETY: whole pages
-            // of a reserved range.
+        if let Some(key) = reserved.key {
+            // The pages lose the key when `open` in `post_syscall_copy` restores their protection with mprotect.
+            // SAFETY: whole pages of a reserved range.
             if key.permit(write) || (unsafe { key.protect(host, bytes) } && key.permit(write)) {
                 return Ok(());
             }
@@ -113,7 +114,7 @@ mod tests {
         let readable = Protection { read: true, write: false, execute: true };
         space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), PAGE_BYTES, readable)).unwrap();
         space.reserve_for_engine(START..START + PAGE_BYTES);
-        space.kept[0].key = None;
+        space.engine_ranges[0].key = None;
         let start = space.host(START);
         // SAFETY: the page belongs to this space. Key 0 is the default key; without protection keys, the first call
         // fails harmlessly.

@@ -17,8 +17,8 @@ const RESERVED: usize = 2048;
 /// been counted.
 const ASSUMED_USED: usize = 2048;
 
-/// The maximum number of mappings that one call adds: both of its ends may split a mapping, and the tail of a file's last page
-/// becomes a separate mapping.
+/// The maximum number of mappings that one call adds: both of its ends may split a mapping, and the tail of a file's
+/// last page becomes a separate mapping.
 const MAX_ADDED: usize = 4;
 
 /// The maximum number of mappings that a write-protected code page adds.

@@ -1,5 +1,5 @@
-//! Write-protects pages from which code was read, so that the first write to them is detected. `shared_code` handles writes
-//! by other processes. Source: mprotect(2).
+//! Write-protects pages from which code was read, so that the first write to them is detected. `shared_code` handles
+//! writes by other processes. Source: mprotect(2).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -24,7 +24,7 @@ use longma_trace::has_address;
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
-    call_out::{CallOut, CallOuts, PlacedCallOut},
+    interpreter_call::{InterpreterCall, InterpreterCalls, PlacedInterpreterCall},
     region::{Region, RegionBlock},
     registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
     trampolines::{Trampolines, field, general_slot, vector_slot},
@@ -32,7 +32,7 @@ use super::{
 use crate::{
     block::End,
     counting::Counting,
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
@@ -59,27 +59,27 @@ pub(crate) struct Emitted {
     /// The position of the code that spills all registers and exits. EAX holds the reason.
     pub spill: usize,
     /// The position of the code that calls the interpreter for one instruction.
-    pub call_out: usize,
+    pub interpreter_call: usize,
     /// `(position, guest address)` of each instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
     /// The positions of counted blocks, ascending.
-    pub counted_blocks: Vec<(u32, LeftBlock)>,
+    pub counted_blocks: Vec<(u32, InterruptedBlock)>,
     /// Possible side entries: `(guest address, position)` of blocks.
     pub blocks: Vec<(u64, usize)>,
     pub links: Vec<LinkSite>,
     pub allocation: Allocation,
     /// Interpreter calls; the code contains pointers to them.
-    pub call_outs: CallOuts,
+    pub interpreter_calls: InterpreterCalls,
 }
 
 /// Out-of-line code, emitted after the blocks.
 enum Stub {
     /// Exits with a reason at a guest address.
-    Leave { label: Label, pc: u64, reason: ExitReason, left: LeftBlock },
+    Leave { label: Label, pc: u64, reason: ExitReason, left: InterruptedBlock },
     /// Exits because the target of a link is not translated.
     Unlinked { label: Label, pc: u64, link: usize },
     /// Executes one instruction in the interpreter and continues.
-    CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
+    InterpreterCall { label: Label, back: Label, pc: u64, instruction: Instruction },
     /// An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
     /// A jump to a trampoline.
@@ -103,9 +103,9 @@ pub(super) struct Emitter<'a> {
     block_labels: Vec<(u64, Label)>,
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
-    call_outs: CallOuts,
+    interpreter_calls: InterpreterCalls,
     positions: Vec<(u32, u64)>,
-    counted_blocks: Vec<(u32, LeftBlock)>,
+    counted_blocks: Vec<(u32, InterruptedBlock)>,
     /// Guest registers with a known constant value.
     known: [Option<u64>; 32],
     /// Guest registers that passed a range check, and the distance in bytes that they have moved since.
@@ -114,15 +114,15 @@ pub(super) struct Emitter<'a> {
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
     /// The current block, if it is counted.
-    counted: LeftBlock,
+    counted: InterruptedBlock,
     /// The address of the current instruction.
     pc: u64,
     spill: Label,
-    call_out: Label,
+    interpreter_call: Label,
 }
 
 /// The environment for which a region is emitted.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct EmitContext<'a> {
     pub trampolines: Trampolines,
     /// Guest memory does not start at host address 0.
     pub based: bool,
@@ -135,10 +135,10 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Emits the code of a region.
-pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
-    let Surroundings { trampolines, based, counting, tracing, registers } = surroundings;
+pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
+    let EmitContext { trampolines, based, counting, tracing, registers } = context;
     let mut a = Assembler::new();
-    let (spill, call_out) = (a.label(), a.label());
+    let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
     let emitter = Emitter {
         a,
@@ -153,17 +153,17 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         block_labels,
         stubs: Vec::new(),
         links: Vec::new(),
-        call_outs: CallOuts::new(),
+        interpreter_calls: InterpreterCalls::new(),
         positions: Vec::new(),
         counted_blocks: Vec::new(),
         known: [None; 32],
         in_range: [None; 32],
         wrote_known: None,
         wrote_in_range: None,
-        counted: LeftBlock::default(),
+        counted: InterruptedBlock::default(),
         pc: region.entry,
         spill,
-        call_out,
+        interpreter_call,
     };
     emitter.run()
 }
@@ -193,17 +193,17 @@ impl Emitter<'_> {
             .filter_map(|(pc, label)| Some((*pc, self.a.position_of(*label)?)))
             .collect();
         let shared = |label| self.a.position_of(label).expect("shared_exits places it");
-        let (spill, call_out) = (shared(self.spill), shared(self.call_out));
+        let (spill, interpreter_call) = (shared(self.spill), shared(self.interpreter_call));
         Emitted {
             entry,
             spill,
-            call_out,
+            interpreter_call,
             positions: self.positions,
             counted_blocks: self.counted_blocks,
             blocks,
             links: self.links,
             allocation: self.allocation,
-            call_outs: self.call_outs,
+            interpreter_calls: self.interpreter_calls,
             code: self.a.finish(),
         }
     }
@@ -340,16 +340,16 @@ impl Emitter<'_> {
         let label = self.a.label();
         self.a.op2(Code::Cmp_rm32_imm8, field(offset_of!(Cpu, attention)), 0);
         self.a.jump_if(Condition::NotEqual, label);
-        let left = LeftBlock::default();
+        let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention, left });
     }
 
     fn count_block(&mut self, block: &RegionBlock) {
         let length = block.instructions.len();
         let number = self.counting.and_then(|c| c.add_block(block.start, length));
-        self.counted = LeftBlock::default();
+        self.counted = InterruptedBlock::default();
         if let Some(number) = number {
-            self.counted = LeftBlock { start: block.start, instructions: length as u64 };
+            self.counted = InterruptedBlock { start: block.start, instructions: length as u64 };
             self.counted_blocks.push((self.a.position() as u32, self.counted));
             self.a.op2(Code::Mov_r64_rm64, Register::RAX, field(offset_of!(Cpu, counters)));
             let slot = MemoryOperand::with_base_displ_size(Register::RAX, 8 * i64::from(number), 1);
@@ -374,18 +374,18 @@ impl Emitter<'_> {
     /// Executes one instruction in the interpreter and continues.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
-        let call_out = CallOut::new(*instruction);
-        self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*call_out) as i64);
+        let interpreter_call = InterpreterCall::new(*instruction);
+        self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*interpreter_call) as i64);
         let site = self.a.position() - size_of::<u64>();
-        self.call_outs.push(PlacedCallOut { call_out, site });
-        let label = self.call_out;
+        self.interpreter_calls.push(PlacedInterpreterCall { interpreter_call, site });
+        let label = self.interpreter_call;
         self.a.call(label);
     }
 
     /// An out-of-line label where the interpreter executes `instruction`, and the label where execution continues.
     fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
         let (label, back) = (self.a.label(), self.a.label());
-        self.stubs.push(Stub::CallOut { label, back, pc: self.pc, instruction: *instruction });
+        self.stubs.push(Stub::InterpreterCall { label, back, pc: self.pc, instruction: *instruction });
         (label, back)
     }
 
@@ -400,12 +400,12 @@ impl Emitter<'_> {
     }
 
     /// Stores the counted block that the code is leaving.
-    fn set_left(&mut self, left: LeftBlock) {
+    fn set_interrupted(&mut self, left: InterruptedBlock) {
         if left.instructions > 0 {
             let slot = offset_of!(Cpu, left);
             self.a.op2(Code::Mov_r64_imm64, Register::RAX, left.start as i64);
-            self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(LeftBlock, start)), Register::RAX);
-            let instructions = field(slot + offset_of!(LeftBlock, instructions));
+            self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(InterruptedBlock, start)), Register::RAX);
+            let instructions = field(slot + offset_of!(InterruptedBlock, instructions));
             self.a.op2(Code::Mov_rm64_imm32, instructions, left.instructions as i64);
         }
     }
@@ -418,7 +418,7 @@ impl Emitter<'_> {
         match stub {
             Stub::Leave { label, pc, reason, left } => {
                 self.a.place(label);
-                self.set_left(left);
+                self.set_interrupted(left);
                 self.set_pc(pc);
                 self.set_reason(reason);
                 self.a.jump(self.spill);
@@ -430,7 +430,7 @@ impl Emitter<'_> {
                 self.set_reason(ExitReason::Unlinked);
                 self.a.jump_to(self.trampolines.leave_canonical);
             }
-            Stub::CallOut { label, back, pc, instruction } => {
+            Stub::InterpreterCall { label, back, pc, instruction } => {
                 self.a.place(label);
                 self.pc = pc;
                 self.call_interpreter(&instruction);
@@ -456,7 +456,7 @@ impl Emitter<'_> {
         self.registers_to_memory();
         self.a.jump_to(self.trampolines.leave);
 
-        self.a.place(self.call_out);
+        self.a.place(self.interpreter_call);
         self.registers_to_memory();
         let call = self.a.label();
         let (done, trapped) = (self.a.label(), self.a.label());
@@ -467,7 +467,7 @@ impl Emitter<'_> {
         self.a.place(done);
         self.a.op0(Code::Retnq);
         self.a.place(call);
-        self.a.jump_to(self.trampolines.call_out);
+        self.a.jump_to(self.trampolines.interpreter_call);
         self.a.place(trapped);
         self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ(Register::RSP, 8));
         self.set_reason(ExitReason::Trap);

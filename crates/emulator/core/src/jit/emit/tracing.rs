@@ -9,7 +9,7 @@ use longma_trace::{AddressForm, count_addresses, has_address, head};
 
 use super::{Emitter, Stub};
 use crate::{
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     jit::{assembler::Condition, region::RegionBlock, registers::low16, trampolines::field},
 };
 
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         self.a.op2(Code::Mov_r64_rm64, RECORD, field(offset_of!(Cpu, trace_next)));
         self.a.op2(Code::Cmp_r64_rm64, RECORD, field(offset_of!(Cpu, trace_limit)));
         self.a.jump_if(Condition::AboveOrEqual, label);
-        let left = LeftBlock::default();
+        let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: block.start, reason: ExitReason::Attention, left });
         let addresses = count_addresses(&block.instructions);
         let head = head(number, block.instructions.len() as u16, addresses);

@@ -3,29 +3,29 @@
 use std::{cell::RefCell, collections::BTreeSet, fs, path::PathBuf};
 
 /// A folder of expected texts.
-pub struct Kept {
+pub struct Snapshots {
     folder: PathBuf,
-    renews: bool,
+    updates: bool,
     names: RefCell<BTreeSet<String>>,
     wrong: RefCell<Vec<String>>,
 }
 
-impl Kept {
+impl Snapshots {
     /// The folder `name` next to the tests.
     pub fn new(name: &str) -> Self {
         let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
-        let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
-        if renews {
+        let updates = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
+        if updates {
             fs::create_dir_all(&folder).expect("the folder of texts");
         }
-        Self { folder, renews, names: RefCell::default(), wrong: RefCell::default() }
+        Self { folder, updates, names: RefCell::default(), wrong: RefCell::default() }
     }
 
     /// Compares the file `name` with `text`, or updates it.
     pub fn is(&self, name: &str, text: &str) {
         let file = format!("{name}.txt");
         let path = self.folder.join(&file);
-        if self.renews {
+        if self.updates {
             fs::write(&path, text).expect("the text is written");
         } else if let Some(difference) = difference(&fs::read_to_string(&path).unwrap_or_default(), text) {
             self.wrong.borrow_mut().push(format!("{}, {difference}", path.display()));
@@ -39,7 +39,7 @@ impl Kept {
         let mut wrong = self.wrong.into_inner();
         for entry in fs::read_dir(&self.folder).expect("the folder of texts") {
             let name = entry.expect("an entry of the folder").file_name().to_string_lossy().into_owned();
-            if !names.contains(&name) && self.renews {
+            if !names.contains(&name) && self.updates {
                 fs::remove_file(self.folder.join(name)).expect("the file is removed");
             } else if !names.contains(&name) {
                 wrong.push(format!("{name} belongs to no test"));
@@ -47,14 +47,14 @@ impl Kept {
         }
         assert!(
             wrong.is_empty(),
-            "{}\n\nIf that is as it should be, LONGMA_UPDATE=1 renews the files.",
+            "{}\n\nIf the change is intended, update the files with LONGMA_UPDATE=1.",
             wrong.join("\n")
         );
     }
 }
 
 /// Checks that the test folder contains only tests and the given `folders`.
-pub fn nothing_else_is_kept(folders: &[&str]) {
+pub fn check_no_other_files(folders: &[&str]) {
     let here: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted"].iter().collect();
     for entry in fs::read_dir(here).expect("the folder of the tests") {
         let path = entry.expect("an entry of the folder").path();

@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use super::{
     Placed, Translator, Work,
     allocation::Allocation,
-    call_out::{CallOut, CallOuts, PlacedCallOut},
     code_cache::LINE_BYTES,
     cross_modification::serialise_all,
+    interpreter_call::{InterpreterCall, InterpreterCalls, PlacedInterpreterCall},
     links::Link,
     regions::Retained,
 };
 
 /// The exported regions of a translator. Positions are offsets in the code cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct KeptRegions {
+pub struct ExportedRegions {
     /// The offsets of the trampolines, which each process writes itself.
     shared: Vec<u32>,
     /// The size of the used part of the cache in bytes.
     used: u32,
-    regions: Vec<KeptRegion>,
+    regions: Vec<ExportedRegion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptRegion {
+struct ExportedRegion {
     allocation: Allocation,
     pieces: Vec<Range<u32>>,
     spill: u32,
@@ -41,10 +41,10 @@ struct KeptRegion {
     /// Offset of the displacement, target guest address, offset of the target while it is not linked.
     links: Vec<(u32, u64, u32)>,
     /// Offset of the instruction's address in the code, and the instruction.
-    call_outs: Vec<(u32, u32)>,
+    interpreter_calls: Vec<(u32, u32)>,
 }
 
-impl KeptRegion {
+impl ExportedRegion {
     fn of(retained: &Retained, placed: &Placed, translator: &Translator, work: &Work) -> Option<Self> {
         let place = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
         let range = |piece: &Range<u64>| Some(place(piece.start)?..place(piece.end)?);
@@ -58,8 +58,8 @@ impl KeptRegion {
         let block = |(guest, host): &(Range<u64>, u64)| {
             Some((guest.start, (guest.end - guest.start) as u32, place(*host)?))
         };
-        let call_out = |placed: &PlacedCallOut| {
-            Some((code + placed.site as u32, encode(&placed.call_out.instruction).ok()?))
+        let interpreter_call = |placed: &PlacedInterpreterCall| {
+            Some((code + placed.site as u32, encode(&placed.interpreter_call.instruction).ok()?))
         };
         Some(Self {
             allocation: retained.allocation.clone(),
@@ -69,7 +69,11 @@ impl KeptRegion {
             blocks: retained.blocks.iter().map(block).collect::<Option<_>>()?,
             entries: retained.entries.iter().map(entry).collect::<Option<_>>()?,
             links: retained.links.iter().map(link).collect::<Option<_>>()?,
-            call_outs: retained.call_outs.iter().map(call_out).collect::<Option<_>>()?,
+            interpreter_calls: retained
+                .interpreter_calls
+                .iter()
+                .map(interpreter_call)
+                .collect::<Option<_>>()?,
         })
     }
 
@@ -96,7 +100,7 @@ impl KeptRegion {
             && self.links.iter().all(|(displacement, _, unlinked)| {
                 is_own(*displacement, 4) && (1..=4).contains(&(displacement % 8)) && is_own(*unlinked, 1)
             })
-            && self.call_outs.iter().all(|(site, word)| is_own(*site, 8) && decode(*word).is_some())
+            && self.interpreter_calls.iter().all(|(site, word)| is_own(*site, 8) && decode(*word).is_some())
     }
 }
 
@@ -123,54 +127,55 @@ fn positions(distances: &[(u32, i64)]) -> Vec<(u32, u64)> {
 impl Translator {
     fn shared_places(&self) -> Vec<u32> {
         let at = &self.trampolines;
-        let all = [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.call_out];
+        let all =
+            [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.interpreter_call];
         all.map(|host| (host - self.cache_range.start) as u32).into()
     }
 
     /// Exports all translations and their host code. Returns `None` if the code still belongs to the parent, or is
     /// counted or traced.
-    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
-        if self.origin.counting.is_some() || self.origin.tracing.is_some() {
+    pub fn export(&self) -> Option<(ExportedRegions, Vec<u8>)> {
+        if self.config.counting.is_some() || self.config.tracing.is_some() {
             return None;
         }
         let work = self.work.lock().expect("no panic while held");
-        if work.cache.is_parents() {
+        if work.cache.belongs_to_parent() {
             return None;
         }
         let placed = self.placed.read().expect("no panic while held");
         let region = |retained: &Retained| {
             let placed = placed.get(&retained.pieces.first()?.end)?;
-            KeptRegion::of(retained, placed, self, &work)
+            ExportedRegion::of(retained, placed, self, &work)
         };
         let regions = work.regions.all().map(region).collect::<Option<_>>()?;
         let code = work.cache.written().to_vec();
-        Some((KeptRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
+        Some((ExportedRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
     }
 
     /// Imports code that another process exported, before anything has been translated. Returns false, and imports
     /// nothing, if it does not fit.
-    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
+    pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
         let mut work = self.lock();
         let own = work.cache.written().len();
-        let room = own as u32..kept.used;
-        let fits = !work.cache.is_parents()
-            && self.origin.counting.is_none()
-            && self.origin.tracing.is_none()
+        let room = own as u32..exported.used;
+        let fits = !work.cache.belongs_to_parent()
+            && self.config.counting.is_none()
+            && self.config.tracing.is_none()
             && work.regions.all().next().is_none()
-            && kept.shared == self.shared_places()
-            && code.len() == kept.used as usize
+            && exported.shared == self.shared_places()
+            && code.len() == exported.used as usize
             && own <= code.len()
-            && kept.regions.iter().all(|region| region.is_sound(&room));
+            && exported.regions.iter().all(|region| region.is_sound(&room));
         if !fits || !work.cache.extend(&code[own..]) {
             return false;
         }
-        kept.regions.iter().for_each(|region| self.take_up_region(&mut work, region));
+        exported.regions.iter().for_each(|region| self.import_region(&mut work, region));
         serialise_all();
         let mut entries = self.entries.write().expect("no panic while held");
-        entries.reserve(kept.regions.iter().map(|region| region.blocks.len()).sum());
-        for region in &kept.regions {
+        entries.reserve(exported.regions.iter().map(|region| region.blocks.len()).sum());
+        for region in &exported.regions {
             for (pc, ..) in &region.blocks {
-                self.sketch.add(*pc);
+                self.address_filter.add(*pc);
                 entries.entry(*pc).or_insert(super::NO_ENTRY_YET);
             }
             entries.extend(region.entries.iter().map(|(pc, place)| (*pc, self.host(*place))));
@@ -182,25 +187,28 @@ impl Translator {
         self.cache_range.start + u64::from(place)
     }
 
-    fn take_up_region(&self, work: &mut Work, kept: &KeptRegion) {
+    fn import_region(&self, work: &mut Work, exported: &ExportedRegion) {
         let pieces: Vec<Range<u64>> =
-            kept.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
+            exported.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
         let code = pieces[0].clone();
-        let mut call_outs = CallOuts::new();
-        for (site, word) in &kept.call_outs {
-            let Some(call_out) = decode(*word).map(CallOut::new) else { continue };
-            let address = std::ptr::from_ref(&*call_out) as u64;
+        let mut interpreter_calls = InterpreterCalls::new();
+        for (site, word) in &exported.interpreter_calls {
+            let Some(interpreter_call) = decode(*word).map(InterpreterCall::new) else { continue };
+            let address = std::ptr::from_ref(&*interpreter_call) as u64;
             work.cache.overwrite(*site as usize, &address.to_le_bytes());
-            call_outs.push(PlacedCallOut { call_out, site: (self.host(*site) - code.start) as usize });
+            interpreter_calls.push(PlacedInterpreterCall {
+                interpreter_call,
+                site: (self.host(*site) - code.start) as usize,
+            });
         }
         let placed = Placed {
             code: code.clone(),
-            spill: self.host(kept.spill),
-            positions: positions(&kept.positions),
+            spill: self.host(exported.spill),
+            positions: positions(&exported.positions),
             counted_blocks: Vec::new(),
         };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
-        let links = kept.links.iter().map(|(displacement, target, unlinked)| {
+        let links = exported.links.iter().map(|(displacement, target, unlinked)| {
             work.links.add(Link {
                 displacement: self.host(*displacement),
                 target: *target,
@@ -210,12 +218,12 @@ impl Translator {
         let links = links.collect();
         let block = |(pc, bytes, place): &(u64, u32, u32)| (*pc..pc + u64::from(*bytes), self.host(*place));
         work.regions.add(Retained {
-            allocation: kept.allocation.clone(),
-            blocks: kept.blocks.iter().map(block).collect(),
-            entries: kept.entries.iter().map(|(pc, _)| *pc).collect(),
+            allocation: exported.allocation.clone(),
+            blocks: exported.blocks.iter().map(block).collect(),
+            entries: exported.entries.iter().map(|(pc, _)| *pc).collect(),
             pieces,
             links,
-            call_outs,
+            interpreter_calls,
         });
     }
 }

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The number of bits, a power of two. Instruction addresses whose distance is a multiple of this share a bit.
 const BITS: u64 = 1 << 20;
 
-pub(super) struct Sketch(Box<[AtomicU64]>);
+pub(super) struct AddressFilter(Box<[AtomicU64]>);
 
-impl Default for Sketch {
+impl Default for AddressFilter {
     fn default() -> Self {
         Self((0..BITS / 64).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Sketch {
+impl AddressFilter {
     fn place(&self, pc: u64) -> (&AtomicU64, u64) {
         let bit = (pc >> 2) % BITS;
         (&self.0[(bit / 64) as usize], 1 << (bit % 64))
@@ -41,10 +41,14 @@ mod tests {
 
     #[test]
     fn what_is_in_the_set_stays_there_and_others_may_share_its_bit() {
-        let sketch = Sketch::default();
-        assert!(!sketch.may_have(0x1000));
-        sketch.add(0x1000);
-        assert!(sketch.may_have(0x1000) && !sketch.may_have(0x1004) && !sketch.may_have(0xffc));
-        assert!(sketch.may_have(0x1000 + 4 * BITS));
+        let address_filter = AddressFilter::default();
+        assert!(!address_filter.may_have(0x1000));
+        address_filter.add(0x1000);
+        assert!(
+            address_filter.may_have(0x1000)
+                && !address_filter.may_have(0x1004)
+                && !address_filter.may_have(0xffc)
+        );
+        assert!(address_filter.may_have(0x1000 + 4 * BITS));
     }
 }
