@@ -400,7 +400,7 @@ fn process_config(
         tracer: tracer(arguments, say)?,
         diagnostics: Some(say.clone()),
         reexec: restart::command(arguments)?,
-        constant_surroundings: is_modelled || arguments.fixed_names,
+        fixed_identity: is_modelled || arguments.fixed_names,
         // One that another program has executed goes on with that one's.
         umask: (is_modelled && arguments.open_files.is_none()).then_some(simulated::UMASK),
         stack_offset: arguments.stack_offset,

@@ -18,7 +18,7 @@ const EVENT_BYTES: u64 = 16;
 /// The size on x86-64, which has no padding.
 const HOST_EVENT_BYTES: u64 = 12;
 /// Maximum number of events returned at once. The next call returns the others.
-const MOST_EVENTS: u64 = 4096;
+const MAX_EVENTS: u64 = 4096;
 const POLLFD_BYTES: u64 = 8;
 
 pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -54,7 +54,7 @@ fn wait_for_events(
     timeout: u64,
     (mask, mask_size): (u64, u64),
 ) -> Returned {
-    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MOST_EVENTS);
+    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MAX_EVENTS);
     let mask = thread.read_mask(mask, mask_size)?;
     let process = thread.process.clone();
     let memory = process.memory();

@@ -14,8 +14,8 @@ use longma_guest::host::descriptors::{self, Limit, RaisedLimit};
 use longma_guest::host::host_call;
 
 use crate::arguments::{Arguments, Returned};
-use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
-use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
+use crate::files::{Follow, InMemoryFile, ProcFile, ResolvedPath, guest_path};
+use crate::load::{LINE_BYTES, MAX_SCRIPTS, StackLimit, interpreter};
 use crate::process::KeptLimit;
 use crate::{Process, Thread};
 use longma_guest::elf::{Architecture, ElfError, Image};
@@ -23,7 +23,7 @@ use longma_guest::elf::{Architecture, ElfError, Image};
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
-const LONGEST_STRING: usize = 128 << 10;
+const MAX_STRING_BYTES: usize = 128 << 10;
 
 pub(crate) fn execve(thread: &mut Thread, [path, arguments, environment, ..]: Arguments) -> Returned {
     execute(thread, libc::AT_FDCWD, path, arguments, environment, 0)
@@ -81,7 +81,7 @@ fn strings(process: &Process, array: u64, budget: &mut usize) -> Result<Vec<CStr
         if address == 0 {
             break;
         }
-        let string = memory.read_c_string(address, LONGEST_STRING)?.ok_or(too_much)?;
+        let string = memory.read_c_string(address, MAX_STRING_BYTES)?.ok_or(too_much)?;
         *budget = budget.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(too_much)?;
         strings.push(CString::new(string).map_err(|_| Errno(libc::EINVAL))?);
     }
@@ -112,7 +112,7 @@ impl Program {
         if directory != libc::AT_FDCWD || ProcFile::find(process, directory, &path).is_some() {
             path = name_of(process, &file)?;
         }
-        for _ in 0..=MOST_SCRIPTS {
+        for _ in 0..=MAX_SCRIPTS {
             let mut line = [0; LINE_BYTES];
             let read = file.read_at(&mut line, 0)?;
             let Some((interpreter, argument)) = interpreter(&line[..read])? else {
@@ -130,7 +130,7 @@ impl Program {
                     .flatten()
                     .chain(rest)
                     .collect();
-            path = match &process.surroundings {
+            path = match &process.fixed_identity {
                 Some(names) => names.host(interpreter),
                 None => interpreter,
             };
@@ -156,7 +156,7 @@ impl Program {
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
         // The next program gets the host's names, which it translates again.
-        let name = match &process.surroundings {
+        let name = match &process.fixed_identity {
             Some(names) => c_string(names.host(name.to_bytes().to_vec())),
             None => Ok(name.to_owned()),
         };
@@ -181,7 +181,8 @@ impl Program {
         };
         let named = c"--fixed-names";
         // Paths with constant names in the arguments must still lead to the files.
-        if process.surroundings.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named) {
+        if process.fixed_identity.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named)
+        {
             arguments.push(named.to_owned());
         }
         arguments.extend(own);
@@ -199,7 +200,7 @@ impl Program {
 /// Stores the variables, each terminated by a zero byte, in a file whose descriptor survives execve.
 fn environment_file(environment: &[CString]) -> Result<OwnedFd, Errno> {
     let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
-    Ok(Handed::of(c"environment", &bytes)?.for_the_next_program()?)
+    Ok(InMemoryFile::of(c"environment", &bytes)?.for_the_next_program()?)
 }
 
 /// Executes a file on the host and returns the error on failure. The thread has its signals held, and releases them on
@@ -243,8 +244,8 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
     }
     let of_descriptor = format!("/proc/self/fd/{directory}");
     let place = match path {
-        b"" => Place::on_host(of_descriptor.as_bytes())?,
-        path => Place::of(process, directory, path, Follow::Yes)?,
+        b"" => ResolvedPath::on_host(of_descriptor.as_bytes())?,
+        path => ResolvedPath::of(process, directory, path, Follow::Yes)?,
     };
     // O_NONBLOCK keeps a FIFO, which cannot be executed anyway, from blocking.
     let mut how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;

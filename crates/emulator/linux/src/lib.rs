@@ -7,6 +7,7 @@ mod devices;
 mod events;
 mod execve;
 mod files;
+mod fixed_identity;
 pub mod image;
 mod load;
 mod network;
@@ -16,7 +17,6 @@ mod root;
 mod signals;
 pub mod simulated;
 mod stack;
-mod surroundings;
 mod syscalls;
 mod threads;
 

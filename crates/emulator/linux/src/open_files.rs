@@ -85,8 +85,8 @@ pub(crate) fn own_at_the_start() -> Vec<RawFd> {
 
 /// The file mode creation mask (umask(2)).
 pub(crate) fn umask() -> u32 {
-    let told = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    fact(&told, "Umask").and_then(|mask| u32::from_str_radix(mask, 8).ok()).unwrap_or(0)
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    fact(&status, "Umask").and_then(|mask| u32::from_str_radix(mask, 8).ok()).unwrap_or(0)
 }
 
 /// Device and inode of the standard descriptors.

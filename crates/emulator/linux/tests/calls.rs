@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn here(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(relative)
@@ -30,7 +30,7 @@ fn interpret(arguments: &[&str]) -> Output {
         .spawn()
         .expect("cargo has built the example");
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         if child.try_wait().expect("it is our child").is_some() {
             return child.wait_with_output().expect("it is our child");
         }

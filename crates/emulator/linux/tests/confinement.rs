@@ -44,7 +44,7 @@ fn no_times(guest: &mut Guest) -> u64 {
 }
 
 /// A file outside the root that the guest inherits, open for reading.
-fn handed() -> (tempfile::TempDir, OwnedFd) {
+fn inherited() -> (tempfile::TempDir, OwnedFd) {
     let outside = tempfile::tempdir().unwrap();
     let path = outside.path().join("file");
     std::fs::write(&path, "the host's").unwrap();
@@ -68,8 +68,8 @@ fn a_fact_of_the_kernels_is_not_opened_for_writing_by_its_descriptors_link() {
 }
 
 #[test]
-fn a_file_that_was_handed_over_for_reading_is_for_reading() {
-    let (outside, file) = handed();
+fn a_file_inherited_for_reading_cannot_be_written() {
+    let (outside, file) = inherited();
     let mut guest = Guest::confined();
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = guest.open(&link, READ);

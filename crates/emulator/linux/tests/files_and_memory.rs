@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const LONGEST_S: &str = "120";
+const TIMEOUT_S: &str = "120";
 
 fn run(options: &[&str], program: &str, test: &str, directory: &str) -> Output {
     let own = std::env::current_exe().unwrap();
     let profile = own.parent().and_then(Path::parent).unwrap();
     Command::new("timeout")
-        .arg(LONGEST_S)
+        .arg(TIMEOUT_S)
         .arg(profile.join("examples/interpret"))
         .args(options)
         .args(["--", program, test, directory])

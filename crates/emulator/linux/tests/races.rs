@@ -32,13 +32,13 @@ const NEWFSTATAT: u64 = 79;
 const UTIMENSAT: u64 = 88;
 
 /// The duration of a race. Without protection, each race was lost within a tenth of this.
-const LASTS: Duration = Duration::from_secs(2);
+const RACE_DURATION: Duration = Duration::from_secs(2);
 
 /// A guest with a host file and directory that it may only read, and a file that it may write.
 struct Race {
     guest: Guest,
     outside: tempfile::TempDir,
-    handed: File,
+    inherited: File,
     folder: File,
     own: u64,
     /// A descriptor that is reassigned between the files.
@@ -59,8 +59,8 @@ impl Race {
         let own = guest.open("/own", libc::O_RDWR | libc::O_CREAT);
         let number = guest.call(DUP, &[own as u64]);
         assert!(own >= 0 && number >= 0, "{own} {number}");
-        let (handed, folder) = (File::open(path).unwrap(), File::open(outside.path()).unwrap());
-        Self { guest, outside, handed, folder, own: own as u64, number: number as u64, _alone: alone }
+        let (inherited, folder) = (File::open(path).unwrap(), File::open(outside.path()).unwrap());
+        Self { guest, outside, inherited, folder, own: own as u64, number: number as u64, _alone: alone }
     }
 
     fn secret(&self) -> PathBuf {
@@ -69,13 +69,13 @@ impl Race {
 
     /// Runs `act` repeatedly while the other thread reassigns `number`.
     fn run(mut self, mut act: impl FnMut(&mut Guest, u64) -> i64, holds: impl Fn(&Self, i64) -> bool) {
-        let (handed, own, number) = (self.handed.as_raw_fd() as u64, self.own, self.number);
-        let _other = self.guest.other_thread(&[(DUP3, [handed, number, 0]), (DUP3, [own, number, 0])]);
+        let (inherited, own, number) = (self.inherited.as_raw_fd() as u64, self.own, self.number);
+        let _other = self.guest.other_thread(&[(DUP3, [inherited, number, 0]), (DUP3, [own, number, 0])]);
         let begun = Instant::now();
         for tries in 0.. {
             let returned = act(&mut self.guest, number);
             assert!(holds(&self, returned), "lost after {tries} tries");
-            if begun.elapsed() > LASTS {
+            if begun.elapsed() > RACE_DURATION {
                 return;
             }
         }
@@ -186,7 +186,7 @@ fn a_path_leads_into_the_root_though_a_thread_guesses_the_numbers_of_the_emulato
             guest.call(UNLINKAT, &[HERE, made, libc::AT_REMOVEDIR as u64]);
         }
         assert!(!race.outside.path().join("made").exists(), "a folder is made after {tries} tries");
-        if begun.elapsed() > LASTS {
+        if begun.elapsed() > RACE_DURATION {
             return;
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use guest::{Guest, error};
 use longma_linux::ProcessConfig;
 use longma_linux::image::{KernelState, ThreadImage};
-use longma_linux::simulated::{Awoken, CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber};
+use longma_linux::simulated::{CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber, Wakeup};
 use longma_loongarch::{Fcsr, State, Vector};
 use longma_sim::{Duration, Time};
 
@@ -45,7 +45,7 @@ impl Scheduler for Alone {
     }
     fn add(&self, _: ThreadNumber) {}
     fn withdraw(&self, _: ThreadNumber) {}
-    fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Awoken {
+    fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Wakeup {
         let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
         let timer = process.simulation().unwrap().next_timer();
         let next = [sleep.deadline, timer].into_iter().flatten().min();
@@ -54,7 +54,7 @@ impl Scheduler for Alone {
         if timer == Some(next) {
             self.expire();
         }
-        if sleep.deadline == Some(next) { Awoken::Late } else { Awoken::Woken }
+        if sleep.deadline == Some(next) { Wakeup::Late } else { Wakeup::Woken }
     }
     fn wake(&self, _: ThreadNumber) {}
     fn yield_now(&self, _: ThreadNumber) {}

@@ -1,11 +1,11 @@
 //! The kinds of system call arguments: enough to forward most calls to the host and to print all of them. The table in
 //! `syscalls` lists the calls. Source: man-pages section 2.
 
+mod on_write_fault;
 mod results;
-mod unwritten;
 
+pub(crate) use on_write_fault::OnWriteFault;
 pub(crate) use results::{Results, with_results};
-pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 /// IOV_MAX.
-pub(crate) const MOST_VECTORS: u64 = 1024;
+pub(crate) const MAX_VECTORS: u64 = 1024;
 
 /// A host iovec array whose buffers have been checked.
 pub(crate) struct Vectors(Vec<libc::iovec>);
@@ -85,7 +85,7 @@ impl Vectors {
         count: u64,
         mut place: impl FnMut(u64, u64) -> Result<u64, Errno>,
     ) -> Result<Self, Errno> {
-        if count > MOST_VECTORS {
+        if count > MAX_VECTORS {
             return Err(Errno(libc::EINVAL));
         }
         let mut vectors = Vec::with_capacity(count as usize);
@@ -170,10 +170,10 @@ pub(crate) fn pass(
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {
     let memory = process.memory();
-    let unwritten = match number {
-        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => Unwritten::of_read(process, arguments[0]),
-        libc::SYS_mq_timedreceive => Unwritten::of_message(process),
-        _ => Unwritten::Stays,
+    let on_write_fault = match number {
+        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => OnWriteFault::of_read(process, arguments[0]),
+        libc::SYS_mq_timedreceive => OnWriteFault::of_message(process),
+        _ => OnWriteFault::Remains,
     };
     with_results(memory, |results| {
         let mut host = *arguments;
@@ -187,10 +187,10 @@ pub(crate) fn pass(
                 Kind::In(bytes) => buffer(memory, value, bytes.into())?,
                 Kind::InBuffer(length) => buffer(memory, value, bytes(length))?,
                 Kind::Out(bytes) | Kind::InOut(bytes) => results.structure(value, bytes.into())?,
-                Kind::OutBuffer(length) => results.buffer(unwritten, value, bytes(length))?,
+                Kind::OutBuffer(length) => results.buffer(on_write_fault, value, bytes(length))?,
                 Kind::InVectors(count) | Kind::OutVectors(count) => {
                     let found = match kind {
-                        Kind::OutVectors(_) => results.vectors(unwritten, value, bytes(count)),
+                        Kind::OutVectors(_) => results.vectors(on_write_fault, value, bytes(count)),
                         _ => Vectors::new(memory, value, bytes(count)),
                     }?;
                     let address = found.address();

@@ -13,26 +13,26 @@ use std::cell::Cell;
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
-use super::{MOST_VECTORS, Unwritten, Vectors, in_range};
+use super::{MAX_VECTORS, OnWriteFault, Vectors, in_range};
 
 /// Structures up to this size in bytes always use temporary memory, because their page may become executable during the
 /// call.
 const SMALL_BYTES: u64 = 256;
 /// Structures above this size in bytes are written directly. No consumable data is this large.
-const LARGEST_BYTES: u64 = 1 << 20;
+const MAX_BUFFER_BYTES: u64 = 1 << 20;
 /// Maximum size of a message in bytes: HARD_MSGSIZEMAX of mq_overview(7). For larger buffers the kernel writes
 /// directly.
-const LARGEST_MESSAGE_BYTES: u64 = 16 << 20;
+const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 /// Maximum size in bytes of the message buffer that a thread keeps for reuse.
-const KEPT_ROOM_BYTES: usize = 1 << 17;
+const MAX_REUSED_BUFFER_BYTES: usize = 1 << 17;
 /// Maximum number of repetitions of a call because of code pages. Another thread cannot interfere this often by chance.
-const TRIES: usize = 1000;
+const MAX_RETRIES: usize = 1000;
 /// The number of directly written ranges that are recorded individually.
 const RANGES: usize = 4;
 
 thread_local! {
     /// A message buffer for reuse, so that the next message needs no allocation and clearing.
-    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static REUSED_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Makes a host call that writes to guest memory. `call` requests a host address for each result, and makes the call
@@ -44,7 +44,7 @@ pub(crate) fn with_results(
     memory: &GuestMemory,
     mut call: impl FnMut(&mut Results<'_>) -> Result<u64, Errno>,
 ) -> Result<u64, Errno> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_RETRIES {
         let mut results = Results { memory, own: Vec::new(), direct: [(0, 0); RANGES], directs: 0 };
         let returned = call(&mut results);
         if returned == Err(Errno(libc::EFAULT)) && results.meet_code() {
@@ -90,7 +90,7 @@ impl Own {
     /// Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
-        let mut room = ROOM.take();
+        let mut room = REUSED_BUFFER.take();
         if room.len() < length {
             room = vec![0; length];
         }
@@ -108,8 +108,8 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= KEPT_ROOM_BYTES {
-            ROOM.set(std::mem::take(&mut self.room));
+        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= MAX_REUSED_BUFFER_BYTES {
+            REUSED_BUFFER.set(std::mem::take(&mut self.room));
         }
     }
 }
@@ -125,8 +125,9 @@ impl<'m> Results<'m> {
     /// # Errors
     /// The structure is outside the guest's address range. The kernel checks whether it is mapped.
     pub fn structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
-        let may_be_watched =
-            || bytes <= LARGEST_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes));
+        let may_be_watched = || {
+            bytes <= MAX_BUFFER_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes))
+        };
         let is_copied = bytes <= SMALL_BYTES || may_be_watched();
         self.structure_if(is_copied, address, bytes)
     }
@@ -136,7 +137,7 @@ impl<'m> Results<'m> {
     /// # Errors
     /// As for [`Self::structure`].
     pub fn precious_structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.structure_if(bytes <= LARGEST_MESSAGE_BYTES, address, bytes)
+        self.structure_if(bytes <= MAX_MESSAGE_BYTES, address, bytes)
     }
 
     /// If the guest cannot write to the memory, uses it directly so that the kernel refuses it.
@@ -163,8 +164,8 @@ impl<'m> Results<'m> {
     ///
     /// # Errors
     /// As for [`Self::structure`].
-    pub fn buffer(&mut self, unwritten: Unwritten, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.counted(unwritten, address, bytes, 0, 0)
+    pub fn buffer(&mut self, on_write_fault: OnWriteFault, address: u64, bytes: u64) -> Result<u64, Errno> {
+        self.counted(on_write_fault, address, bytes, 0, 0)
     }
 
     /// Like [`Self::buffer`], for a message with a header of `head` bytes that the return value does not include.
@@ -172,12 +173,12 @@ impl<'m> Results<'m> {
     /// # Errors
     /// As for [`Self::structure`].
     pub fn message_after(&mut self, head: u64, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.counted(Unwritten::Goes, address, bytes, head, 0)
+        self.counted(OnWriteFault::Lost, address, bytes, head, 0)
     }
 
     fn counted(
         &mut self,
-        unwritten: Unwritten,
+        on_write_fault: OnWriteFault,
         address: u64,
         bytes: u64,
         head: u64,
@@ -187,7 +188,7 @@ impl<'m> Results<'m> {
             return Ok(0);
         }
         let (_, in_range) = in_range(self.memory, address, bytes)?;
-        if unwritten == Unwritten::Stays || in_range == 0 || in_range > LARGEST_MESSAGE_BYTES {
+        if on_write_fault == OnWriteFault::Remains || in_range == 0 || in_range > MAX_MESSAGE_BYTES {
             return self.in_place(address, bytes);
         }
         Ok(self.keep(Own::for_message(address, in_range, Extent::Counted { head, before })))
@@ -203,10 +204,15 @@ impl<'m> Results<'m> {
     ///
     /// # Errors
     /// The array cannot be read or is too long, or a buffer is outside the guest's address range.
-    pub fn vectors(&mut self, unwritten: Unwritten, address: u64, count: u64) -> Result<Vectors, Errno> {
+    pub fn vectors(
+        &mut self,
+        on_write_fault: OnWriteFault,
+        address: u64,
+        count: u64,
+    ) -> Result<Vectors, Errno> {
         let mut before = 0u64;
         Vectors::of(self.memory, address, count, |base, bytes| {
-            let place = self.counted(unwritten, base, bytes, 0, before);
+            let place = self.counted(on_write_fault, base, bytes, 0, before);
             before = before.saturating_add(bytes);
             place
         })
@@ -267,7 +273,7 @@ fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]
     Ok(())
 }
 
-const _: () = assert!(MOST_VECTORS as usize > RANGES);
+const _: () = assert!(MAX_VECTORS as usize > RANGES);
 
 #[cfg(test)]
 mod tests {
@@ -295,7 +301,7 @@ mod tests {
         let memory = space.memory();
         for bytes in [8, 4000, 2 * PAGE_BYTES] {
             let returned = with_results(memory, |results| {
-                let place = results.buffer(Unwritten::Goes, START, bytes)?;
+                let place = results.buffer(OnWriteFault::Lost, START, bytes)?;
                 assert!(space.protect_code(START));
                 fill(place, b"message");
                 Ok(7)
@@ -312,7 +318,7 @@ mod tests {
         let memory = space.memory();
         let mut tries = 0;
         let returned = with_results(memory, |results| {
-            let place = results.buffer(Unwritten::Stays, START, 8)?;
+            let place = results.buffer(OnWriteFault::Remains, START, 8)?;
             assert_eq!(place, memory.base() as u64 + START);
             tries += 1;
             if tries < 3 {
@@ -325,7 +331,7 @@ mod tests {
         assert_eq!((returned, tries), (Ok(6), 3));
         assert_eq!(memory.read_array(START).unwrap(), *b"stream\0\0");
         let refused = with_results(memory, |results| {
-            results.buffer(Unwritten::Stays, START, 8)?;
+            results.buffer(OnWriteFault::Remains, START, 8)?;
             tries += 1;
             Err(Errno(libc::EFAULT))
         });
@@ -342,7 +348,7 @@ mod tests {
             memory.store::<u64>(table + 8 * at, word).unwrap();
         }
         let returned = with_results(memory, |results| {
-            let vectors = results.vectors(Unwritten::Goes, table, 2)?;
+            let vectors = results.vectors(OnWriteFault::Lost, table, 2)?;
             // SAFETY: the array has two entries.
             let [first, second] = unsafe { *(vectors.address() as *const [libc::iovec; 2]) };
             fill(first.iov_base as u64, b"abcd");
@@ -379,9 +385,9 @@ mod tests {
             places = vec![
                 results.structure(0, 8)?,
                 results.structure(START + PAGE_BYTES, 8)?,
-                results.buffer(Unwritten::Stays, START + PAGE_BYTES - 4, 8)?,
+                results.buffer(OnWriteFault::Remains, START + PAGE_BYTES - 4, 8)?,
             ];
-            assert!(results.buffer(Unwritten::Stays, memory.limit() - 1, 2).is_err());
+            assert!(results.buffer(OnWriteFault::Remains, memory.limit() - 1, 2).is_err());
             Err(Errno(libc::EFAULT))
         });
         let host = |address: u64| memory.base() as u64 + address;

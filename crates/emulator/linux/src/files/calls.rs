@@ -10,10 +10,10 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 
+use super::access_policy::{self, Changeable, given};
 use super::place::{absolute, library_path};
-use super::reach::{self, Changeable, given};
-use super::{Follow, Place, ProcFile, guest_path};
-use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use super::{Follow, ProcFile, ResolvedPath, guest_path};
+use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::{WaitsFor, interruptible};
@@ -81,13 +81,13 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         return given(open_device(process, file, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
-        if let Some(descriptor) = reach::descriptor_named(path) {
-            return given(reach::reopen(process, descriptor, how));
+        if let Some(descriptor) = access_policy::descriptor_named(path) {
+            return given(access_policy::reopen(process, descriptor, how));
         }
-        if let Some(opened) = reach::open_shared(path, how) {
+        if let Some(opened) = access_policy::open_shared(path, how) {
             return given(opened);
         }
-        if !reach::is_descriptor_folder(path) {
+        if !access_policy::is_descriptor_folder(path) {
             let path = absolute(process, directory as RawFd, path)?;
             return given(process.root.open(&path, how));
         }
@@ -145,7 +145,9 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
     let text = guest_path(process, path)?;
     let own = match ProcFile::find(process, directory as RawFd, &text) {
         Some(ProcFile::Executable) => Some(process.shown_executable().into_os_string().into_vec()),
-        _ if text == b"/proc/self/cwd" && process.surroundings.is_some() => Some(working_directory(process)?),
+        _ if text == b"/proc/self/cwd" && process.fixed_identity.is_some() => {
+            Some(working_directory(process)?)
+        }
         _ if process.root.is_confined() => confined_link(process, &text)?,
         _ => None,
     };
@@ -154,9 +156,9 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
         process.memory().write(result, shown)?;
         return Ok(shown.len() as u64);
     }
-    let place = Place::of(process, directory as i32, &text, Follow::No)?;
+    let place = ResolvedPath::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
-        let result = results.buffer(Unwritten::Stays, result, size)?;
+        let result = results.buffer(OnWriteFault::Remains, result, size)?;
         // SAFETY: the path is live, and the buffer is in the reservation or `results`.
         unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
     })
@@ -167,7 +169,7 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     Ok(match path {
         b"/proc/self/cwd" => Some(process.root.working_directory()?),
         b"/proc/self/root" => Some(b"/".to_vec()),
-        _ => match reach::descriptor_named(path) {
+        _ => match access_policy::descriptor_named(path) {
             None => None,
             Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
@@ -181,18 +183,18 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
 }
 
 /// Makes a host call on a place, with its directory, path and remaining arguments.
-fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
+fn at(number: i64, place: &ResolvedPath, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
     // SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
 }
 
 pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_unlinkat, &Place::find_name(thread, directory, path)?, [flags, 0, 0, 0])
+    at(libc::SYS_unlinkat, &ResolvedPath::find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
 pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_mkdirat, &Place::find_name(thread, directory, path)?, [mode, 0, 0, 0])
+    at(libc::SYS_mkdirat, &ResolvedPath::find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
@@ -201,12 +203,12 @@ pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: 
         // A device node would give access beyond the root.
         return Err(Errno(libc::EPERM));
     }
-    at(libc::SYS_mknodat, &Place::find_name(thread, directory, path)?, [mode, device, 0, 0])
+    at(libc::SYS_mknodat, &ResolvedPath::find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
-    let place = Place::find_name(thread, directory, path)?;
+    let place = ResolvedPath::find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
@@ -219,8 +221,8 @@ pub(crate) fn linkat(
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
     // A hard link inside the root would make a host file the guest's own.
-    let from = Place::find_to_change(thread, from_directory, from, follow)?;
-    let to = Place::find_name(thread, to_directory, to)?;
+    let from = ResolvedPath::find_to_change(thread, from_directory, from, follow)?;
+    let to = ResolvedPath::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -232,8 +234,8 @@ pub(crate) fn renameat2(
     thread: &mut Thread,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
-    let from = Place::find_name(thread, from_directory, from)?;
-    let to = Place::find_name(thread, to_directory, to)?;
+    let from = ResolvedPath::find_name(thread, from_directory, from)?;
+    let to = ResolvedPath::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -242,25 +244,29 @@ pub(crate) fn renameat2(
 }
 
 pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat, &Place::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(libc::SYS_faccessat, &ResolvedPath::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(
         libc::SYS_faccessat2,
-        &Place::find(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
     )
 }
 
 pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_fchmodat, &Place::find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(
+        libc::SYS_fchmodat,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::Yes)?,
+        [mode, 0, 0, 0],
+    )
 }
 
 pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(
         libc::SYS_fchmodat2,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
     )
 }
@@ -268,7 +274,7 @@ pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]:
 pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
     at(
         libc::SYS_fchownat,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [user, group, flags, 0],
     )
 }
@@ -286,22 +292,22 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
     }
     at(
         libc::SYS_utimensat,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [times, flags, 0, 0],
     )
 }
 
 /// Makes a host call that reads the file at a path, with its remaining arguments.
 fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, Place::find(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, ResolvedPath::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
 /// Makes a host call that changes the file at a path, with its remaining arguments.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, Place::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, ResolvedPath::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
+fn whole(number: i64, place: ResolvedPath, rest: [u64; 4]) -> Returned {
     let place = place.whole()?;
     let [b, c, d, e] = rest;
     // SAFETY: the path is live; callers pass numbers or checked pointers.
@@ -326,7 +332,7 @@ pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
 /// The guest's name of its working directory.
 fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     let path = process.root.working_directory()?;
-    Ok(match &process.surroundings {
+    Ok(match &process.fixed_identity {
         Some(names) => names.of_work(Path::new(OsStr::from_bytes(&path))).into_os_string().into_vec(),
         None => path,
     })
@@ -335,9 +341,9 @@ fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
 pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let process = &thread.process;
-    if !process.root.is_confined() && process.surroundings.is_none() {
+    if !process.root.is_confined() && process.fixed_identity.is_none() {
         return with_results(memory, |results| {
-            let result = results.buffer(Unwritten::Stays, result, size)?;
+            let result = results.buffer(OnWriteFault::Remains, result, size)?;
             // SAFETY: the buffer is in the reservation or `results`.
             unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
         });
@@ -353,7 +359,7 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
-    let place = Place::find(thread, AT_FDCWD, path, follow)?.whole()?;
+    let place = ResolvedPath::find(thread, AT_FDCWD, path, follow)?.whole()?;
     // SAFETY: the path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
@@ -370,7 +376,7 @@ pub(crate) fn get_attribute(thread: &Thread, number: i64, follow: Follow, argume
     let memory = thread.process.memory();
     let name = buffer(memory, name, 1)?;
     with_results(memory, |results| {
-        let value = results.buffer(Unwritten::Stays, value, size)?;
+        let value = results.buffer(OnWriteFault::Remains, value, size)?;
         on(thread, number, path, follow, [name, value, size, 0])
     })
 }
@@ -383,7 +389,7 @@ pub(crate) fn list_attributes(
 ) -> Returned {
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
-        let list = results.buffer(Unwritten::Stays, list, size)?;
+        let list = results.buffer(OnWriteFault::Remains, list, size)?;
         on(thread, number, path, follow, [list, size, 0, 0])
     })
 }

@@ -11,7 +11,7 @@ use longma_guest::words::u32_at;
 use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
 use crate::devices::{GO_FIRST, HANDLE_INTERRUPTS, INTERRUPT_HERE};
-use crate::simulated::standing::{group_for_guest, group_on_host};
+use crate::simulated::sched_attributes::{group_for_guest, group_on_host};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Thread};
 
@@ -162,7 +162,7 @@ const FICLONERANGE: u32 = 0x4020_940d;
 /// SIOCGIFCONF, whose structure contains a pointer.
 const SIOCGIFCONF: u32 = 0x8912;
 /// The size of `struct ifreq` times more interfaces than a host has.
-const MOST_INTERFACE_BYTES: i32 = 40 * 4096;
+const MAX_INTERFACE_BYTES: i32 = 40 * 4096;
 
 pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let request = arguments[1] as u32;
@@ -245,7 +245,7 @@ fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let memory = thread.process.memory();
     let length = memory.load::<u32>(address)? as i32;
     let guest_buffer = memory.load::<u64>(address.wrapping_add(8))?;
-    let length = length.clamp(0, MOST_INTERFACE_BYTES);
+    let length = length.clamp(0, MAX_INTERFACE_BYTES);
     let mut written = 0;
     let returned = with_results(memory, |results| {
         // `struct ifconf`: a 32-bit length and a pointer.

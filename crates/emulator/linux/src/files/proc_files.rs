@@ -10,14 +10,14 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
-use super::handed::Handed;
-use super::{Follow, Place, told};
+use super::in_memory_file::InMemoryFile;
+use super::{Follow, ResolvedPath, simulated_proc};
 use crate::Process;
+use crate::fixed_identity::USER;
 use crate::process::is_own_task;
 use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
-use crate::surroundings::USER;
 
 /// A file about the machine, which is simulated in simulated time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +51,10 @@ impl Modelled {
 
     fn text(self, simulation: &Simulation) -> String {
         match self {
-            Self::Memory => told::memory(simulation),
-            Self::Kernel => told::kernel(simulation),
-            Self::Uptime => told::uptime(simulation),
-            Self::Load => told::load(),
+            Self::Memory => simulated_proc::memory(simulation),
+            Self::Kernel => simulated_proc::kernel(simulation),
+            Self::Uptime => simulated_proc::uptime(simulation),
+            Self::Load => simulated_proc::load(),
         }
     }
 }
@@ -211,22 +211,22 @@ impl ProcFile {
             }
         };
         // The guest gets a read-only descriptor; the writable one is closed again.
-        Handed::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
+        InMemoryFile::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
     }
 
     /// The place of the file, for calls other than open and readlink.
-    pub fn place(self, process: &Process, follow: Follow) -> Result<Place, Errno> {
+    pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
                 let file = process.root.hold(process.executable.as_os_str().as_bytes(), 0)?;
-                Ok(Place::of_held(file))
+                Ok(ResolvedPath::of_held(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
-            Self::Processors => Place::on_host(b"/proc/cpuinfo"),
-            Self::Modelled(file) => Place::on_host(file.on_host().as_bytes()),
+            Self::Processors => ResolvedPath::on_host(b"/proc/cpuinfo"),
+            Self::Modelled(file) => ResolvedPath::on_host(file.on_host().as_bytes()),
             // The host's entry has the right type, owner and times.
-            Self::Executable => Place::on_host(b"/proc/self/exe"),
-            _ => Place::on_host(b"/proc/self/maps"),
+            Self::Executable => ResolvedPath::on_host(b"/proc/self/exe"),
+            _ => ResolvedPath::on_host(b"/proc/self/maps"),
         }
     }
 }
@@ -260,7 +260,7 @@ fn maps(process: &Process) -> String {
         let bit = |set, letter| if set { letter } else { '-' };
         let protection = mapping.protection;
         let file = (mapping.origin.device, mapping.origin.inode);
-        let (device, inode) = if process.surroundings.is_some() { (0, 0) } else { file };
+        let (device, inode) = if process.fixed_identity.is_some() { (0, 0) } else { file };
         let line = format!(
             "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {} ",
             range.start,
@@ -287,9 +287,9 @@ fn mapped_bytes(process: &Process) -> u64 {
 }
 
 /// The id and the fields after the name in /proc/self/stat, from the host or the model.
-fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Errno> {
+fn stat_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Errno> {
     if let Some(simulation) = process.simulation() {
-        return Ok((FIRST_ID.to_string(), told::process_fields(process, simulation, size)));
+        return Ok((FIRST_ID.to_string(), simulated_proc::process_fields(process, simulation, size)));
     }
     let host = std::fs::read_to_string("/proc/self/stat")?;
     let (id, rest) = host.split_once(' ').unwrap_or_default();
@@ -300,7 +300,7 @@ fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Er
 /// /proc/self/stat with the guest's name, stack and size.
 fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
-    let (id, mut fields) = told_fields(process, size)?;
+    let (id, mut fields) = stat_fields(process, size)?;
     // Field n of proc_pid_stat(5) has index n - 3 after the name.
     let (arguments, environment) = (process.stack.arguments, process.stack.environment);
     for (field, value) in [
@@ -323,10 +323,10 @@ fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
 fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
     if let Some(simulation) = process.simulation() {
-        return Ok(told::status(process, simulation, &process.short_name(), size).into_bytes());
+        return Ok(simulated_proc::status(process, simulation, &process.short_name(), size).into_bytes());
     }
     let host = std::fs::read_to_string("/proc/self/status")?;
-    let ids = process.surroundings.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
+    let ids = process.fixed_identity.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
     let lines = host.lines().map(|line| match line.split(':').next() {
         Some("Name") => format!("Name:\t{}\n", process.short_name()),
         Some(name @ ("Uid" | "Gid")) if ids.is_some() => {

@@ -4,7 +4,7 @@
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 
-use super::{Follow, Place};
+use super::{Follow, ResolvedPath};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, with_results};
 
@@ -41,7 +41,7 @@ fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno>
 }
 
 pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
-    let place = Place::find(thread, directory, path, Follow::by_flags(flags))?;
+    let place = ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?;
     let status = status_at(place.directory(), place.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
@@ -57,7 +57,7 @@ pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) ->
 }
 
 pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
-    let place = Place::find_optional(thread, directory, path, Follow::by_flags(flags))?;
+    let place = ResolvedPath::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
         // SAFETY: the path is live, and the result is in the reservation or `results`.
@@ -66,7 +66,7 @@ pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, 
 }
 
 pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
-    let place = Place::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
+    let place = ResolvedPath::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
         // SAFETY: the path is live, and the result is in the reservation or `results`.

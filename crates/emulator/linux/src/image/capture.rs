@@ -12,8 +12,8 @@ use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
+use crate::fixed_identity::FixedIdentity;
 use crate::simulated::{Simulation, ThreadNumber, lock};
-use crate::surroundings::Surroundings;
 use crate::{Process, open_files};
 use longma_guest::elf::Architecture;
 
@@ -105,9 +105,9 @@ impl Process {
             environment: self.config.environment.iter().map(|text| text.as_bytes().to_vec()).collect(),
             working_directory: path_bytes(&working_directory),
             started_in: self
-                .surroundings
+                .fixed_identity
                 .as_ref()
-                .and_then(Surroundings::work)
+                .and_then(FixedIdentity::work)
                 .map_or_else(Vec::new, path_bytes),
             limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
             open_files: (open_files.soft, open_files.hard),
@@ -157,7 +157,7 @@ impl Process {
         if let Some(what) = self.unkept() {
             return Err(ImageError::Unkept(what));
         }
-        if simulation.standing.is_changed(&simulation.identities.alive()) {
+        if simulation.sched_attributes.is_changed(&simulation.identities.alive()) {
             return Err(ImageError::Unkept("changed its priority"));
         }
         Ok(())

@@ -287,13 +287,13 @@ pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageEr
         let what = "a number that the emulator uses in this process".into();
         return Err(ImageError::File { descriptor: taken.descriptor, what });
     }
-    let mut again = Again { standard: standard_copies()?, pipes: BTreeMap::new() };
+    let mut restorer = Restorer { standard: standard_copies()?, pipes: BTreeMap::new() };
     for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
         // SAFETY: the guest had closed it.
         unsafe { libc::close(number) };
     }
     for image in images {
-        again.open(image, images)?;
+        restorer.open(image, images)?;
     }
     images.iter().try_for_each(watch_again)
 }
@@ -310,13 +310,13 @@ fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
 }
 
 /// Shared state for restoring files.
-struct Again {
+struct Restorer {
     standard: BTreeMap<i32, OwnedFd>,
     /// Both ends of each pipe.
     pipes: BTreeMap<u64, (OwnedFd, OwnedFd)>,
 }
 
-impl Again {
+impl Restorer {
     fn open(&mut self, image: &FileImage, images: &[FileImage]) -> Result<(), ImageError> {
         match &image.kind {
             FileKind::Standard(number) => {
@@ -421,7 +421,7 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
     // SAFETY: the path is terminated, and a new descriptor affects no other code.
     let opened = unsafe { libc::open(text.as_ptr(), image.flags & !once | libc::O_CLOEXEC) };
     if opened < 0 {
-        return Err(last(&format!("open {} again", name())));
+        return Err(last(&format!("reopen {}", name())));
     }
     // The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
@@ -429,11 +429,11 @@ fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageEr
 }
 
 fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
-    const MOST: usize = 1 << 30;
+    const MAX_PIPE_BYTES: usize = 1 << 30;
     if contents.is_empty() {
         return Ok(());
     }
-    if contents.len() > MOST {
+    if contents.len() > MAX_PIPE_BYTES {
         return Err(ImageError::Inconsistent("a pipe holds more bytes than a pipe can"));
     }
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;

@@ -15,6 +15,7 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
+use crate::fixed_identity::FixedIdentity;
 use crate::open_files;
 use crate::process::dispositions::Action;
 use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
@@ -22,7 +23,6 @@ use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::StackContents;
-use crate::surroundings::Surroundings;
 use crate::{Process, Thread};
 
 /// Returns runs of memory contents: guest address and bytes.
@@ -126,14 +126,13 @@ impl Process {
         let wrong = ImageError::Inconsistent("its timers are invalid");
         simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
-        let surroundings = config
-            .constant_surroundings
-            .then(|| Surroundings::new(&config.program, &work, root.is_confined()));
+        let fixed_identity =
+            config.fixed_identity.then(|| FixedIdentity::new(&config.program, &work, root.is_confined()));
         let limits = image.limits.iter();
         config.limits = limits.map(|&(resource, soft, hard)| KeptLimit { resource, soft, hard }).collect();
         let parts = Parts {
             space,
-            surroundings,
+            fixed_identity,
             executable: config.program.clone(),
             arguments: image.arguments.clone(),
             stack: StackContents {

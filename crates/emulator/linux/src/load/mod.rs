@@ -5,7 +5,7 @@ mod areas;
 mod script;
 mod stack_limit;
 
-pub(crate) use script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+pub(crate) use script::{LINE_BYTES, MAX_SCRIPTS, interpreter};
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, StackLimit, raise as raise_stack};
 
 use std::ffi::OsString;
@@ -20,12 +20,12 @@ use longma_guest::host::masks;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
+use crate::fixed_identity::{FixedIdentity, USER};
 use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
 use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::{self, ProgramFacts, Texts};
-use crate::surroundings::{Surroundings, USER};
 use crate::{Areas, Process, ProcessConfig, Thread};
 use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 
@@ -123,8 +123,8 @@ impl Process {
             unsafe { libc::umask(mask) };
         }
         let root = open_root(&config)?;
-        let surroundings = surroundings(&root, &config);
-        let found = find(&root, &config, surroundings.as_ref())?;
+        let fixed_identity = fixed_identity(&root, &config);
+        let found = find(&root, &config, fixed_identity.as_ref())?;
         let memory =
             GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
         let mut space = AddressSpace::new(memory.clone());
@@ -140,7 +140,7 @@ impl Process {
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         let stack_limit = StackLimit::of(&config);
         check_arguments(stack_limit, &found.arguments, &environment)?;
-        let shown = surroundings.as_ref().map(|names| names.of_program(&program.path));
+        let shown = fixed_identity.as_ref().map(|names| names.of_program(&program.path));
         let texts = Texts {
             arguments: &found.arguments,
             environment: &environment,
@@ -160,7 +160,7 @@ impl Process {
         state.set_r(STACK_POINTER, stack.pointer);
         let parts = Parts {
             space,
-            surroundings,
+            fixed_identity,
             executable: root_absolute(&config, &program.path),
             arguments: found.arguments,
             stack,
@@ -270,7 +270,7 @@ impl Mapped {
             vdso: self.vdso,
             capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
             random: random_bytes(config, simulation),
-            ids: if config.constant_surroundings { [USER; 4] } else { stack::host_ids() },
+            ids: if config.fixed_identity { [USER; 4] } else { stack::host_ids() },
         }
     }
 
@@ -294,10 +294,10 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
 }
 
 /// The constant names of the program to load, if it gets them.
-fn surroundings(root: &Root, config: &ProcessConfig) -> Option<Surroundings> {
+fn fixed_identity(root: &Root, config: &ProcessConfig) -> Option<FixedIdentity> {
     let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
     let program = root.absolute(&config.program);
-    config.constant_surroundings.then(|| Surroundings::new(&program, &work, root.is_confined()))
+    config.fixed_identity.then(|| FixedIdentity::new(&program, &work, root.is_confined()))
 }
 
 /// The bytes of AT_RANDOM.
@@ -308,7 +308,7 @@ fn random_bytes(config: &ProcessConfig, simulation: Option<&Simulation>) -> [u8;
             simulation.fill_random(&mut bytes);
             bytes
         }
-        None if config.constant_surroundings => stack::CONSTANT_RANDOM,
+        None if config.fixed_identity => stack::CONSTANT_RANDOM,
         None => stack::random_bytes(),
     }
 }
@@ -326,13 +326,13 @@ fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
 fn find(
     root: &Root,
     config: &ProcessConfig,
-    surroundings: Option<&Surroundings>,
+    fixed_identity: Option<&FixedIdentity>,
 ) -> Result<Found, LoadError> {
     let mut path = root.absolute(&config.program);
-    let mut named = surroundings.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
+    let mut named = fixed_identity.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
     let mut arguments: Vec<Vec<u8>> = config.arguments.iter().map(|text| text.clone().into_vec()).collect();
     if let Some(name) = arguments.first_mut()
-        && surroundings.is_some()
+        && fixed_identity.is_some()
         && *name == config.program.as_os_str().as_bytes()
     {
         *name = named.as_os_str().as_bytes().to_vec();
@@ -341,7 +341,7 @@ fn find(
         // As in Linux since 5.18, a program always has a name.
         arguments.push(Vec::new());
     }
-    for _ in 0..=MOST_SCRIPTS {
+    for _ in 0..=MAX_SCRIPTS {
         let file = root.open_to_read(&path).map_err(host_error("open", &path))?;
         let metadata = file.metadata().map_err(host_error("examine", &path))?;
         if !metadata.is_file() {

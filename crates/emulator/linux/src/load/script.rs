@@ -5,7 +5,7 @@ use longma_guest::Errno;
 /// BINPRM_BUF_SIZE: the maximum length of a script's first line.
 pub(crate) const LINE_BYTES: usize = 256;
 /// The maximum depth of scripts whose interpreter is a script.
-pub(crate) const MOST_SCRIPTS: usize = 5;
+pub(crate) const MAX_SCRIPTS: usize = 5;
 
 /// An interpreter and an optional argument.
 pub(crate) type Interpreter = (Vec<u8>, Option<Vec<u8>>);

@@ -12,12 +12,12 @@ use crate::stack::{StackContents, Texts};
 /// The usual limit on Linux, and the limit in simulated runs, whose results must not depend on user settings.
 pub(crate) const DEFAULT_BYTES: u64 = 8 << 20;
 /// The maximum stack size: above practical limits, and a quarter of the smallest address space.
-const MOST_BYTES: u64 = 1 << 36;
+const MAX_BYTES: u64 = 1 << 36;
 /// The gap below the stack (the kernel's stack_guard_gap, 256 pages).
 const GUARD_BYTES: u64 = 256 * PAGE_BYTES;
 /// The minimum range below the stack that stays free of other mappings (MIN_GAP), so that a program can raise its
 /// limit.
-const LEAST_ROOM_BYTES: u64 = 128 << 20;
+const MIN_FREE_BYTES: u64 = 128 << 20;
 /// The bounds for the size of arguments and environment, which is otherwise a quarter of the stack (ARG_MAX, 3/4 of
 /// _STK_LIM).
 const ARGUMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=6 << 20;
@@ -25,7 +25,7 @@ const ARGUMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=6 << 20;
 /// The stack limit of a program at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackLimit {
-    /// The limit, at most [`MOST_BYTES`].
+    /// The limit, at most [`MAX_BYTES`].
     bytes: u64,
     /// Whether the limit is independent of user settings, so that dependent results are too.
     is_constant: bool,
@@ -37,12 +37,12 @@ impl StackLimit {
         let kept = config.limits.iter().find(|limit| limit.resource == resources::STACK);
         let bytes = match (config.stack_bytes, kept) {
             (0, Some(limit)) => limit.soft,
-            (0, None) if config.constant_surroundings => DEFAULT_BYTES,
+            (0, None) if config.fixed_identity => DEFAULT_BYTES,
             (0, None) => main_stack::limit_bytes(),
             (given, _) => given,
         };
         // A limit that a program has set for the next one is not a user setting.
-        Self { bytes: bytes.min(MOST_BYTES), is_constant: config.constant_surroundings && kept.is_none() }
+        Self { bytes: bytes.min(MAX_BYTES), is_constant: config.fixed_identity && kept.is_none() }
     }
 
     /// The maximum size of arguments and environment in bytes, including terminators and pointers.
@@ -68,7 +68,7 @@ impl StackLimit {
             Err(error) if wanted <= DEFAULT_BYTES => return Err(error),
             Err(_) => map(space, top - DEFAULT_BYTES..top, protection).map(|()| DEFAULT_BYTES)?,
         };
-        let room = if self.is_constant { bytes } else { bytes.max(LEAST_ROOM_BYTES) };
+        let room = if self.is_constant { bytes } else { bytes.max(MIN_FREE_BYTES) };
         space.set_top(top - room - GUARD_BYTES);
         Ok(top)
     }
@@ -97,7 +97,7 @@ fn map(space: &AddressSpace, range: std::ops::Range<u64>, protection: Protection
 pub(crate) fn raise(space: &AddressSpace, contents: &StackContents, bytes: u64) {
     let Some((stack, mapping)) = space.mapping(contents.pointer) else { return };
     let texts_bytes = contents.environment.1.saturating_sub(contents.arguments.0);
-    let start = (contents.pointer + texts_bytes).saturating_sub(bytes.min(MOST_BYTES));
+    let start = (contents.pointer + texts_bytes).saturating_sub(bytes.min(MAX_BYTES));
     let start = space.page_down(start).max(space.top() + GUARD_BYTES);
     if start < stack.start && space.is_free(start - GUARD_BYTES..stack.start) {
         // If the host has no memory, the stack stays unchanged; an access below it would fault in either case.

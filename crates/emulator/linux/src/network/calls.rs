@@ -5,7 +5,7 @@ use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::open_files::socket_option;
 use crate::simulated::waits::{WaitsFor, interruptible};
 use longma_guest::Errno;
@@ -66,10 +66,10 @@ pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
 
 pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
-    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
+    let on_write_fault = OnWriteFault::of_receipt(&thread.process, socket, flags);
     with_address(thread, address, length, |host, host_length| {
         with_results(thread.process.memory(), |results| {
-            let data = results.buffer(unwritten, data, bytes)?;
+            let data = results.buffer(on_write_fault, data, bytes)?;
             let arguments = [socket, data, bytes, flags, host, host_length];
             // SAFETY: the data is in guest memory or `results`; the address and its length are local or null.
             unsafe { interruptible(libc::SYS_recvfrom, WaitsFor::message(3), arguments) }
@@ -96,7 +96,7 @@ fn with_address(
     let mut host = HostAddress::empty(room);
     let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
     let returned = call(pointer, length_pointer)?;
-    host.lead_out_of_root(&thread.process);
+    host.to_guest_path(&thread.process);
     host.write(memory, address, room)?;
     memory.store(length, host.length())?;
     Ok(returned)

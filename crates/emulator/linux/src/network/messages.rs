@@ -9,7 +9,7 @@ use longma_guest::words::{i32_at, u32_at, u64_at, words_of};
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
-use crate::arguments::{Arguments, Results, Returned, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, OnWriteFault, Results, Returned, Vectors, with_results};
 use crate::simulated::waits::{WaitsFor, interruptible};
 
 /// sizeof(struct msghdr).
@@ -17,9 +17,9 @@ const HEADER_BYTES: usize = 56;
 /// sizeof(struct mmsghdr): a header, the length of the message, and padding.
 const ENTRY_BYTES: u64 = 64;
 /// Above all practical values of net.core.optmem_max, the kernel's own limit.
-const MOST_CONTROL_BYTES: u64 = 1 << 20;
+const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// UIO_MAXIOV.
-const MOST_MESSAGES: u64 = 1024;
+const MAX_MESSAGES: u64 = 1024;
 
 /// A guest's `struct msghdr`.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +53,12 @@ impl Header {
     fn with_room_in(
         &self,
         results: &mut Results<'_>,
-        unwritten: Unwritten,
+        on_write_fault: OnWriteFault,
     ) -> Result<(libc::msghdr, Vectors), Errno> {
-        if self.vector_count > MOST_MESSAGES {
+        if self.vector_count > MAX_MESSAGES {
             return Err(Errno(libc::EMSGSIZE));
         }
-        let vectors = results.vectors(unwritten, self.vectors, self.vector_count)?;
+        let vectors = results.vectors(on_write_fault, self.vectors, self.vector_count)?;
         let mut host = self.for_host(&vectors);
         if self.control != 0 && self.control_bytes != 0 {
             if self.control_bytes > i32::MAX as u64 {
@@ -77,7 +77,7 @@ impl Header {
         if self.control == 0 || self.control_bytes == 0 {
             return Ok(Vec::new());
         }
-        if self.control_bytes > MOST_CONTROL_BYTES {
+        if self.control_bytes > MAX_CONTROL_BYTES {
             return Err(Errno(libc::ENOBUFS));
         }
         let mut bytes = vec![0; self.control_bytes as usize];
@@ -116,7 +116,7 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
 /// sendmsg.
 pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
-    if header.vector_count > MOST_MESSAGES {
+    if header.vector_count > MAX_MESSAGES {
         return Err(Errno(libc::EMSGSIZE));
     }
     let vectors = Vectors::new(thread.process.memory(), header.vectors, header.vector_count)?;
@@ -146,9 +146,9 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
     let mut name = HostAddress::empty(header.name_bytes);
     // The fields of the header that the host writes: the lengths of the name and of the control data, and the flags.
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
-    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
+    let on_write_fault = OnWriteFault::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
-        let (mut host, _vectors) = header.with_room_in(results, unwritten)?;
+        let (mut host, _vectors) = header.with_room_in(results, on_write_fault)?;
         if header.name != 0 {
             host.msg_name = name.pointer() as *mut libc::c_void;
             host.msg_namelen = name.length();
@@ -161,7 +161,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
     })?;
     if header.name != 0 {
         name.set_length(name_bytes);
-        name.lead_out_of_root(&thread.process);
+        name.to_guest_path(&thread.process);
         name.write(memory, header.name, header.name_bytes)?;
         memory.store(address.wrapping_add(8), name.length())?;
     }
@@ -204,7 +204,7 @@ fn each(
     one: impl Fn(u64, u64) -> Returned,
     enough: impl Fn() -> bool,
 ) -> Returned {
-    let count = (count & 0xffff_ffff).min(MOST_MESSAGES);
+    let count = (count & 0xffff_ffff).min(MAX_MESSAGES);
     for index in 0..count {
         let entry = entries.wrapping_add(ENTRY_BYTES * index);
         match one(index, entry) {

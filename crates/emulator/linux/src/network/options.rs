@@ -16,7 +16,7 @@ const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const PACKET_FANOUT_DATA: i32 = 22;
 /// BPF_MAXINSNS.
-const MOST_FILTER_STEPS: u64 = 4096;
+const MAX_FILTER_INSTRUCTIONS: u64 = 4096;
 /// sizeof(struct sock_filter).
 const FILTER_STEP_BYTES: u64 = 8;
 
@@ -64,7 +64,7 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     let host = if is_filter && length == 16 {
         // struct sock_fprog: the number of instructions and their address.
         let steps = u64::from(memory.load::<u16>(value)?);
-        if steps > MOST_FILTER_STEPS {
+        if steps > MAX_FILTER_INSTRUCTIONS {
             return Err(Errno(libc::EINVAL));
         }
         filter = [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES)?];

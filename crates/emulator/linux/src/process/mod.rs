@@ -22,15 +22,15 @@ pub use engine::{Areas, Engine, Outcome};
 pub use limits::KeptLimit;
 pub(crate) use limits::{Limits, is_never_the_hosts, soft_of};
 pub use thread::Thread;
-pub(crate) use thread::{Birth, Completion, Interrupted, host_id, is_own_task};
+pub(crate) use thread::{Completion, Interrupted, StartupActions, host_id, is_own_task};
 pub use thread_signals::Arrivals;
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
+use crate::fixed_identity::FixedIdentity;
 use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
-use crate::surroundings::Surroundings;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::elf::Architecture;
@@ -54,7 +54,7 @@ pub struct ProcessConfig {
     pub root: Option<PathBuf>,
     /// Where to search for the dynamic linker if it is not at its own path.
     pub library_root: Option<PathBuf>,
-    /// The size of the main thread's stack in bytes; 0 means RLIMIT_STACK, or 8 MiB with `constant_surroundings`.
+    /// The size of the main thread's stack in bytes; 0 means RLIMIT_STACK, or 8 MiB with `fixed_identity`.
     pub stack_bytes: u64,
     /// The initial file mode creation mask; by default unchanged.
     pub umask: Option<u32>,
@@ -75,7 +75,7 @@ pub struct ProcessConfig {
     pub reexec: Vec<OsString>,
     /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
     /// so that runs are equal on all hosts.
-    pub constant_surroundings: bool,
+    pub fixed_identity: bool,
     /// How much lower the stack starts, in bytes, rounded to 16.
     pub stack_offset: u64,
     /// The simulated time, if any.
@@ -92,7 +92,7 @@ pub struct Process {
     pub(crate) config: ProcessConfig,
     pub(crate) root: Root,
     /// Its constant names, if it has them.
-    pub(crate) surroundings: Option<Surroundings>,
+    pub(crate) fixed_identity: Option<FixedIdentity>,
     /// The program file, absolute: a guest path inside a root, otherwise a host path.
     pub(crate) executable: PathBuf,
     /// The program's arguments. For a script, they start with the interpreter.
@@ -102,7 +102,7 @@ pub struct Process {
     /// The address range of the program.
     pub(crate) program_range: Range<u64>,
     /// Numbers of missing calls that have been reported.
-    pub(crate) told: Mutex<BTreeSet<u64>>,
+    pub(crate) reported_calls: Mutex<BTreeSet<u64>>,
     /// Changes that a checkpoint does not contain, in simulated time.
     pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
     /// Other diagnostics that have been reported.
@@ -132,7 +132,7 @@ impl std::fmt::Debug for Process {
 /// The parts of a process other than its configuration.
 pub(crate) struct Parts {
     pub space: AddressSpace,
-    pub surroundings: Option<Surroundings>,
+    pub fixed_identity: Option<FixedIdentity>,
     pub executable: PathBuf,
     pub arguments: Vec<Vec<u8>>,
     pub stack: StackContents,
@@ -162,13 +162,13 @@ impl Process {
             root,
             engine: OnceLock::new(),
             dispositions: Dispositions::inherited(),
-            surroundings: parts.surroundings,
+            fixed_identity: parts.fixed_identity,
             executable: parts.executable,
             arguments: parts.arguments,
             stack: parts.stack,
             program_range: parts.program_range,
             config,
-            told: Mutex::default(),
+            reported_calls: Mutex::default(),
             limits,
             signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
@@ -292,7 +292,7 @@ impl Process {
 
     /// The guest's name of the program file, absolute.
     pub(crate) fn shown_executable(&self) -> PathBuf {
-        match &self.surroundings {
+        match &self.fixed_identity {
             Some(names) => names.of_program(&self.executable),
             None => self.executable.clone(),
         }
@@ -300,7 +300,7 @@ impl Process {
 
     /// The guest's name of a mapping called `name`.
     pub(crate) fn shown(&self, name: &str) -> String {
-        let names = self.surroundings.as_ref().filter(|_| name.starts_with('/'));
+        let names = self.fixed_identity.as_ref().filter(|_| name.starts_with('/'));
         names.map_or_else(
             || name.into(),
             |names| names.of_program(Path::new(name)).to_string_lossy().into_owned(),

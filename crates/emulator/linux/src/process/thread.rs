@@ -52,7 +52,7 @@ pub struct Thread {
     /// The name to set when it starts.
     pub(crate) name: Option<Vec<u8>>,
     /// Actions that must happen before it runs.
-    pub(crate) birth: Option<Arc<Birth>>,
+    pub(crate) startup: Option<Arc<StartupActions>>,
     /// The connection of a vforked process to its parent.
     pub(crate) borrowed: Option<Borrowed>,
 }
@@ -81,21 +81,21 @@ pub(crate) enum Completion {
 /// Actions that must happen before a new thread runs and before clone(2) returns. The first of both threads performs
 /// them.
 #[derive(Debug)]
-pub(crate) struct Birth {
+pub(crate) struct StartupActions {
     /// Guest addresses that receive the thread id; 0 for none.
-    pub tell: [u64; 2],
-    pub told: Mutex<bool>,
+    pub tid_addresses: [u64; 2],
+    pub is_done: Mutex<bool>,
 }
 
-impl Birth {
+impl StartupActions {
     /// Writes the thread id once. A later write could hit memory that has been reused.
-    pub(crate) fn tell(&self, process: &Process, tid: i32) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told {
+    pub(crate) fn perform(&self, process: &Process, tid: i32) {
+        let mut is_done = self.is_done.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_done {
             return;
         }
-        *told = true;
-        for address in self.tell {
+        *is_done = true;
+        for address in self.tid_addresses {
             // As in the kernel, a write to an invalid address is ignored.
             let _ = process.memory().write_optional(address, &tid.to_le_bytes());
         }
@@ -115,7 +115,7 @@ impl Thread {
             leaves_signals: false,
             resumes_until: None,
             name: None,
-            birth: None,
+            startup: None,
             borrowed: None,
         }
     }
@@ -159,8 +159,8 @@ impl Thread {
             unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
         }
         self.signals.attach();
-        if let Some(birth) = self.birth.take() {
-            birth.tell(&self.process, self.tid);
+        if let Some(startup) = self.startup.take() {
+            startup.perform(&self.process, self.tid);
         }
         self.signals.release();
     }

@@ -58,8 +58,8 @@ impl Root {
     pub fn new(host: Option<&Path>) -> io::Result<Self> {
         let host = host.map(Path::canonicalize).transpose()?;
         if let Some(directory) = host.as_ref().filter(|directory| !directory.is_dir()) {
-            let told = format!("{} is not a directory", directory.display());
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, told));
+            let problem = format!("{} is not a directory", directory.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, problem));
         }
         // The host's own root confines nothing.
         let Some(host) = host.filter(|directory| directory != Path::new("/")) else {
@@ -67,8 +67,8 @@ impl Root {
         };
         let directory = descriptors::move_to_reserved(open_path(&host)?)?;
         if is_switch(&directory) {
-            let told = format!("{} is the kernel's, and programs would change the host", host.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
+            let problem = format!("{} is the kernel's, and programs would change the host", host.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
         Ok(Self { confined: Some(Arc::new(Confined { host, directory })) })
     }

@@ -7,11 +7,11 @@ use longma_guest::host::reception::SignalInfo;
 use longma_guest::words::i32_at;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
+use crate::fixed_identity::USER;
 use crate::process::dispositions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
-use crate::surroundings::USER;
 use crate::{Outcome, Thread};
 use longma_guest::elf::Architecture;
 
@@ -273,7 +273,7 @@ impl Thread {
         {
             let sender = simulation.identities.to_guest(i32_at(&info, 16));
             info[16..20].copy_from_slice(&sender.to_le_bytes());
-            if self.process.surroundings.is_some() {
+            if self.process.fixed_identity.is_some() {
                 info[20..24].copy_from_slice(&(USER as u32).to_le_bytes());
             }
         }

@@ -134,12 +134,12 @@ pub(crate) fn gettid(caller: &Caller<'_>, _: Arguments) -> Returned {
 pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const KNOWN: u32 = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
     /// The kernel returns at most this many bytes at once.
-    const MOST: u64 = (1 << 25) - 1;
+    const MAX_BYTES: u64 = (1 << 25) - 1;
     let [result, length, flags, ..] = arguments;
     if flags as u32 & !KNOWN != 0 {
         return Err(INVALID);
     }
-    let length = length.min(MOST);
+    let length = length.min(MAX_BYTES);
     let mut bytes = vec![0; length as usize];
     caller.simulation.fill_random(&mut bytes);
     caller.memory().write(result, &bytes)?;

@@ -6,7 +6,7 @@ use longma_guest::words::{bytes_of, words_of};
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
+use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, identity::Identities};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
@@ -152,13 +152,13 @@ pub(crate) fn clock_nanosleep(caller: &Caller<'_>, [clock, flags, wanted, left, 
 fn sleep_until(caller: &Caller<'_>, deadline: Option<Time>, left: u64) -> Returned {
     let sleep = Sleep { deadline, reason: "a sleep", ..Sleep::default() };
     match caller.simulation.scheduler.sleep(caller.number, sleep) {
-        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
-        Awoken::Signalled => {
+        Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
+        Wakeup::Signalled => {
             let ns = left_ns(caller.simulation, deadline);
             caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }
-        Awoken::Late | Awoken::Woken => Ok(0),
+        Wakeup::Late | Wakeup::Woken => Ok(0),
     }
 }
 

@@ -9,7 +9,7 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, lock};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const PRIVATE: u32 = 128;
@@ -17,7 +17,7 @@ const CLOCK_REALTIME: u32 = 256;
 /// FUTEX_BITSET_MATCH_ANY.
 const ANY: u32 = u32::MAX;
 /// FUTEX_WAITV_MAX.
-pub(crate) const MOST_WAITERS: u64 = 128;
+pub(crate) const MAX_WAITERS: u64 = 128;
 /// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
 pub(crate) const WAITER_BYTES: u64 = 24;
 /// FUTEX2_SIZE_U32, the only supported size, and FUTEX2_PRIVATE.
@@ -258,17 +258,17 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
     queues.leave(thread);
     match awoken {
-        Awoken::Woken | Awoken::Late => Err(Errno(libc::ETIMEDOUT)),
-        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
+        Wakeup::Woken | Wakeup::Late => Err(Errno(libc::ETIMEDOUT)),
+        Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
         // As in the kernel, a wait with a timeout does not restart after a handler.
-        Awoken::Signalled if timed => Err(Errno(libc::EINTR)),
-        Awoken::Signalled => Err(Errno::RESTART),
+        Wakeup::Signalled if timed => Err(Errno(libc::EINTR)),
+        Wakeup::Signalled => Err(Errno::RESTART),
     }
 }
 
 pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
+    if count == 0 || count > MAX_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);
     }
     let memory = caller.memory();

@@ -3,7 +3,7 @@
 
 use longma_guest::host::locks::Mutex;
 
-use super::standing::group_on_host;
+use super::sched_attributes::group_on_host;
 use super::{ThreadNumber, lock};
 
 /// The id of the process and of its main thread. Other threads have the following ids. No host process has such an id,

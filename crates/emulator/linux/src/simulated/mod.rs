@@ -8,7 +8,7 @@ pub(crate) mod futex;
 pub mod identity;
 mod polling;
 mod random;
-pub(crate) mod standing;
+pub(crate) mod sched_attributes;
 pub(crate) mod timers;
 pub(crate) mod waits;
 
@@ -23,7 +23,7 @@ use longma_sim::{Duration, Time};
 
 use identity::Identities;
 use random::Random;
-use standing::Standing;
+use sched_attributes::SchedAttributes;
 use timers::Timers;
 
 /// The arguments of a system call.
@@ -116,7 +116,7 @@ pub struct Sleep {
 
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awoken {
+pub enum Wakeup {
     /// Another thread woke it, or a condition may have become true. The caller checks again.
     Woken,
     /// The deadline passed.
@@ -143,7 +143,7 @@ pub trait Scheduler: Send + Sync {
     fn withdraw(&self, thread: ThreadNumber);
 
     /// Releases the core until a condition of `sleep` is true.
-    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken;
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Wakeup;
 
     /// Wakes `thread`, if it is sleeping.
     fn wake(&self, thread: ThreadNumber);
@@ -197,7 +197,7 @@ impl std::fmt::Debug for SimulationConfig {
 pub struct Simulation {
     pub(crate) scheduler: Arc<dyn Scheduler>,
     pub(crate) identities: Identities,
-    pub(crate) standing: Standing,
+    pub(crate) sched_attributes: SchedAttributes,
     /// The memory size reported to the guest, in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) futexes: Mutex<futex::Queues>,
@@ -225,7 +225,7 @@ impl Simulation {
         Self {
             scheduler: config.scheduler.clone(),
             identities: Identities::new(),
-            standing: Standing::default(),
+            sched_attributes: SchedAttributes::default(),
             memory_bytes: config.memory_bytes,
             futexes: Mutex::default(),
             timers: Mutex::default(),

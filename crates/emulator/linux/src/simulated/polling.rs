@@ -11,7 +11,7 @@ use longma_guest::words::i32_at;
 use longma_sim::Time;
 
 use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
-use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Sleep};
+use super::{Arguments, AwaitedFile, Context, Returned, Sleep, Wakeup};
 
 const SET_BYTES: u64 = 8;
 
@@ -100,10 +100,10 @@ impl Wait<'_> {
                 None => slept(),
             };
             match awoken {
-                Awoken::Woken => {}
-                Awoken::Late => return self.look(),
-                Awoken::Signalled => return Err(Errno(libc::EINTR)),
-                Awoken::NotBegun => return Err(Errno::RESTART),
+                Wakeup::Woken => {}
+                Wakeup::Late => return self.look(),
+                Wakeup::Signalled => return Err(Errno(libc::EINTR)),
+                Wakeup::NotBegun => return Err(Errno::RESTART),
             }
         }
     }
@@ -203,17 +203,17 @@ impl Wait<'_> {
 }
 
 /// Sleeps with another host signal mask.
-fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
+fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Wakeup) -> Wakeup {
     let before = parker::arrived_signals();
     let former = masks::replace(mask);
     let awoken = sleep();
     masks::replace(HELD);
-    if matches!(awoken, Awoken::Signalled | Awoken::NotBegun) {
+    if matches!(awoken, Wakeup::Signalled | Wakeup::NotBegun) {
         return awoken;
     }
     if parker::arrived_signals() & !before != 0 {
         // The signal arrived after the sleep had ended. Further signals are held until it is delivered.
-        return Awoken::Signalled;
+        return Wakeup::Signalled;
     }
     masks::replace(former);
     awoken
@@ -230,7 +230,7 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
     if number == libc::SYS_rt_sigsuspend {
         let sleep = Sleep { reason: "a signal", ..Sleep::default() };
         return match with_mask(set, || scheduler.sleep(context.thread, sleep)) {
-            Awoken::NotBegun => Err(Errno::RESTART),
+            Wakeup::NotBegun => Err(Errno::RESTART),
             _ => Err(Errno(libc::EINTR)),
         };
     }
@@ -249,10 +249,10 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
         let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
         let sleep = Sleep { deadline, files, any_signal: true, begun: false, reason: "a signal" };
         match scheduler.sleep(context.thread, sleep) {
-            Awoken::Woken => {}
-            Awoken::Late => return Err(Errno(libc::EAGAIN)),
-            Awoken::Signalled => return Err(Errno(libc::EINTR)),
-            Awoken::NotBegun => return Err(Errno::RESTART),
+            Wakeup::Woken => {}
+            Wakeup::Late => return Err(Errno(libc::EAGAIN)),
+            Wakeup::Signalled => return Err(Errno(libc::EINTR)),
+            Wakeup::NotBegun => return Err(Errno::RESTART),
         }
     }
 }

@@ -25,7 +25,7 @@ const SIGEV_THREAD_ID: i32 = 4;
 /// The first id of a simulated timer. Host timers, which a guest may also have, have small ids.
 const FIRST_TIMER: i32 = 1 << 20;
 /// The maximum number of timers, so that a hostile program cannot exhaust memory.
-const MOST_TIMERS: usize = 4096;
+const MAX_TIMERS: usize = 4096;
 /// The number of timers at which closed timerfds are removed.
 const CROWDED: usize = 64;
 
@@ -42,7 +42,7 @@ enum Name {
 
 /// The notification of an expired timer.
 #[derive(Debug)]
-enum Notice {
+enum Notification {
     Nothing,
     /// A signal to the process or to one thread. `value` comes from the sigevent.
     Signal {
@@ -57,7 +57,7 @@ enum Notice {
 #[derive(Debug)]
 struct Timer {
     clock: Clock,
-    notice: Notice,
+    notification: Notification,
     expires: Option<Time>,
     interval: Duration,
     /// The number of expirations that the last notification did not include.
@@ -115,12 +115,12 @@ impl Timers {
                 clock_s,
                 expires_ps: timer.expires.map(Time::ps),
                 interval_ps: timer.interval.ps(),
-                signal: match &timer.notice {
-                    Notice::Nothing => None,
-                    Notice::Signal { signal, value, thread } => {
+                signal: match &timer.notification {
+                    Notification::Nothing => None,
+                    Notification::Signal { signal, value, thread } => {
                         Some((*signal, *value, thread.map(|thread| thread.0)))
                     }
-                    Notice::Count(_) => return None,
+                    Notification::Count(_) => return None,
                 },
             })
         };
@@ -136,21 +136,21 @@ impl Timers {
                 Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
                 Some(_) => return None,
             };
-            let notice = match image.signal {
-                None => Notice::Nothing,
+            let notification = match image.signal {
+                None => Notification::Nothing,
                 Some((signal, ..)) if !(1..=64).contains(&signal) => return None,
                 Some((signal, value, thread)) => {
-                    Notice::Signal { signal, value, thread: thread.map(ThreadNumber) }
+                    Notification::Signal { signal, value, thread: thread.map(ThreadNumber) }
                 }
             };
             let timer = Timer {
                 expires: image.expires_ps.map(Time::from_ps),
                 interval: Duration::from_ps(image.interval_ps),
-                ..Timer::new(Clock::Wall(image.clock_s), notice)
+                ..Timer::new(Clock::Wall(image.clock_s), notification)
             };
             timers.all.insert(name, timer);
         }
-        if timers.all.len() > MOST_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
+        if timers.all.len() > MAX_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
             return None;
         }
         timers.refresh();
@@ -165,8 +165,8 @@ fn times_of(bytes: [u8; 32]) -> Result<(u64, u64), Errno> {
 }
 
 impl Timer {
-    fn new(clock: Clock, notice: Notice) -> Self {
-        Self { clock, notice, expires: None, interval: Duration::ZERO, overrun: 0 }
+    fn new(clock: Clock, notification: Notification) -> Self {
+        Self { clock, notification, expires: None, interval: Duration::ZERO, overrun: 0 }
     }
 
     /// Interval and remaining time in nanoseconds.
@@ -211,12 +211,12 @@ pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
             continue;
         }
         timer.overrun = times - 1;
-        match &timer.notice {
-            Notice::Nothing => {}
-            Notice::Count(file) => {
+        match &timer.notification {
+            Notification::Nothing => {}
+            Notification::Count(file) => {
                 event_count::add(file, times);
             }
-            Notice::Signal { signal, value, thread } => {
+            Notification::Signal { signal, value, thread } => {
                 send(simulation, *name, *signal, *value, *thread, timer.overrun);
                 sent = true;
             }
@@ -284,7 +284,7 @@ fn replace(
     let old = timer.left(simulation);
     if let Some(new) = new {
         timer.set(simulation, absolute, new);
-        if let Notice::Count(file) = &timer.notice {
+        if let Notification::Count(file) = &timer.notification {
             let mut count = 0u64;
             if open_files::is_ready(file.as_raw_fd(), libc::POLLIN) {
                 // SAFETY: `count` is 8 bytes and live. The counter is not zero, so the read does not block.
@@ -326,8 +326,8 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         }
     };
     lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
-        let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
-        Timer::new(Clock::Wall(UP_S), notice)
+        let notification = Notification::Signal { signal: libc::SIGALRM, value: 0, thread: None };
+        Timer::new(Clock::Wall(UP_S), notification)
     });
     let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
     memory.write_optional(old, &[to_timeval(interval), to_timeval(left)].concat())?;
@@ -346,29 +346,29 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
     let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
     let mut timers = lock(&caller.simulation.timers);
-    if timers.all.len() >= MOST_TIMERS {
+    if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EAGAIN));
     }
     let id = FIRST_TIMER + timers.next_id;
-    let notice = match event {
-        None => Notice::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
+    let notification = match event {
+        None => Notification::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
         Some(bytes) => {
             let value = u64_at(&bytes, 0);
             let (signal, kind, target) = (i32_at(&bytes, 8), i32_at(&bytes, 12), i32_at(&bytes, 16));
             let thread = Identities::thread(target)
                 .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
-                SIGEV_NONE => Notice::Nothing,
+                SIGEV_NONE => Notification::Nothing,
                 _ if !(1..=64).contains(&signal) => return Err(INVALID),
-                SIGEV_SIGNAL => Notice::Signal { signal, value, thread: None },
-                SIGEV_THREAD_ID if thread.is_some() => Notice::Signal { signal, value, thread },
+                SIGEV_SIGNAL => Notification::Signal { signal, value, thread: None },
+                SIGEV_THREAD_ID if thread.is_some() => Notification::Signal { signal, value, thread },
                 _ => return Err(INVALID),
             }
         }
     };
     memory.store(result, id as u32)?;
     timers.next_id += 1;
-    timers.all.insert(Name::Posix(id), Timer::new(clock, notice));
+    timers.all.insert(Name::Posix(id), Timer::new(clock, notification));
     Ok(0)
 }
 
@@ -427,7 +427,7 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
     if timers.all.len() >= CROWDED {
         timers.forget_closed();
     }
-    if timers.all.len() >= MOST_TIMERS {
+    if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EMFILE));
     }
     // TFD_CLOEXEC and TFD_NONBLOCK equal EFD_CLOEXEC and EFD_NONBLOCK. SAFETY: the call takes no pointers.
@@ -438,7 +438,7 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
         unsafe { libc::close(descriptor) };
         return Err(Errno(libc::EMFILE));
     };
-    timers.all.insert(Name::File(number), Timer::new(clock, Notice::Count(private)));
+    timers.all.insert(Name::File(number), Timer::new(clock, Notification::Count(private)));
     Ok(made)
 }
 
@@ -452,8 +452,8 @@ impl Timers {
         let private: Vec<RawFd> = self
             .all
             .values()
-            .filter_map(|timer| match &timer.notice {
-                Notice::Count(file) => Some(file.as_raw_fd()),
+            .filter_map(|timer| match &timer.notification {
+                Notification::Count(file) => Some(file.as_raw_fd()),
                 _ => None,
             })
             .collect();
@@ -493,7 +493,7 @@ mod tests {
         Timer {
             expires: Some(Time::from_ps(expires)),
             interval: Duration::from_ps(interval),
-            ..Timer::new(Clock::Wall(0), Notice::Nothing)
+            ..Timer::new(Clock::Wall(0), Notification::Nothing)
         }
     }
 

@@ -10,7 +10,7 @@ use longma_guest::host::host_call;
 use longma_guest::words::words_of;
 use longma_sim::{Duration, Time};
 
-use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
+use super::{Arguments, AwaitedFile, Context, Returned, Simulation, Sleep, Wakeup, polling};
 use crate::open_files::{self, is_ready, status_of};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
@@ -129,7 +129,7 @@ unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Retur
 
 /// How an open file behaves with respect to blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Openness {
+enum BlockingBehaviour {
     /// Never blocks: a file, a directory, or an invalid descriptor.
     Immediate,
     /// Other processes have it open, so its mode must not change.
@@ -149,16 +149,16 @@ pub(super) fn open_now() -> Vec<(u64, u64)> {
         .collect()
 }
 
-fn openness(simulation: &Simulation, descriptor: RawFd) -> Openness {
-    let Some(status) = status_of(descriptor) else { return Openness::Immediate };
+fn blocking_behaviour(simulation: &Simulation, descriptor: RawFd) -> BlockingBehaviour {
+    let Some(status) = status_of(descriptor) else { return BlockingBehaviour::Immediate };
     match status.st_mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Openness::Immediate,
+        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => BlockingBehaviour::Immediate,
         // A terminal may have other users.
-        libc::S_IFCHR => Openness::Inherited,
+        libc::S_IFCHR => BlockingBehaviour::Inherited,
         libc::S_IFIFO | libc::S_IFSOCK if simulation.inherited.contains(&(status.st_dev, status.st_ino)) => {
-            Openness::Inherited
+            BlockingBehaviour::Inherited
         }
-        _ => Openness::Own,
+        _ => BlockingBehaviour::Own,
     }
 }
 
@@ -168,9 +168,11 @@ pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> boo
     let shared = simulation.has_forked.load(std::sync::atomic::Ordering::Relaxed);
     match status.st_mode & libc::S_IFMT {
         libc::S_IFCHR => true,
-        libc::S_IFIFO => shared || openness(simulation, descriptor) == Openness::Inherited,
+        libc::S_IFIFO => shared || blocking_behaviour(simulation, descriptor) == BlockingBehaviour::Inherited,
         libc::S_IFSOCK => {
-            shared || openness(simulation, descriptor) == Openness::Inherited || is_network(descriptor)
+            shared
+                || blocking_behaviour(simulation, descriptor) == BlockingBehaviour::Inherited
+                || is_network(descriptor)
         }
         // Eventfd, epoll and others. The kernel lists the files in an epoll set.
         0 => awaited_by_epoll(descriptor)
@@ -215,10 +217,10 @@ unsafe fn transfer(
     // SAFETY: the caller upholds the contract.
     let on_host = |arguments: Arguments| unsafe { interruptible_on_host(number, arguments) };
     let at_once = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
-    let openness = openness(&context.simulation, descriptor);
+    let blocking_behaviour = blocking_behaviour(&context.simulation, descriptor);
     // Output that leaves the model: waiting for the reader takes no simulated time.
-    let leaves = openness == Openness::Inherited && events == WRITE;
-    if at_once || openness == Openness::Immediate || leaves {
+    let leaves = blocking_behaviour == BlockingBehaviour::Inherited && events == WRITE;
+    if at_once || blocking_behaviour == BlockingBehaviour::Immediate || leaves {
         return on_host(arguments);
     }
     let mut output = Output::default();
@@ -229,7 +231,7 @@ unsafe fn transfer(
         if mode < 0 || mode & libc::O_NONBLOCK != 0 {
             return on_host(arguments);
         }
-        let returned = if openness == Openness::Inherited {
+        let returned = if blocking_behaviour == BlockingBehaviour::Inherited {
             if is_ready(descriptor, events) { return on_host(arguments) } else { Err(AGAIN) }
         } else {
             // No other thread runs, so none sees the temporary mode. SAFETY: the call takes no pointers.
@@ -256,11 +258,11 @@ unsafe fn transfer(
         let begun = output.done > 0;
         let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
-            Awoken::Woken => {}
-            Awoken::Late => return output.or(AGAIN),
+            Wakeup::Woken => {}
+            Wakeup::Late => return output.or(AGAIN),
             // A call with a time limit does not restart, because the limit would start again.
-            Awoken::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
-            Awoken::Signalled | Awoken::NotBegun => return output.or(Errno::RESTART),
+            Wakeup::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
+            Wakeup::Signalled | Wakeup::NotBegun => return output.or(Errno::RESTART),
         }
     }
 }
@@ -357,8 +359,8 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
             let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
-                Awoken::Signalled | Awoken::NotBegun => Err(Errno(libc::EINTR)),
-                Awoken::Woken | Awoken::Late => {
+                Wakeup::Signalled | Wakeup::NotBegun => Err(Errno(libc::EINTR)),
+                Wakeup::Woken | Wakeup::Late => {
                     let error = open_files::socket_option(descriptor, libc::SO_ERROR);
                     Errno::check(-i64::from(error.map_or(0, i32::from_ne_bytes)))
                 }

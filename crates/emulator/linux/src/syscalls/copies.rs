@@ -6,7 +6,7 @@ use longma_loongarch::State;
 
 use super::{A0, A7, table};
 use crate::Thread;
-use crate::arguments::{Kind, MOST_VECTORS};
+use crate::arguments::{Kind, MAX_VECTORS};
 
 /// A system call with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ fn add_vectors(
     written: bool,
     to: &mut Vec<Copied>,
 ) {
-    for index in 0..count.min(MOST_VECTORS) {
+    for index in 0..count.min(MAX_VECTORS) {
         let at = address.wrapping_add(16 * index);
         let (Ok(base), Ok(length)) = (memory.load::<u64>(at), memory.load::<u64>(at.wrapping_add(8))) else {
             return;

@@ -21,8 +21,8 @@ const HOST_SEMAPHORES_BYTES: usize = 104;
 const COUNT_WORD: usize = PERMISSION_BYTES / 8 + 4;
 /// `struct ipc64_perm`.
 const PERMISSION_BYTES: usize = 48;
-const MOST_OPERATIONS: u64 = 500;
-const MOST_MESSAGE_BYTES: u64 = 1 << 30;
+const MAX_OPERATIONS: u64 = 500;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 const SEM_UNDO: u16 = 0x1000;
 const SHM_REMAP: u64 = 0o40_000;
 const SHM_READ_ONLY: u64 = 0o10_000;
@@ -74,7 +74,7 @@ pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 }
 
 pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Arguments) -> Returned {
-    if size > MOST_MESSAGE_BYTES {
+    if size > MAX_MESSAGE_BYTES {
         return Err(INVALID);
     }
     let message = buffer(thread.process.memory(), message, size + 8)?;
@@ -83,7 +83,7 @@ pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Argume
 }
 
 pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: Arguments) -> Returned {
-    if size > MOST_MESSAGE_BYTES {
+    if size > MAX_MESSAGE_BYTES {
         return Err(INVALID);
     }
     with_results(thread.process.memory(), |results| {
@@ -95,7 +95,7 @@ pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: A
 }
 
 pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, ..]: Arguments) -> Returned {
-    if count > MOST_OPERATIONS {
+    if count > MAX_OPERATIONS {
         return Err(Errno(libc::E2BIG));
     }
     let memory = thread.process.memory();

@@ -7,7 +7,7 @@ use longma_guest::host::host_call;
 use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
-use crate::arguments::{Arguments, INVALID, Returned, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, INVALID, OnWriteFault, Returned, Vectors, with_results};
 use crate::open_files::status_of;
 use crate::root::name_at;
 use crate::simulated::waits::{WaitsFor, interruptible};
@@ -203,7 +203,7 @@ pub(super) fn process_vm(
     let memory = thread.process.memory();
     with_results(memory, |results| {
         let mut vectors = |address, count, written: bool| match written {
-            true => results.vectors(Unwritten::Stays, address, count),
+            true => results.vectors(OnWriteFault::Remains, address, count),
             false => Vectors::new(memory, address, count),
         };
         let local = vectors(local, local_count, local_written)?;
@@ -224,7 +224,7 @@ pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
     let memory = thread.process.memory();
     with_results(memory, |results| {
         let vectors = match is_read {
-            true => results.vectors(Unwritten::Stays, vectors, count),
+            true => results.vectors(OnWriteFault::Remains, vectors, count),
             false => Vectors::new(memory, vectors, count),
         }?;
         let arguments = [descriptor, vectors.address(), vectors.len() as u64, flags, 0, 0];

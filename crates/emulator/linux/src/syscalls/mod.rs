@@ -226,9 +226,10 @@ impl Thread {
 
     fn say_missing(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
-        let mut told = self.process.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut reported_calls =
+            self.process.reported_calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // The bound keeps a hostile guest from exhausting memory.
-        if told.len() < 1024 && told.insert(number) {
+        if reported_calls.len() < 1024 && reported_calls.insert(number) {
             sink(&format!("system call {number} is not implemented; it returns ENOSYS"));
         }
     }

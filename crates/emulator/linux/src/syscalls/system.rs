@@ -12,18 +12,18 @@ use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
 use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
+use crate::fixed_identity::{SYSTEM, USER};
 use crate::load;
 use crate::process::{is_own_task, soft_of};
-use crate::surroundings::{SYSTEM, USER};
 
 /// The size of a field of `struct new_utsname`.
 const NAME_BYTES: usize = 65;
 const MACHINE: &[u8] = b"loongarch64";
 /// The minimum release reported: LoongArch was added in 5.19, and guests derive features from the release.
-const LEAST_RELEASE: (u32, u32) = (5, 19);
+const MIN_RELEASE: (u32, u32) = (5, 19);
 
 pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
         return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
     }
@@ -52,7 +52,7 @@ fn write_names(thread: &Thread, result: u64, fields: [&[u8]; 6]) -> Returned {
 
 /// getuid, geteuid, getgid and getegid: the host's id, or the constant one.
 pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
-    match &thread.process.surroundings {
+    match &thread.process.fixed_identity {
         Some(_) => Ok(USER),
         // SAFETY: the call takes no pointers.
         None => unsafe { host_call(call, [0; 6]) },
@@ -63,7 +63,7 @@ pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
 pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let places = [a, b, c];
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         places.iter().try_for_each(|place| memory.store(*place, USER as u32))?;
         return Ok(0);
     }
@@ -81,7 +81,7 @@ fn release(host: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(host);
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= LEAST_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
+    if version >= MIN_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
 }
 
 /// The prctl options that are forwarded to the host, and the kind of the second argument. Further arguments are
@@ -192,7 +192,7 @@ fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
         // Equal on all hosts, like the stack.
-        resources::STACK if thread.process.config.constant_surroundings => {
+        resources::STACK if thread.process.config.fixed_identity => {
             Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
         _ => None,
@@ -202,7 +202,7 @@ fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
 /// The initial value of an enforced limit in simulated runs: the Linux default.
 fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     const NONE: u64 = libc::RLIM_INFINITY;
-    if !thread.process.config.constant_surroundings {
+    if !thread.process.config.fixed_identity {
         return None;
     }
     match resource {
@@ -273,17 +273,17 @@ pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
 }
 
-const MOST_GROUPS: u64 = 65536;
+const MAX_GROUPS: u64 = 65536;
 
 pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         return match count as i32 {
             0 => Ok(1),
             1.. => thread.process.memory().store(list, USER as u32).map(|()| 1).map_err(Into::into),
             _ => Err(INVALID),
         };
     }
-    let room = u64::from(count as u32).min(MOST_GROUPS);
+    let room = u64::from(count as u32).min(MAX_GROUPS);
     with_results(thread.process.memory(), |results| {
         let list = if room == 0 { 0 } else { results.structure(list, 4 * room)? };
         // SAFETY: the list has as many entries as the count, or the count is negative or zero.
@@ -293,7 +293,7 @@ pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 
 /// setuid(2) and related calls with `count` ids. The simulated user has no host identity, so it can only keep its ids.
 pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
-    if thread.process.surroundings.is_none() {
+    if thread.process.fixed_identity.is_none() {
         // SAFETY: the calls take no pointers.
         return unsafe { host_call(call, ids) };
     }
@@ -308,7 +308,7 @@ pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: us
 
 /// setfsuid(2) and setfsgid(2), which return the former id and never fail.
 pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Returned {
-    match thread.process.surroundings {
+    match thread.process.fixed_identity {
         Some(_) => Ok(USER),
         // SAFETY: the calls take no pointers.
         None => unsafe { host_call(call, ids) },
@@ -317,10 +317,10 @@ pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Retu
 
 pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
-    if count > MOST_GROUPS {
+    if count > MAX_GROUPS {
         return Err(INVALID);
     }
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         return Err(Errno(libc::EPERM));
     }
     let list = buffer(thread.process.memory(), list, 4 * count)?;

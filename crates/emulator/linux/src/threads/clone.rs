@@ -14,7 +14,7 @@ use super::fork::fork;
 use crate::Thread;
 use crate::arguments::Arguments;
 use crate::process::dispositions::SIGNALS;
-use crate::process::{Birth, Completion};
+use crate::process::{Completion, StartupActions};
 use crate::simulated::ThreadNumber;
 use crate::simulated::identity::Identities;
 
@@ -208,22 +208,22 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     request.apply(&mut child_state);
     let number = ThreadNumber(process.threads_made.fetch_add(1, Ordering::AcqRel));
     let mut child = Thread::new(process.clone(), number, thread.signals.mask);
-    let tell = [request.parent_tid, request.child_tid];
-    let birth = Arc::new(Birth { tell, told: Mutex::default() });
+    let tid_addresses = [request.parent_tid, request.child_tid];
+    let startup = Arc::new(StartupActions { tid_addresses, is_done: Mutex::default() });
     child.clear_child_tid = request.clear_tid;
-    child.birth = Some(birth.clone());
+    child.startup = Some(startup.clone());
     process.threads.fetch_add(1, Ordering::AcqRel);
     // The new host thread inherits this mask, so no signal reaches it before it is ready.
     masks::replace(masks::HELD);
     if let Some(simulation) = process.simulation() {
         simulation.scheduler.add(number);
-        simulation.standing.inherit(thread.number, number);
+        simulation.sched_attributes.inherit(thread.number, number);
     }
     let spawned = engine.spawn(child, child_state);
     let born = match spawned {
         Ok(host) => {
             let tid = process.simulation().map_or(host, |_| Identities::of(number));
-            birth.tell(&process, tid);
+            startup.perform(&process, tid);
             Ok(tid)
         }
         Err(_) => {

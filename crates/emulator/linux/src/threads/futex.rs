@@ -7,7 +7,7 @@ use longma_guest::host_address;
 use longma_guest::words::u64_at;
 
 use crate::arguments::{Arguments, Results, Returned, with_results};
-use crate::simulated::futex::{MOST_WAITERS, WAITER_BYTES};
+use crate::simulated::futex::{MAX_WAITERS, WAITER_BYTES};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{Process, Thread};
 
@@ -67,7 +67,7 @@ pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
 
 pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS || waiters == 0 {
+    if count == 0 || count > MAX_WAITERS || waiters == 0 {
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();

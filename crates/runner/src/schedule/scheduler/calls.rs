@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use longma_guest::host::parker;
-use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
+use longma_linux::simulated::{self as linux, CoreSet, Sleep, ThreadNumber, Wakeup};
 use longma_sim::{Duration, Time};
 
 use super::{Holder, Member, Phase, Scheduler};
@@ -38,15 +38,15 @@ impl linux::Scheduler for Scheduler {
         state.members[thread.0 as usize].phase = Phase::Gone;
     }
 
-    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Wakeup {
         if parker::is_attention_requested() {
-            return Awoken::NotBegun;
+            return Wakeup::NotBegun;
         }
         let me = thread.0;
         let arrived_before = parker::arrived_signals();
         let mut state = self.lock();
         if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
-            return Awoken::Late;
+            return Wakeup::Late;
         }
         state.roster.dequeue(me);
         if let Some(deadline) = sleep.deadline {
@@ -74,7 +74,7 @@ impl linux::Scheduler for Scheduler {
         let now = self.now();
         let mut state = self.lock();
         let by = self.running_core(&state);
-        self.rouse(&mut state, thread.0, (Awoken::Woken, now), by);
+        self.rouse(&mut state, thread.0, (Wakeup::Woken, now), by);
     }
 
     fn yield_now(&self, thread: ThreadNumber) {

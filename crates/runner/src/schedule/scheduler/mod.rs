@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
 use longma_guest::host::parker::Parker;
-use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
+use longma_linux::simulated::{self as linux, CoreSet, Sleep, ThreadNumber, Wakeup};
 use longma_linux::{Process, Sink};
 use longma_sim::Time;
 
@@ -76,7 +76,7 @@ struct Member {
     parker: Arc<Parker>,
     phase: Phase,
     sleep: Sleep,
-    awoken: Awoken,
+    awoken: Wakeup,
     /// Signals that had arrived before the sleep began: they do not end it.
     arrived_before: u64,
     /// Whether its files can become ready from outside; found out when somebody asks.
@@ -93,7 +93,7 @@ impl Member {
             parker: Arc::default(),
             phase,
             sleep: Sleep::default(),
-            awoken: Awoken::Woken,
+            awoken: Wakeup::Woken,
             arrived_before: 0,
             reaches_outside: None,
             seen_signals,
@@ -493,7 +493,7 @@ impl Scheduler {
         {
             let core = state.roster.core_of(thread);
             self.post(core, deadline, Work::Interrupt);
-            self.rouse(&mut state, thread, (Awoken::Late, deadline), Some(core));
+            self.rouse(&mut state, thread, (Wakeup::Late, deadline), Some(core));
         }
         let process = self.process();
         let simulation = process.as_ref().and_then(|process| process.simulation());

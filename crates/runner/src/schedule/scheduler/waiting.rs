@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use longma_guest::host::parker::{self, Parker};
-use longma_linux::simulated::{self as linux, Awoken};
+use longma_linux::simulated::{self as linux, Wakeup};
 use longma_sim::Time;
 
 use super::super::idle;
@@ -24,7 +24,7 @@ impl Scheduler {
         &self,
         state: &mut State,
         thread: u32,
-        (awoken, at): (Awoken, Time),
+        (awoken, at): (Wakeup, Time),
         by: Option<usize>,
     ) {
         let member = &mut state.members[thread as usize];
@@ -66,7 +66,7 @@ impl Scheduler {
         }
         for thread in 0..state.members.len() as u32 {
             if state.members[thread as usize].sleep.any_signal {
-                self.rouse(&mut state, thread, (Awoken::Woken, now), None);
+                self.rouse(&mut state, thread, (Wakeup::Woken, now), None);
             }
         }
         state
@@ -78,7 +78,7 @@ impl Scheduler {
         state.members[thread as usize].seen_signals = state.signals;
         if arrived & !state.members[thread as usize].arrived_before != 0 {
             let by = self.running_core(state);
-            self.rouse(state, thread, (Awoken::Signalled, now), by);
+            self.rouse(state, thread, (Wakeup::Signalled, now), by);
         }
     }
 
@@ -88,7 +88,7 @@ impl Scheduler {
             return;
         }
         for thread in idle::ready(&self.awaited_files(state)) {
-            self.rouse(state, thread, (Awoken::Woken, now), by);
+            self.rouse(state, thread, (Wakeup::Woken, now), by);
         }
     }
 
@@ -106,7 +106,7 @@ impl Scheduler {
         for thread in threads {
             // It may have been roused since, and sleep for something else.
             if !state.members[*thread as usize].sleep.files.is_empty() {
-                self.rouse(state, *thread, (Awoken::Woken, now), None);
+                self.rouse(state, *thread, (Wakeup::Woken, now), None);
             }
         }
     }
@@ -160,7 +160,7 @@ impl Scheduler {
             let was_asleep = member.phase == Phase::Asleep;
             if was_asleep && arrived & !member.arrived_before != 0 {
                 let now = linux::Scheduler::now(self);
-                self.rouse(&mut state, thread, (Awoken::Signalled, now), None);
+                self.rouse(&mut state, thread, (Wakeup::Signalled, now), None);
             }
             state.members[thread as usize].seen_signals = state.signals;
             if messages & LOOK != 0 {

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use longma_guest::PAGE_BYTES;
 
 use crate::Process;
+use crate::fixed_identity::USER;
 use crate::open_files;
 use crate::simulated::Simulation;
 use crate::simulated::clocks::{EPOCH_S, UP_S};
 use crate::simulated::identity::FIRST_ID;
-use crate::surroundings::USER;
 
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
 /// USER_HZ as in times(2).
@@ -91,7 +91,7 @@ pub(super) fn process_fields(process: &Process, simulation: &Simulation, bytes: 
     /// RLIM_INFINITY, the value of rsslim.
     const NO_LIMIT: u64 = u64::MAX;
     let threads = process.threads.load(std::sync::atomic::Ordering::Acquire);
-    let nice = i64::from(simulation.standing.of_first().nice);
+    let nice = i64::from(simulation.sched_attributes.of_first().nice);
     let mut fields = vec!["0".to_owned(); 50];
     let mut set = |field: usize, value: String| fields[field - 3] = value;
     set(3, "R".into());

@@ -11,40 +11,40 @@ use crate::open_files::{socket_option, status_of};
 
 /// What happens to data that a call cannot write to guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unwritten {
+pub(crate) enum OnWriteFault {
     /// It remains in the file, and the call can be repeated.
-    Stays,
+    Remains,
     /// It is lost.
-    Goes,
+    Lost,
 }
 
 /// The major number of /dev/null, /dev/zero, /dev/random and similar devices.
 const MEMORY_DEVICES: u32 = 1;
 
-impl Unwritten {
+impl OnWriteFault {
     /// For a call that reads from `descriptor`.
     pub fn of_read(process: &Process, descriptor: u64) -> Self {
         if is_alone(process) {
-            return Self::Stays;
+            return Self::Remains;
         }
-        let Some(status) = status_of(descriptor as RawFd) else { return Self::Stays };
+        let Some(status) = status_of(descriptor as RawFd) else { return Self::Remains };
         match status.st_mode & libc::S_IFMT {
-            libc::S_IFREG | libc::S_IFIFO | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Self::Stays,
-            libc::S_IFCHR if libc::major(status.st_rdev) == MEMORY_DEVICES => Self::Stays,
+            libc::S_IFREG | libc::S_IFIFO | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Self::Remains,
+            libc::S_IFCHR if libc::major(status.st_rdev) == MEMORY_DEVICES => Self::Remains,
             libc::S_IFSOCK => of_socket(descriptor, 0),
             // A terminal line, and reads from eventfd, timerfd, signalfd and inotify.
-            _ => Self::Goes,
+            _ => Self::Lost,
         }
     }
 
     /// For a call that receives from socket `descriptor` with these MSG_ flags.
     pub fn of_receipt(process: &Process, descriptor: u64, flags: u64) -> Self {
-        if is_alone(process) { Self::Stays } else { of_socket(descriptor, flags as i32) }
+        if is_alone(process) { Self::Remains } else { of_socket(descriptor, flags as i32) }
     }
 
     /// For a call that receives a message.
     pub fn of_message(process: &Process) -> Self {
-        if is_alone(process) { Self::Stays } else { Self::Goes }
+        if is_alone(process) { Self::Remains } else { Self::Lost }
     }
 }
 
@@ -54,10 +54,10 @@ fn is_alone(process: &Process) -> bool {
     process.threads.load(Ordering::Acquire) == 1
 }
 
-fn of_socket(descriptor: u64, flags: i32) -> Unwritten {
+fn of_socket(descriptor: u64, flags: i32) -> OnWriteFault {
     // This fails if the descriptor is not a socket, as the call will.
     let kind = socket_option(descriptor as RawFd, libc::SO_TYPE).map_or(0, i32::from_ne_bytes);
     // Urgent data and queued errors are messages even in a stream.
     let is_stream = kind == libc::SOCK_STREAM && flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) == 0;
-    if is_stream { Unwritten::Stays } else { Unwritten::Goes }
+    if is_stream { OnWriteFault::Remains } else { OnWriteFault::Lost }
 }

@@ -12,12 +12,12 @@ use longma_guest::words::i32_at;
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
 use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
-use crate::surroundings::USER;
+use crate::fixed_identity::USER;
 
 /// The session of a process whose parent is init.
 const SESSION: u64 = 1;
 /// The result of getpriority(2) for a nice value of 0.
-const MIDDLE: i32 = 20;
+const NICE_OFFSET: i32 = 20;
 /// The best-effort class of ioprio_get(2).
 const BEST_EFFORT: i32 = 2 << 13;
 /// The time slice of SCHED_OTHER in nanoseconds, for sched_rr_get_interval(2).
@@ -27,7 +27,7 @@ const ATTRIBUTES: std::ops::RangeInclusive<u64> = 48..=56;
 
 /// The scheduling attributes of one thread. The model's scheduler ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub(crate) struct ThreadAttributes {
     pub nice: i32,
     policy: i32,
     /// The I/O priority as in ioprio_set(2); 0 to derive it from the nice value.
@@ -36,31 +36,31 @@ pub(crate) struct Wishes {
 
 /// Scheduling attributes by thread number.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(Mutex<BTreeMap<u32, Wishes>>);
+pub(crate) struct SchedAttributes(Mutex<BTreeMap<u32, ThreadAttributes>>);
 
-impl Standing {
-    fn of(&self, thread: ThreadNumber) -> Wishes {
+impl SchedAttributes {
+    fn of(&self, thread: ThreadNumber) -> ThreadAttributes {
         lock(&self.0).get(&thread.0).copied().unwrap_or_default()
     }
 
-    fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut Wishes)) {
+    fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut ThreadAttributes)) {
         change(lock(&self.0).entry(thread.0).or_default());
     }
 
     /// The attributes of the main thread, which /proc reports for the process.
-    pub(crate) fn of_first(&self) -> Wishes {
+    pub(crate) fn of_first(&self) -> ThreadAttributes {
         self.of(ThreadNumber(0))
     }
 
     /// Whether one of these threads has nondefault attributes.
     pub(crate) fn is_changed(&self, threads: &[ThreadNumber]) -> bool {
-        threads.iter().any(|thread| self.of(*thread) != Wishes::default())
+        threads.iter().any(|thread| self.of(*thread) != ThreadAttributes::default())
     }
 
     /// Copies the attributes of `maker` to its new thread `made`.
     pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
-        let wishes = self.of(maker);
-        lock(&self.0).insert(made.0, wishes);
+        let attributes = self.of(maker);
+        lock(&self.0).insert(made.0, attributes);
     }
 }
 
@@ -74,7 +74,7 @@ fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
 }
 
 /// The threads to which the arguments of getpriority(2) and setpriority(2) refer.
-fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
+fn threads_of(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
     let all = || Ok(caller.simulation.identities.alive());
     match (which as i32, who as i32) {
         (0, _) => own(caller, who).map(|number| Ok(vec![number])),
@@ -87,33 +87,33 @@ fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<
 }
 
 pub(crate) fn getpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    Some(meant(caller, arguments)?.map(|threads| {
-        let nice = threads.into_iter().map(|number| caller.simulation.standing.of(number).nice).min();
-        (MIDDLE - nice.unwrap_or(0)) as u64
+    Some(threads_of(caller, arguments)?.map(|threads| {
+        let nice = threads.into_iter().map(|number| caller.simulation.sched_attributes.of(number).nice).min();
+        (NICE_OFFSET - nice.unwrap_or(0)) as u64
     }))
 }
 
 pub(crate) fn setpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let nice = (arguments[2] as i32).clamp(-20, 19);
-    Some(meant(caller, arguments)?.and_then(|threads| {
+    Some(threads_of(caller, arguments)?.and_then(|threads| {
         threads.into_iter().try_for_each(|number| set_nice(caller.simulation, number, nice)).map(|()| 0)
     }))
 }
 
 /// Sets the nice value. Only a privileged process may decrease it.
 fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<(), Errno> {
-    if nice < simulation.standing.of(number).nice {
+    if nice < simulation.sched_attributes.of(number).nice {
         return Err(Errno(libc::EACCES));
     }
-    simulation.standing.change(number, |wishes| wishes.nice = nice);
+    simulation.sched_attributes.change(number, |attributes| attributes.nice = nice);
     Ok(())
 }
 
 pub(crate) fn ioprio_get(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [which, who, ..] = arguments;
     let number = own(caller, who).filter(|_| which == 1)?;
-    let Wishes { nice, io, .. } = caller.simulation.standing.of(number);
-    Some(Ok(if io == 0 { BEST_EFFORT | ((nice + MIDDLE) / 5) } else { io } as u64))
+    let ThreadAttributes { nice, io, .. } = caller.simulation.sched_attributes.of(number);
+    Some(Ok(if io == 0 { BEST_EFFORT | ((nice + NICE_OFFSET) / 5) } else { io } as u64))
 }
 
 pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
@@ -122,7 +122,7 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
     let wanted = wanted as i32;
     Some(match (wanted >> 13, wanted & 0x1fff) {
         (0, 0) | (2, 0..8) | (3, _) => {
-            caller.simulation.standing.change(number, |wishes| wishes.io = wanted);
+            caller.simulation.sched_attributes.change(number, |attributes| attributes.io = wanted);
             Ok(0)
         }
         (1, 0..8) => Err(Errno(libc::EPERM)),
@@ -134,7 +134,7 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
 fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priority: i32) -> Returned {
     match policy & !libc::SCHED_RESET_ON_FORK {
         kind @ (libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE) if priority == 0 => {
-            simulation.standing.change(number, |wishes| wishes.policy = kind);
+            simulation.sched_attributes.change(number, |attributes| attributes.policy = kind);
             Ok(0)
         }
         libc::SCHED_FIFO | libc::SCHED_RR if (1..100).contains(&priority) => Err(Errno(libc::EPERM)),
@@ -152,12 +152,12 @@ pub(crate) fn sched_setscheduler(
 }
 
 pub(crate) fn sched_setparam(caller: &Caller<'_>, [id, parameter, ..]: Arguments) -> Option<Returned> {
-    let policy = caller.simulation.standing.of(own(caller, id)?).policy;
+    let policy = caller.simulation.sched_attributes.of(own(caller, id)?).policy;
     sched_setscheduler(caller, [id, policy as u64, parameter, 0, 0, 0])
 }
 
 pub(crate) fn sched_getscheduler(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
-    Some(Ok(caller.simulation.standing.of(own(caller, id)?).policy as u64))
+    Some(Ok(caller.simulation.sched_attributes.of(own(caller, id)?).policy as u64))
 }
 
 pub(crate) fn sched_getparam(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
@@ -176,14 +176,19 @@ pub(crate) fn sched_getattr(
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
     /// The maximum of the utilisation clamp.
-    const MOST_USE: u32 = 1024;
-    let wishes = caller.simulation.standing.of(own(caller, id)?);
+    const MAX_UTILISATION: u32 = 1024;
+    let attributes = caller.simulation.sched_attributes.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
         return Some(Err(INVALID));
     }
     let size = size.min(*ATTRIBUTES.end()) as usize;
     let mut bytes = [0; *ATTRIBUTES.end() as usize];
-    let fields = [(0, size as u32), (4, wishes.policy as u32), (16, wishes.nice as u32), (52, MOST_USE)];
+    let fields = [
+        (0, size as u32),
+        (4, attributes.policy as u32),
+        (16, attributes.nice as u32),
+        (52, MAX_UTILISATION),
+    ];
     for (at, value) in fields {
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }

@@ -8,12 +8,12 @@ use longma_guest::Errno;
 use longma_guest::host::pinned_file::PinnedFile;
 
 use super::ProcFile;
-use super::reach::{self, not_there};
+use super::access_policy::{self, not_there};
 use crate::root::{Inside, c_path, name_at};
 use crate::{DeviceFile, Process, Thread};
 
 /// PATH_MAX, including the final zero.
-const LONGEST_PATH: usize = 4096;
+const PATH_MAX: usize = 4096;
 
 /// Whether to follow a symbolic link in the last component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) enum Use {
 
 /// A directory and a path for the host. Keeps open the files that they refer to.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ResolvedPath {
     directory: RawFd,
     path: CString,
     _held: Option<PinnedFile>,
@@ -52,32 +52,32 @@ pub(crate) struct Place {
 
 /// Reads a path argument.
 pub(crate) fn guest_path(process: &Process, address: u64) -> Result<Vec<u8>, Errno> {
-    let path = process.memory().read_c_string(address, LONGEST_PATH)?.ok_or(Errno(libc::ENAMETOOLONG))?;
-    Ok(match &process.surroundings {
+    let path = process.memory().read_c_string(address, PATH_MAX)?.ok_or(Errno(libc::ENAMETOOLONG))?;
+    Ok(match &process.fixed_identity {
         Some(names) => names.host(path),
         None => path,
     })
 }
 
-impl Place {
+impl ResolvedPath {
     /// Resolves the path at guest address `path`, relative to `directory`.
     pub fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         Self::of(&thread.process, directory as RawFd, &guest_path(&thread.process, path)?, follow)
     }
 
-    /// Like [`Place::find`], for a call that changes the file. A confined guest may change only its own files.
+    /// Like [`ResolvedPath::find`], for a call that changes the file. A confined guest may change only its own files.
     pub fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
         Self::for_use(&thread.process, directory as RawFd, &path, follow, Use::Change)
     }
 
-    /// Like [`Place::find`], for a call that creates, moves or removes the name.
+    /// Like [`ResolvedPath::find`], for a call that creates, moves or removes the name.
     pub fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
         Self::for_use(&thread.process, directory as RawFd, &path, Follow::No, Use::Name)
     }
 
-    /// Like [`Place::find`], for a call whose path may be null.
+    /// Like [`ResolvedPath::find`], for a call whose path may be null.
     pub fn find_optional(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         if path == 0 {
             return Ok(Self { directory: directory as RawFd, path: CString::default(), _held: None });
@@ -118,7 +118,7 @@ impl Place {
             check(process, &held, used == Use::Change)?;
             return Ok(Self { directory: held.number(), path: CString::default(), _held: Some(held) });
         }
-        match reach::descriptor_named(path).filter(|_| used != Use::Name) {
+        match access_policy::descriptor_named(path).filter(|_| used != Use::Name) {
             Some(descriptor) => {
                 let held = PinnedFile::of(descriptor).map_err(not_there)?;
                 check(process, &held, used == Use::Change)?;
@@ -141,7 +141,7 @@ impl Place {
         if let Some(file) = DeviceFile::find(&process.config.devices, path) {
             return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
         }
-        let is_hosts = reach::is_shared(path) || reach::is_descriptor_folder(path);
+        let is_hosts = access_policy::is_shared(path) || access_policy::is_descriptor_folder(path);
         (process.root.is_confined() && is_hosts).then(|| Self::on_host(path))
     }
 

@@ -14,19 +14,19 @@ use crate::root::{OpenHow, open_how};
 
 /// A file with given contents: a memfd, or a pipe without seeking if RLIMIT_FSIZE forbids a memfd of this size.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct InMemoryFile {
     file: PinnedFile,
     /// The write end of a pipe. While it is open, opening the pipe again does not block.
     _written: Option<PinnedFile>,
 }
 
-impl Handed {
+impl InMemoryFile {
     /// Creates the file.
     ///
     /// # Errors
     /// The host has no free descriptor or memory, or the contents exceed both RLIMIT_FSIZE and the maximum pipe size.
     pub fn of(name: &CStr, bytes: &[u8]) -> Result<Self, Errno> {
-        if bytes.len() as u64 > most_bytes() {
+        if bytes.len() as u64 > max_bytes() {
             return Self::pipe(bytes);
         }
         let file = PinnedFile::new(|| {
@@ -80,7 +80,7 @@ impl Handed {
 }
 
 /// The soft limit of RLIMIT_FSIZE. A write beyond it raises SIGXFSZ.
-fn most_bytes() -> u64 {
+fn max_bytes() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for writes. The call cannot fail for this resource.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
@@ -97,11 +97,11 @@ mod tests {
     fn bytes_in_a_pipe_are_read_to_their_end() {
         let bytes: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
         let mut read = Vec::new();
-        let handed = Handed::pipe(&bytes).unwrap();
-        let mut opened = File::from(handed.open(libc::O_CLOEXEC).unwrap());
-        drop(handed);
+        let in_memory_file = InMemoryFile::pipe(&bytes).unwrap();
+        let mut opened = File::from(in_memory_file.open(libc::O_CLOEXEC).unwrap());
+        drop(in_memory_file);
         opened.read_to_end(&mut read).unwrap();
         assert!(read == bytes);
-        assert_eq!(Handed::pipe(&vec![0; 1 << 31]).unwrap_err(), Errno(libc::ENOMEM));
+        assert_eq!(InMemoryFile::pipe(&vec![0; 1 << 31]).unwrap_err(), Errno(libc::ENOMEM));
     }
 }

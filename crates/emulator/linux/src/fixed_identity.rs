@@ -18,13 +18,13 @@ pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];
 
 /// Maps constant names to directories on the host.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct FixedIdentity {
     /// Pairs of constant name and host directory. The first pair of a name defines the target. Empty for a guest inside
     /// a root, whose paths do not depend on the host.
     folders: Vec<(&'static str, PathBuf)>,
 }
 
-impl Surroundings {
+impl FixedIdentity {
     /// Creates the names for a program at the absolute path `program`, started in the directory `work`.
     pub fn new(program: &Path, work: &Path, confined: bool) -> Self {
         if confined {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn constant_names_lead_to_the_files_and_back() {
-        let names = Surroundings::new(Path::new("/home/u/bin/fft"), Path::new("/home/u"), false);
+        let names = FixedIdentity::new(Path::new("/home/u/bin/fft"), Path::new("/home/u"), false);
         for (guest, host) in [
             ("/longma/program/fft", "/home/u/bin/fft"),
             ("/longma/program/../lib/x.so", "/home/u/bin/../lib/x.so"),
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn inside_a_root_names_are_the_guests_own() {
-        let names = Surroundings::new(Path::new("/bin/fft"), Path::new("/"), true);
+        let names = FixedIdentity::new(Path::new("/bin/fft"), Path::new("/"), true);
         assert_eq!(names.host(b"/longma/here".to_vec()), b"/longma/here");
         assert_eq!(names.of_program(Path::new("/bin/fft")), Path::new("/bin/fft"));
     }
