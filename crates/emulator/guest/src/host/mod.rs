@@ -5,7 +5,6 @@
 pub mod attention;
 pub mod calls;
 pub mod descriptors;
-mod ending;
 pub mod event_count;
 pub mod faults;
 pub mod locks;
@@ -18,7 +17,8 @@ pub mod reception;
 pub mod resources;
 pub mod schedule_fuzz;
 pub mod stacks;
+mod termination;
 pub mod workers;
 
-pub use ending::die_by;
 pub use raw::host_call;
+pub use termination::die_by;

@@ -12,7 +12,7 @@ use super::mappings::{Mapping, Mappings, Origin, Protection, RemovedProperties};
 use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
 use crate::Errno;
-use crate::host::locks::{SpinGuard, Mutex, RwLockReadGuard, RwLockWriteGuard};
+use crate::host::locks::{Mutex, RwLockReadGuard, RwLockWriteGuard, SpinGuard};
 use crate::host::schedule_fuzz::perturb;
 
 /// The lowest address of a mapping (the default of vm.mmap_min_addr).
