@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_break_is_cold_until_it_has_been_come_to_often_or_is_none() {
+    fn a_break_is_cold_until_it_has_executed_often_or_is_forgotten() {
         let mut breaks = ColdBreaks::default();
         assert!(!breaks.has(0) && !breaks.has(0x1000));
         for _ in 1..HOT {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_the_place_of_another() {
+    fn colliding_addresses_evict_each_other() {
         let mut breaks = ColdBreaks::default();
         let other = 0x1000 + 4 * PLACES as u64;
         assert!(breaks.visit(0x1000) && breaks.visit(other));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_changed_is_another_block_and_the_old_one_keeps_its_number() {
+    fn changed_code_is_a_new_block_and_the_old_block_keeps_its_number() {
         let blocks = TracedBlocks::default();
         let (add, sub) = ([Instruction::new(Op::AddD)], [Instruction::new(Op::SubD)]);
         let first = blocks.number(0x40, &add);

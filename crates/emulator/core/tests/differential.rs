@@ -188,12 +188,12 @@ fn a_called_function_sees_the_link_register_of_its_call() {
 }
 
 #[test]
-fn integer_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_integer_programs_agree() {
     check(&[Extension::Base, Extension::Mul, Extension::Bit], 60 * times());
 }
 
 #[test]
-fn programs_with_calls_and_inner_branches_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_programs_with_calls_and_inner_branches_agree() {
     let bench = Bench::new();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
         Config { cases: 60 * times(), failure_persistence: None, ..Config::default() },
@@ -211,12 +211,12 @@ fn programs_with_calls_and_inner_branches_end_alike_translated_and_interpreted()
 }
 
 #[test]
-fn atomic_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_atomic_programs_agree() {
     check(&[Extension::Base, Extension::Atomic], 30 * times());
 }
 
 #[test]
-fn floating_point_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_floating_point_programs_agree() {
     let all = usable(&[Extension::Base, Extension::Fp]);
     check_each(&all);
     let doubles: Vec<Op> = all.iter().copied().filter(|op| !writes_half(*op)).collect();
@@ -233,11 +233,11 @@ fn floating_point_programs_end_alike_translated_and_interpreted() {
 }
 
 #[test]
-fn lsx_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_lsx_programs_agree() {
     check(&[Extension::Lsx], 60 * times());
 }
 
 #[test]
-fn lasx_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_lasx_programs_agree() {
     check(&[Extension::Lasx], 60 * times());
 }

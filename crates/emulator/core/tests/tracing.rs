@@ -266,7 +266,7 @@ fn instruction_of(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
 }
 
 #[test]
-fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
+fn the_trace_contains_the_addresses_of_prefetches_and_bounded_accesses() {
     let bench = Bench::new();
     let body = vec![
         Instruction { j: POINTER, imm2: 64, ..Instruction::new(Op::Preld) },
@@ -292,7 +292,7 @@ fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
 }
 
 #[test]
-fn a_quantum_ends_at_the_first_block_behind_its_length() {
+fn a_quantum_ends_at_the_first_block_after_its_length() {
     let bench = Bench::new();
     let load = instruction_of(Op::LdD, 5, POINTER, 8);
     let memory = bench.load(&assemble(&[Piece::Repeat(9, vec![load; 5])]), &noise(1));
@@ -375,7 +375,7 @@ fn a_full_trace_stops_the_core_until_it_is_cleared() {
 }
 
 #[test]
-fn magic_instructions_stop_a_core_behind_them_if_that_is_asked_for() {
+fn a_core_stops_after_a_magic_instruction_if_enabled() {
     let bench = Bench::new();
     let magic = |n| instruction_of(Op::Andi, 0, 0, n);
     let body =
@@ -419,7 +419,7 @@ fn magic_instructions_stop_a_core_behind_them_if_that_is_asked_for() {
 
 /// The clock advances by ten nanoseconds, one tick, for each traced step.
 #[test]
-fn a_program_reads_the_simulated_time_of_everything_before() {
+fn a_clock_read_includes_all_earlier_instructions() {
     let bench = Bench::new();
     let read = instruction_of(Op::RdtimeD, 5, 0, 0);
     let store = instruction_of(Op::StD, 5, POINTER, 0);
@@ -460,7 +460,7 @@ fn calls_and_a_loop() -> Vec<u32> {
 
 /// A core continues in new traced code from the state that another core of the process left.
 #[test]
-fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
+fn a_core_continues_in_new_traced_code() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
@@ -535,7 +535,7 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
 
 /// The program's code is repeatedly invalidated, so that its translations fill a small cache several times.
 #[test]
-fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
+fn a_full_code_cache_is_replaced_and_the_program_continues() {
     const CACHE_BYTES: usize = 8 << 20;
     const TIMES: usize = 1500;
     let bench = Bench::new();
@@ -567,7 +567,7 @@ const PAUSABLE: Execution = Execution { pausable: true, ..TRACED };
 
 /// Tracing is disabled and enabled at every third system call, while the program's code changes from time to time.
 #[test]
-fn a_core_does_the_same_while_its_trace_is_paused() {
+fn a_core_behaves_the_same_while_its_trace_is_paused() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
@@ -606,7 +606,7 @@ fn a_core_does_the_same_while_its_trace_is_paused() {
 
 /// As above, the clock advances by ten nanoseconds for each step before each run.
 #[test]
-fn a_program_whose_trace_is_paused_reads_the_simulated_time_of_everything_before() {
+fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {
     let bench = Bench::new();
     let read = instruction_of(Op::RdtimeD, 5, 0, 0);
     let store = instruction_of(Op::StD, 5, POINTER, 0);

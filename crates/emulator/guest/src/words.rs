@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_from_their_bytes() {
+    fn words_round_trip_through_bytes() {
         let words = [1, u64::MAX - 1, 0x0102_0304_0506_0708];
         let mut bytes: [u8; 24] = bytes_of(&words);
         assert_eq!(words_of(&bytes), words);

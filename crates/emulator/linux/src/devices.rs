@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_comes_through_though_the_guest_has_filled_the_count() {
+    fn an_interrupt_arrives_even_if_the_guest_has_filled_the_count() {
         let file = DeviceFile::registers("test", 0, 4096).unwrap();
         // The guest's descriptor refers to the same open file description.
         let guest = descriptors::duplicate(file.descriptor()).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_file_is_out_of_the_guests_reach() {
+    fn the_guest_cannot_access_a_device_file_directly() {
         let registers = DeviceFile::registers("test", 0, 4096).unwrap();
         let memory = DeviceFile::memory("test", 0, 4096).unwrap();
         assert!(

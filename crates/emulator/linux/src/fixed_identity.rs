@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constant_names_lead_to_the_files_and_back() {
+    fn constant_names_map_to_the_files_and_back() {
         let names = FixedIdentity::new(Path::new("/home/u/bin/fft"), Path::new("/home/u"), false);
         for (guest, host) in [
             ("/longma/program/fft", "/home/u/bin/fft"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn inside_a_root_names_are_the_guests_own() {
+    fn inside_a_root_names_are_not_mapped() {
         let names = FixedIdentity::new(Path::new("/bin/fft"), Path::new("/"), true);
         assert_eq!(names.host(b"/longma/here".to_vec()), b"/longma/here");
         assert_eq!(names.of_program(Path::new("/bin/fft")), Path::new("/bin/fft"));

@@ -48,7 +48,7 @@ fn a_huge_reservation_costs_nothing_and_can_be_used_piece_by_piece() {
 }
 
 #[test]
-fn a_hint_is_taken_where_it_is_free() {
+fn a_hint_is_used_if_it_is_free() {
     let mut guest = Guest::new();
     let hint = 0xc0_0000_0000;
     assert_eq!(guest.call(MMAP, &[hint, 1 << 26, 0, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64, hint);
@@ -71,7 +71,7 @@ fn pages_are_16_kib_and_page_zero_is_never_mapped() {
 }
 
 #[test]
-fn a_files_last_page_reads_as_zero_to_its_end_and_no_further() {
+fn a_files_last_page_reads_as_zero_after_the_end_of_the_file() {
     let mut guest = Guest::new();
     let path = guest.directory.path().join("file");
     std::fs::write(&path, vec![7u8; 5000]).unwrap();
@@ -132,7 +132,7 @@ impl longma_linux::Engine for Notes {
 }
 
 #[test]
-fn the_engine_hears_of_every_way_to_change_code() {
+fn the_engine_is_notified_of_every_kind_of_code_change() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes.clone());
@@ -169,7 +169,7 @@ fn the_engine_hears_of_every_way_to_change_code() {
 }
 
 #[test]
-fn writes_while_another_thread_protects_code_all_arrive() {
+fn no_write_is_lost_while_another_thread_protects_code() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes);
@@ -191,7 +191,7 @@ fn writes_while_another_thread_protects_code_all_arrive() {
 }
 
 #[test]
-fn memory_whose_protection_changes_back_and_forth_is_forbidden_or_there_and_never_beyond_a_file() {
+fn an_access_during_protection_changes_succeeds_or_is_forbidden() {
     let mut guest = Guest::new();
     let address = guest.map(PAGE, READ_WRITE);
     let is_over = AtomicBool::new(false);
@@ -246,7 +246,7 @@ fn an_access_beyond_the_address_space_is_refused_before_it_is_tried() {
 }
 
 #[test]
-fn a_number_across_two_pages_names_the_page_that_refuses() {
+fn a_fault_across_two_pages_reports_the_faulting_page() {
     let mut guest = Guest::new();
     let address = guest.map(2 * PAGE, READ_WRITE);
     assert_eq!(guest.call(MPROTECT, &[address + PAGE, PAGE, 1]), 0);
@@ -257,7 +257,7 @@ fn a_number_across_two_pages_names_the_page_that_refuses() {
 }
 
 #[test]
-fn sixteen_bytes_are_exchanged_as_one() {
+fn a_16_byte_exchange_is_atomic() {
     let mut guest = Guest::new();
     let address = guest.map(PAGE, READ_WRITE);
     let memory = guest.process.memory();
@@ -270,7 +270,7 @@ fn sixteen_bytes_are_exchanged_as_one() {
 }
 
 #[test]
-fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
+fn mremap_keeps_bytes_written_after_the_end_of_a_small_private_file() {
     const MAY_MOVE: u64 = 1;
     let mut guest = Guest::new();
     let path = guest.directory.path().join("small");

@@ -53,7 +53,7 @@ fn inherited() -> (tempfile::TempDir, OwnedFd) {
 }
 
 #[test]
-fn a_fact_of_the_kernels_is_not_opened_for_writing_by_its_descriptors_link() {
+fn a_shared_kernel_file_cannot_be_reopened_for_writing() {
     let mut guest = Guest::confined();
     let fact = guest.open("/proc/sys/vm/overcommit_memory", READ);
     assert!(fact >= 0, "{fact}");
@@ -120,7 +120,7 @@ fn the_hosts_devices_keep_their_modes_owners_times_and_attributes() {
 }
 
 #[test]
-fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() {
+fn names_of_shared_host_files_are_created_and_removed_inside_the_root() {
     let mut guest = Guest::confined();
     let devices = guest.directory.path().join("dev");
     std::fs::create_dir(&devices).unwrap();
@@ -136,7 +136,7 @@ fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() 
 }
 
 #[test]
-fn an_empty_path_names_nothing_unless_a_flag_says_so() {
+fn an_empty_path_is_enoent_without_at_empty_path() {
     const FACCESSAT2: u64 = 439;
     const CHDIR: u64 = 49;
     let mut guest = Guest::confined();
@@ -151,7 +151,7 @@ fn an_empty_path_names_nothing_unless_a_flag_says_so() {
 }
 
 #[test]
-fn what_is_the_guests_own_it_may_change() {
+fn a_guest_may_change_its_own_files() {
     let mut guest = Guest::confined();
     let root = guest.directory.path().to_owned();
     let file = guest.open("/own", libc::O_RDWR | libc::O_CREAT) as u64;
@@ -175,7 +175,7 @@ fn what_is_the_guests_own_it_may_change() {
 }
 
 #[test]
-fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
+fn a_proc_mounted_in_the_root_exposes_no_memory_and_no_controls() {
     let mut guest = Guest::confined();
     let place = guest.directory.path().join("proc");
     std::fs::create_dir(&place).unwrap();
@@ -238,7 +238,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_directory_of_the_kernels_is_no_root() {
+fn a_kernel_directory_cannot_be_the_root() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     std::fs::write(&program, guest::smallest()).unwrap();

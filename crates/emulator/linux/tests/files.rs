@@ -75,7 +75,7 @@ fn a_trailing_slash_does_not_follow_a_link_out_of_the_root() {
 }
 
 #[test]
-fn a_directory_descriptor_is_no_way_out_either() {
+fn a_directory_descriptor_does_not_lead_out_of_the_root() {
     let outside = outside();
     let mut guest = Guest::confined();
     std::fs::create_dir(guest.directory.path().join("a")).unwrap();
@@ -89,7 +89,7 @@ fn a_directory_descriptor_is_no_way_out_either() {
 }
 
 #[test]
-fn a_confined_guest_has_the_devices_that_programs_cannot_do_without() {
+fn a_confined_guest_has_the_standard_devices() {
     let mut guest = Guest::confined();
     assert!(guest.open("/dev/null", libc::O_RDWR) >= 0);
     assert!(guest.open("/dev/urandom", READ) >= 0);
@@ -129,7 +129,7 @@ fn the_emulators_memory_cannot_be_opened() {
 }
 
 #[test]
-fn the_auxiliary_vector_says_what_a_loongarch_kernel_says() {
+fn the_auxiliary_vector_matches_a_loongarch_kernel() {
     let mut guest = Guest::new();
     let file = guest.open("/proc/self/auxv", READ);
     let bytes = guest.read(file);
@@ -145,7 +145,7 @@ fn the_auxiliary_vector_says_what_a_loongarch_kernel_says() {
 }
 
 #[test]
-fn a_bad_pointer_is_efault_whatever_it_is() {
+fn every_bad_pointer_is_efault() {
     let mut guest = Guest::new();
     for address in [1, 0x8000, u64::MAX, u64::MAX - 4095, 1 << 63, 1 << 47, guest.process.memory().limit()] {
         assert_eq!(guest.call(OPENAT, &[HERE, address, 0, 0]), error(libc::EFAULT), "{address:#x}");
@@ -162,7 +162,7 @@ fn a_bad_pointer_is_efault_whatever_it_is() {
 }
 
 #[test]
-fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
+fn a_length_beyond_the_address_space_is_not_passed_to_the_host() {
     let mut guest = Guest::new();
     let file = guest.open("/dev/zero", READ) as u64;
     let near_the_end = guest.process.memory().limit() - 0x8000;
@@ -174,7 +174,7 @@ fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
 }
 
 #[test]
-fn an_unknown_call_is_enosys_and_named_once() {
+fn an_unknown_call_is_enosys_and_reported_once() {
     use std::sync::Arc;
 
     use longma_guest::host::locks::Mutex;
@@ -200,7 +200,7 @@ fn an_unknown_call_is_enosys_and_named_once() {
 }
 
 #[test]
-fn a_guests_own_limits_on_resolution_hold_inside_its_root_too() {
+fn openat2_resolve_flags_apply_inside_a_root() {
     let mut guest = Guest::confined();
     let root = guest.directory.path().to_owned();
     std::fs::create_dir(root.join("a")).unwrap();
@@ -232,7 +232,7 @@ fn a_device_cannot_be_made_inside_a_root() {
 }
 
 #[test]
-fn what_may_hold_pointers_is_not_handed_to_the_host() {
+fn arguments_that_may_contain_pointers_are_not_passed_to_the_host() {
     let mut guest = Guest::new();
     let file = guest.open("/dev/null", libc::O_RDWR) as u64;
     let buffer = guest.map(0x4000, 3);

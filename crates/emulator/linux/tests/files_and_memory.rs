@@ -47,17 +47,17 @@ fn descriptors_are_read_written_locked_and_controlled_as_on_linux() {
 }
 
 #[test]
-fn memory_is_mapped_moved_protected_and_given_back_as_on_linux() {
+fn memory_is_mapped_moved_protected_and_unmapped_as_on_linux() {
     behaves_as_on_linux("memory");
 }
 
 #[test]
-fn the_system_its_limits_and_its_ipc_answer_as_on_linux() {
+fn system_limit_and_ipc_calls_behave_as_on_linux() {
     behaves_as_on_linux("system");
 }
 
 #[test]
-fn inside_a_root_files_behave_no_differently() {
+fn files_behave_the_same_inside_a_root() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("place")).unwrap();
     std::fs::copy(here("programs/files"), root.path().join("files")).unwrap();

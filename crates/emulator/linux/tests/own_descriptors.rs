@@ -41,7 +41,7 @@ fn is_open(file: &OwnedFd) -> bool {
 }
 
 #[test]
-fn no_call_takes_a_descriptor_of_the_emulators() {
+fn no_call_accepts_an_emulator_descriptor() {
     let file = kept();
     let own = file.as_raw_fd() as u64;
     let mut guest = Guest::new();
@@ -72,7 +72,7 @@ fn no_call_takes_a_descriptor_of_the_emulators() {
 }
 
 #[test]
-fn a_descriptor_of_the_emulators_is_not_sent_or_taken_over() {
+fn an_emulator_descriptor_cannot_be_sent_or_duplicated() {
     let file = kept();
     let own = file.as_raw_fd();
     let mut guest = Guest::new();
@@ -98,7 +98,7 @@ fn a_descriptor_of_the_emulators_is_not_sent_or_taken_over() {
 }
 
 #[test]
-fn the_link_of_a_descriptor_of_the_emulators_leads_nowhere_under_any_name() {
+fn the_proc_link_of_an_emulator_descriptor_does_not_resolve() {
     let file = kept();
     let own = file.as_raw_fd();
     let thread = format!("/proc/self/task/{}/fd/{own}", gettid());
@@ -179,7 +179,7 @@ fn the_guests_own_maps_and_program_are_shown_under_every_name() {
 }
 
 #[test]
-fn the_limit_of_open_files_ends_where_the_emulators_begin() {
+fn the_limit_of_open_files_ends_at_the_first_emulator_descriptor() {
     let mut guest = Guest::new();
     let own = descriptors::first() as u64;
     let result = guest.map(0x4000, 3);
@@ -195,7 +195,7 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
 }
 
 #[test]
-fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
+fn a_limit_set_for_another_guest_does_not_limit_its_emulator() {
     // SAFETY: the child makes one call that is permitted in the child of a multithreaded process.
     let child = match unsafe { libc::fork() } {
         0 => loop {
@@ -228,7 +228,7 @@ fn gettid() -> i32 {
 }
 
 #[test]
-fn nothing_is_cloned_from_a_file_of_the_emulators() {
+fn file_ranges_cannot_be_cloned_from_an_emulator_file() {
     const IOCTL: u64 = 29;
     const FICLONE: u64 = 0x4004_9409;
     const FICLONERANGE: u64 = 0x4020_940d;

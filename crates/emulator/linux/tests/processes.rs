@@ -6,7 +6,7 @@ mod guest;
 use guest::{Guest, error};
 
 #[test]
-fn a_child_that_should_end_with_a_signal_that_does_not_exist_is_refused() {
+fn clone_with_an_invalid_exit_signal_is_refused() {
     const CLONE3: u64 = 435;
     let mut guest = Guest::new();
     for exit_signal in [65u64, 200, 256, u64::MAX] {

@@ -88,7 +88,7 @@ impl Race {
 }
 
 #[test]
-fn a_mode_is_changed_of_the_file_that_was_looked_at() {
+fn a_mode_change_applies_to_the_checked_file() {
     let race = Race::new();
     let mode = |race: &Race, _| race.secret().metadata().unwrap().mode() & 0o777 == 0o640;
     race.run(|guest, number| guest.call(FCHMOD, &[number, 0o666]), mode);
@@ -98,7 +98,7 @@ fn a_mode_is_changed_of_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
+fn time_and_attribute_changes_apply_to_the_checked_file() {
     let mut race = Race::new();
     let times = race.guest.put(&[1i64, 0, 1, 0].map(i64::to_le_bytes).concat());
     race.run(
@@ -119,7 +119,7 @@ fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_descriptors_link_opens_the_file_that_was_looked_at() {
+fn a_descriptor_link_opens_the_checked_file() {
     let mut race = Race::new();
     let link = race.guest.path(format!("/proc/self/fd/{}", race.number));
     let secret = race.secret().metadata().unwrap().ino();
@@ -141,7 +141,7 @@ fn a_descriptors_link_opens_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_name_is_made_for_the_file_that_was_looked_at() {
+fn a_link_is_created_for_the_checked_file() {
     let one_name = |race: &Race, _| race.secret().metadata().unwrap().nlink() == 1;
     let mut race = Race::new();
     let (link, name) = (race.guest.path(format!("/proc/self/fd/{}", race.number)), race.guest.path("/name"));
@@ -171,7 +171,7 @@ fn a_name_is_made_for_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_path_leads_into_the_root_though_a_thread_guesses_the_numbers_of_the_emulators_files() {
+fn a_path_stays_in_the_root_while_a_thread_guesses_emulator_descriptors() {
     let mut race = Race::new();
     std::fs::create_dir(race.guest.directory.path().join("sub")).unwrap();
     let (folder, number) = (race.folder.as_raw_fd() as u64, race.next_number() as u64);

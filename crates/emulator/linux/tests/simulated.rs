@@ -129,7 +129,7 @@ fn clocks_show_simulated_time_from_a_fixed_date_on() {
 }
 
 #[test]
-fn sleeping_moves_simulated_time_and_not_the_hosts() {
+fn sleeping_advances_simulated_time_but_not_host_time() {
     let (mut guest, scheduler) = begun(1);
     let host = std::time::Instant::now();
     let hour = timespec(&mut guest, 3600 * 1000 * MS);
@@ -172,7 +172,7 @@ fn a_wake_operation_changes_the_second_futex() {
 }
 
 #[test]
-fn waiting_for_files_ends_at_its_time_limit_or_when_a_timer_makes_one_ready() {
+fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
     let (mut guest, scheduler) = begun(1);
     let timer = guest.call(85, &[CLOCK_MONOTONIC, 0]);
     assert!(timer >= 0);
@@ -218,7 +218,7 @@ fn the_same_seed_gives_the_same_random_bytes() {
 }
 
 #[test]
-fn ids_are_the_same_on_every_run_and_lead_to_this_process() {
+fn ids_are_the_same_on_every_run_and_refer_to_this_process() {
     let (mut guest, _) = begun(1);
     let id = i64::from(longma_linux::simulated::identity::FIRST_ID);
     assert_eq!([guest.call(172, &[]), guest.call(178, &[]), guest.call(173, &[])], [id, id, 1]);
@@ -229,7 +229,7 @@ fn ids_are_the_same_on_every_run_and_lead_to_this_process() {
 }
 
 #[test]
-fn cores_are_the_models() {
+fn the_model_provides_the_cores() {
     let (mut guest, _) = begun(1);
     let set = guest.put(&[0; 128]);
     assert_eq!(guest.call(123, &[0, 128, set]), 8);
@@ -243,7 +243,7 @@ fn cores_are_the_models() {
 }
 
 #[test]
-fn a_functional_process_keeps_the_hosts_clock() {
+fn a_functional_process_uses_the_host_clock() {
     let mut guest = Guest::new();
     let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let shown = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
@@ -259,7 +259,7 @@ fn contents(guest: &mut Guest, path: &str) -> String {
 }
 
 #[test]
-fn priorities_groups_and_sessions_are_the_models() {
+fn priorities_groups_and_sessions_are_simulated() {
     const SET_NICE: u64 = 140;
     const GET_NICE: u64 = 141;
     const PGRP: u64 = 1;
@@ -285,7 +285,7 @@ fn priorities_groups_and_sessions_are_the_models() {
 }
 
 #[test]
-fn proc_tells_of_the_modelled_machine() {
+fn proc_describes_the_modelled_machine() {
     let (mut guest, scheduler) = begun(1);
     let up_s = clock_ns(&mut guest, CLOCK_MONOTONIC) / 1_000_000_000;
     let result = guest.put(&[0; 112]);
@@ -314,7 +314,7 @@ fn proc_tells_of_the_modelled_machine() {
 }
 
 #[test]
-fn a_set_of_cores_survives_the_way_through_guest_memory() {
+fn a_core_set_round_trips_through_guest_memory() {
     let set = CoreSet::first(70);
     assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
     assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
@@ -323,7 +323,7 @@ fn a_set_of_cores_survives_the_way_through_guest_memory() {
 }
 
 #[test]
-fn registers_survive_being_saved() {
+fn saved_registers_are_restored() {
     let mut state =
         State { pc: 0x1234, fcc: [1, 0, 1, 0, 0, 0, 0, 1], fcsr: Fcsr(0x305), ..State::default() };
     state.set_r(7, u64::MAX);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_word_is_two_instructions() {
+    fn every_word_decodes_to_at_most_one_instruction() {
         let rows: Vec<_> = Op::all().map(Op::row).collect();
         for (i, a) in rows.iter().enumerate() {
             for b in &rows[i + 1..] {

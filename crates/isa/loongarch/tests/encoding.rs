@@ -59,14 +59,14 @@ proptest! {
     }
 
     #[test]
-    fn operands_survive_the_way_through_the_word(op in any_op(), filler: u32) {
+    fn operands_round_trip_through_the_word(op in any_op(), filler: u32) {
         let instruction = decode(word_of(op, filler)).expect("a word made from the table");
         let word = encode(&instruction).expect("operands that were decoded");
         prop_assert_eq!(decode(word), Some(instruction));
     }
 
     #[test]
-    fn encoding_any_operands_gives_a_word_that_means_them_or_an_error(
+    fn encoding_any_operands_gives_a_word_that_decodes_to_them_or_an_error(
         op in any_op(), d: u8, j: u8, k: u8, a: u8, imm: i32, imm2: i32,
     ) {
         let asked = Instruction { op, d, j, k, a, imm, imm2 };
@@ -138,7 +138,7 @@ fn an_immediate_one_past_either_end_or_off_its_scale_is_an_error() {
 }
 
 #[test]
-fn words_next_to_every_instruction_and_random_words_are_instructions_exactly_if_llvm_says_so() {
+fn words_near_instructions_and_random_words_decode_exactly_if_llvm_decodes_them() {
     let mut candidates = Vec::new();
     let mut fillers = words(usize::MAX);
     for op in Op::all() {

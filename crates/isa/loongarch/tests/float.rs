@@ -169,28 +169,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn double_arithmetic_is_the_librarys(
+    fn double_arithmetic_matches_the_library(
         a in patterns::<Double>(), b in patterns::<Double>(), c in patterns::<Double>(), mode in modes(),
     ) {
         arithmetic_agrees::<Double>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn single_arithmetic_is_the_librarys(
+    fn single_arithmetic_matches_the_library(
         a in patterns::<Single>(), b in patterns::<Single>(), c in patterns::<Single>(), mode in modes(),
     ) {
         arithmetic_agrees::<Single>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn half_arithmetic_is_the_librarys(
+    fn half_arithmetic_matches_the_library(
         a in patterns::<Half>(), b in patterns::<Half>(), c in patterns::<Half>(), mode in modes(),
     ) {
         arithmetic_agrees::<Half>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn conversions_are_the_librarys(a in patterns::<Double>(), b in patterns::<Single>(), mode in modes()) {
+    fn conversions_match_the_library(a in patterns::<Double>(), b in patterns::<Single>(), mode in modes()) {
         conversion_agrees::<Double, Single>(a, mode).map_err(TestCaseError::fail)?;
         conversion_agrees::<Double, Half>(a, mode).map_err(TestCaseError::fail)?;
         conversion_agrees::<Single, Double>(b, mode).map_err(TestCaseError::fail)?;
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn integers_convert_as_the_librarys(integer: u64, shift in 0u32..64, mode in modes()) {
+    fn integer_conversions_match_the_library(integer: u64, shift in 0u32..64, mode in modes()) {
         let (unsigned, signed) = (integer >> shift, integer as i64 >> shift);
         let round = library_mode(mode);
         agrees::<Double>(float::from_unsigned::<Double>(unsigned, mode), ApDouble::from_u128_r(unsigned.into(), round))
@@ -213,7 +213,7 @@ proptest! {
 
     /// In the host's rounding mode.
     #[test]
-    fn roots_and_fused_sums_are_the_hosts(a: f64, b: f64, c: f64, d: f32) {
+    fn roots_and_fused_sums_match_the_host(a: f64, b: f64, c: f64, d: f32) {
         let nearest = RoundingMode::NearestEven;
         let root = float::sqrt::<Double>(a.abs().to_bits(), nearest).0;
         prop_assert_eq!(root, a.abs().sqrt().to_bits());
@@ -225,7 +225,7 @@ proptest! {
 
     /// Squares of singles are exact as doubles, so the root must be the neighbour in the rounding direction.
     #[test]
-    fn directed_roots_enclose_the_number(a in patterns::<Single>(), mode in modes()) {
+    fn directed_roots_enclose_the_exact_root(a in patterns::<Single>(), mode in modes()) {
         let a = a & !Single::SIGN;
         let number = f32::from_bits(a as u32);
         if number == 0.0 || !number.is_finite() {
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn every_half_converts_and_compares_as_the_librarys() {
+fn every_half_converts_and_compares_as_in_the_library() {
     for a in 0..=0xffffu64 {
         conversion_agrees::<Half, Single>(a, RoundingMode::NearestEven).unwrap();
         conversion_agrees::<Half, Double>(a, RoundingMode::NearestEven).unwrap();
@@ -296,7 +296,7 @@ fn the_nan_of_highest_priority_is_the_result() {
 /// A case that distinguishes tininess after rounding from a subnormal result: the result rounds up to the smallest
 /// normal number, but with an unbounded exponent it would stay below.
 #[test]
-fn tininess_is_seen_after_rounding_with_an_unbounded_exponent() {
+fn tininess_is_detected_after_rounding_with_an_unbounded_exponent() {
     let below_one = 1f64.to_bits() - 1;
     let smallest = f64::MIN_POSITIVE.to_bits();
     let underflow = ExceptionFlags::UNDERFLOW | ExceptionFlags::INEXACT;

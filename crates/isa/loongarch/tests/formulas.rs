@@ -48,7 +48,7 @@ fn load(memory: &Array, offset: u64) -> u64 {
 }
 
 #[test]
-fn every_user_instruction_of_these_files_has_semantics_and_the_kernels_have_none() {
+fn every_user_instruction_has_semantics_and_privileged_ones_have_none() {
     for op in Op::all() {
         let extension = op.row().extension;
         if extension >= Extension::Lsx && extension <= Extension::Lbt {
@@ -99,7 +99,7 @@ fn r0_stays_zero_whatever_is_written_to_it() {
 }
 
 #[test]
-fn an_access_to_nothing_changes_nothing() {
+fn an_access_to_unmapped_memory_changes_nothing() {
     for op in Op::all() {
         let row = op.row();
         if !matches!(row.class, Class::Load | Class::Store | Class::Atomic) || row.extension > Extension::Fp {
@@ -214,7 +214,7 @@ fn address_assertions_compare_as_signed_numbers() {
 }
 
 #[test]
-fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
+fn system_calls_and_breaks_report_their_code_and_keep_the_pc() {
     for (op, trap) in [
         (Op::Syscall, Trap::Syscall(17)),
         (Op::Break, Trap::Break(17)),
@@ -230,7 +230,7 @@ fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
 
 /// Section 2.2.10: the words are sign-extended, and rj gets the counter id.
 #[test]
-fn the_counter_and_the_configuration_are_the_environments() {
+fn the_environment_provides_the_counter_and_the_configuration() {
     let mut memory = memory(&[]);
     memory.counter = 0x8765_4321_fedc_ba98;
     for (op, value) in [
@@ -278,7 +278,7 @@ fn a_bit_field_that_ends_below_its_start_is_illegal() {
 
 /// The published check values of CRC-32/ISO-HDLC and CRC-32/ISCSI, which invert at both ends.
 #[test]
-fn checksums_of_the_standard_message_are_the_catalogued_ones() {
+fn checksums_of_the_standard_message_match_the_catalogue() {
     for (byte, half, word, double, check) in [
         (Op::CrcWBW, Op::CrcWHW, Op::CrcWWW, Op::CrcWDW, 0xcbf4_3926u32),
         (Op::CrccWBW, Op::CrccWHW, Op::CrccWWW, Op::CrccWDW, 0xe306_9283),
@@ -312,7 +312,7 @@ fn atomic_ops(wanted: impl Fn(&str) -> bool) -> Vec<Op> {
 
 /// Section 2.2.7.
 #[test]
-fn atomic_operations_demand_alignment_and_another_destination_than_their_address() {
+fn atomic_operations_require_alignment_and_a_destination_other_than_the_address() {
     let ops = atomic_ops(|name| name.starts_with("am"));
     assert_eq!(ops.len(), 52);
     for op in ops {
@@ -465,7 +465,7 @@ const F: Instruction = Instruction { d: 7, j: 1, k: 2, a: 3, ..Instruction::new(
 
 /// Section 3.1.3: an enabled exception sets only its cause, and the destination is unchanged.
 #[test]
-fn an_enabled_exception_traps_and_leaves_all_but_the_causes() {
+fn an_enabled_exception_traps_and_changes_only_the_causes() {
     let (one, zero, three) = (1f64.to_bits(), 0f64.to_bits(), 3f64.to_bits());
     let (huge, tiny) = (f64::MAX.to_bits(), f64::MIN_POSITIVE.to_bits());
     const I: u32 = 1;

@@ -50,7 +50,7 @@ fn any_state(random: &mut Random) -> State {
 }
 
 #[test]
-fn every_instruction_on_any_state_completes_or_traps_without_a_trace() {
+fn every_instruction_on_any_state_completes_or_traps_without_side_effects() {
     let mut random = Random(0x1111_2222_3333_4444);
     for op in Op::all() {
         for _ in 0..100 {

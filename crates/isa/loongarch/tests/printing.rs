@@ -34,7 +34,7 @@ fn every_instruction_prints_as_llvm_prints_it() {
 }
 
 #[test]
-fn instructions_read_as_in_the_manual() {
+fn instructions_print_as_in_the_manual() {
     for (instruction, text) in [
         (Instruction { d: 4, j: 3, imm: 16, ..Instruction::new(Op::AddiD) }, "addi.d $a0, $sp, 16"),
         (Instruction { d: 4, imm: -1, ..Instruction::new(Op::Lu12iW) }, "lu12i.w $a0, -1"),

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_the_set_stays_there_and_others_may_share_its_bit() {
+    fn added_addresses_are_found_and_false_positives_occur() {
         let address_filter = AddressFilter::default();
         assert!(!address_filter.may_have(0x1000));
         address_filter.add(0x1000);

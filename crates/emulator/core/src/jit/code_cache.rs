@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_taken_do_not_overlap_and_all_come_together_again(
+        fn allocated_pieces_do_not_overlap_and_freed_pieces_merge(
             steps in prop::collection::vec((any::<bool>(), 1usize..40, any::<prop::sample::Index>()), 1..200),
         ) {
             const ALL: usize = 1000;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_runs_and_no_page_is_writable_and_executable() {
+    fn written_code_runs_and_no_page_is_writable_and_executable() {
         let mut cache = CodeCache::reserve(1 << 20).expect("memory");
         let mut code = crate::jit::assembler::Assembler::new();
         code.op2(iced_x86::Code::Mov_r32_imm32, iced_x86::Register::EAX, 7);
@@ -391,7 +391,7 @@ mod tests {
     proptest! {
         /// Inserts, removes and redirects pieces filled with a constant byte, between forks.
         #[test]
-        fn a_child_has_the_code_of_the_moment_of_its_fork(
+        fn a_child_has_the_code_as_of_its_fork(
             steps in prop::collection::vec((0u8..4, 1usize..6, any::<prop::sample::Index>()), 1..60),
         ) {
             let mut cache = CodeCache::reserve(1 << 20).expect("memory");

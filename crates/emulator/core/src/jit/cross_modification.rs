@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_can_serialise_every_thread() {
+    fn the_host_supports_serialising_all_threads() {
         serialise_all();
         interrupt_all();
         assert!(membarrier(SYNC_CORE) || !membarrier(REGISTER));

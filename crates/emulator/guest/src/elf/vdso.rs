@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_an_elf_file_that_our_own_loader_accepts() {
+    fn the_image_is_an_elf_file_that_the_loader_accepts() {
         let image = vdso_image();
         let parsed = super::super::Image::parse(&image[..], 1 << 46).unwrap();
         assert!(parsed.relocatable && parsed.segments.len() == 1 && parsed.interpreter.is_none());

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_finds_every_lock_free_whatever_other_threads_do_with_them() {
+    fn every_lock_is_free_in_a_forked_child() {
         let work = Work {
             mutex: Mutex::new(0),
             other: Mutex::new(0),

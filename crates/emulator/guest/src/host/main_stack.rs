@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn work_runs_on_the_given_stack_and_gives_its_result() {
+    fn work_runs_on_the_given_stack_and_returns_its_result() {
         let stack = Stack::allocate(BYTES).expect("memory");
         let (text, place, sum) = on(&stack, || (String::from("result"), here(), deep(10_000)));
         assert_eq!((text.as_str(), sum), ("result", 50_005_000));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_the_given_stack_goes_on_in_the_caller() {
+    fn a_panic_on_the_given_stack_propagates_to_the_caller() {
         let stack = Stack::allocate(BYTES).expect("memory");
         let caught = catch_unwind(AssertUnwindSafe(|| on(&stack, || panic!("as asked"))));
         assert_eq!(caught.unwrap_err().downcast_ref::<&str>(), Some(&"as asked"));

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_writable_to_its_ends_and_not_below() {
+    fn a_stack_is_writable_and_its_guard_page_is_not() {
         for _ in 0..3 {
             let stacks: Vec<Stack> = (0..5).map(|_| Stack::allocate(40_000).expect("memory")).collect();
             for stack in &stacks {

@@ -95,7 +95,7 @@ mod tests {
     const START: u64 = 1 << 20;
 
     #[test]
-    fn own_code_is_fetched_and_neither_loaded_nor_stored_to() {
+    fn own_code_can_be_fetched_but_not_loaded_or_stored() {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
         space

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_back_after_a_write() {
+    fn write_rights_are_revoked_after_a_write() {
         let Some(key) = WriteKey::of_process() else {
             eprintln!("skipped: this host has no protection keys");
             return;

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn code_read_while_the_kernel_works_does_not_keep_a_result_from_the_guest() {
+    fn code_read_during_a_call_does_not_prevent_its_result() {
         let space = space();
         let memory = space.memory();
         for bytes in [8, 4000, 2 * PAGE_BYTES] {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_where_it_was_is_asked_for_again_if_code_was_in_the_way() {
+    fn a_repeatable_call_runs_again_after_a_code_page_refused_a_result() {
         let space = space();
         let memory = space.memory();
         let mut tries = 0;
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn only_as_many_bytes_are_written_as_the_call_says_and_one_vector_after_the_other() {
+    fn only_the_returned_number_of_bytes_is_written_vector_by_vector() {
         let space = space();
         let memory = space.memory();
         memory.write(START, b"................").unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_leaves_alone_in_a_structure_is_as_the_guest_has_made_it_meanwhile() {
+    fn concurrent_guest_writes_to_unchanged_fields_survive_a_call() {
         let space = space();
         let memory = space.memory();
         memory.write(START, b"0123456789").unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_cannot_write_to_is_the_kernels_to_refuse() {
+    fn the_kernel_refuses_results_in_unwritable_memory() {
         let space = space();
         let memory = space.memory();
         let read_only = Protection { write: false, ..EVERYTHING };

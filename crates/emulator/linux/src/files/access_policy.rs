@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_named_by_their_links_alone() {
+    fn only_descriptor_links_name_descriptors() {
         for (path, descriptor) in [("/proc/self/fd/3", 3), ("/dev/fd/0", 0), ("/dev/stdout", 1)] {
             assert_eq!(descriptor_named(path.as_bytes()), Some(descriptor), "{path}");
         }

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_request_stands_in_two_rows() {
+    fn every_ioctl_request_has_one_row() {
         let mut rows = REQUESTS.iter().map(|(first, last, _)| (*first, *last)).collect::<Vec<_>>();
         rows.sort_unstable();
         assert!(rows.windows(2).all(|pair| pair[0].0 <= pair[0].1 && pair[0].1 < pair[1].0));

@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guests_own_files_are_found_under_every_name_they_have() {
+    fn proc_files_of_the_guest_are_found_under_all_names() {
         let own = std::process::id();
         for path in
             ["/proc/self/maps".to_owned(), format!("/proc/{own}/maps"), "/proc//self/./maps".to_owned()]

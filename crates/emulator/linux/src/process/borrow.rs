@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_whole_message_counts() {
+    fn the_last_complete_message_counts() {
         let (first, second) = (message(&[(16, b"x")]), message(&[(32, b"yz"), (64, b"")]));
         let expected = |pieces: &[(u64, &[u8])]| {
             pieces

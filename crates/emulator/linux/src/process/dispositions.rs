@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_survives_the_way_through_guest_memory() {
+    fn an_action_round_trips_through_guest_memory() {
         let action = Action { handler: 0x1234_5678_9abc, flags: SA_RESTART | SA_ONSTACK, mask: 0x55 };
         assert_eq!(Action::from_bytes(action.to_bytes()), action);
     }

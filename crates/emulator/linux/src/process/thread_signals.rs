@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_disarming_stack_is_gone_once_a_handler_runs() {
+    fn a_self_disarming_stack_is_disabled_when_a_handler_runs() {
         let stack = AlternateStack { flags: SS_AUTODISARM, ..STACK };
         assert_eq!(stack.entered(), AlternateStack::default());
         assert_eq!(STACK.entered(), STACK);

@@ -167,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_of_a_path_is_found_behind_slashes() {
+    fn the_last_component_of_a_path_is_found_despite_slashes() {
         assert_eq!(last_part(b"/a//exe//"), b"exe");
         assert_eq!(last_part(b"exe"), b"exe");
         assert_eq!(last_part(b"//"), b"");
     }
 
     #[test]
-    fn the_kernels_switches_are_known_by_their_file_system() {
+    fn kernel_control_files_are_detected_by_their_file_system() {
         let open = |path: &str| std::fs::File::open(path).unwrap();
         assert!(is_in_proc(&open("/proc/uptime")) && is_switch(&open("/sys/devices")));
         assert!(!is_switch(&open("/dev/null")) && !is_switch(&open("/")));

@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_frame_holds_comes_back(seed: u64, lanes in 0usize..=4, translation: bool) {
+        fn a_frame_round_trips(seed: u64, lanes in 0usize..=4, translation: bool) {
             let state = some_state(seed, lanes, translation);
             let frame = build(&state, &saved(), TOP).unwrap();
             let restored = restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_is_where_the_kernel_puts_it() {
+    fn the_frame_has_the_kernels_layout() {
         let frame = build(&some_state(5, 1, false), &saved(), TOP).unwrap();
         assert_eq!(frame.address % 16, 0);
         assert_eq!(frame.address + frame.bytes.len() as u64, TOP & !15);

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_known_by_number_and_by_the_ids_of_their_threads() {
+    fn clocks_are_found_by_number_and_by_thread_id() {
         let own = ThreadNumber(3);
         assert_eq!(Clock::of(libc::CLOCK_MONOTONIC, own), Ok(Clock::Wall(UP_S)));
         assert_eq!(Clock::of(libc::CLOCK_THREAD_CPUTIME_ID, own), Ok(Clock::Processor(Some(own))));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timespec_survives_the_way_through_guest_memory() {
+    fn a_timespec_round_trips_through_guest_memory() {
         let ns = 12 * NS_PER_SECOND + 345;
         assert_eq!(timespec_ns(to_timespec(ns)), Ok(ns));
         let mut negative = to_timespec(ns);

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_longest_are_woken_first() {
+    fn the_longest_waiters_are_woken_first() {
         let mut queues = Queues::default();
         for thread in [5, 3, 9] {
             queues.join(0x100, waiter(thread, ANY, None));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn requeued_waiters_stand_behind_those_that_are_there() {
+    fn requeued_waiters_queue_after_existing_ones() {
         let mut queues = Queues::default();
         for thread in 0..3 {
             queues.join(0x100, waiter(thread, ANY, None));

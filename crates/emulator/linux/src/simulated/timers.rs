@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_counts_what_it_has_missed_and_keeps_its_rhythm() {
+    fn a_late_timer_counts_missed_expirations_and_keeps_its_period() {
         let mut timer = timer(100, 30);
         assert_eq!(timer.expire(Time::from_ps(165)), 3);
         assert_eq!(timer.expires, Some(Time::from_ps(190)));

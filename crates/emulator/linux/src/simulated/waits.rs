@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_of_several_buffers_goes_on_where_it_stopped() {
+    fn a_write_of_several_buffers_continues_where_it_stopped() {
         let (first, second) = ([1u8; 10], [2u8; 10]);
         let vectors = [&first, &second]
             .map(|bytes| libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() });

@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_are_in_order_and_each_number_and_name_stands_once() {
+    fn the_rows_are_sorted_and_numbers_and_names_are_unique() {
         assert!(ROWS.windows(2).all(|pair| pair[0].number < pair[1].number));
         let names: std::collections::HashSet<_> = ROWS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), ROWS.len());

@@ -122,7 +122,7 @@ fn the_flags_of_a_64_bit_move_are_those_of_all_its_bits() {
 }
 
 #[test]
-fn conditions_are_tested_and_moved_on_for_all_flags() {
+fn conditional_tests_and_moves_work_for_all_flags() {
     for pattern in 0..16u32 {
         let flags = [(1, N), (2, Z), (4, C), (8, V)]
             .iter()

@@ -58,7 +58,7 @@ fn reference(stem: &str, bits: u32, carry: bool, a: u64, b: u64) -> u64 {
 }
 
 #[test]
-fn results_are_those_of_strings_of_bits_sign_extended_and_no_flag_changes() {
+fn results_match_bit_string_arithmetic_and_flags_are_unchanged() {
     let mut random = Random(0x7777_1111_2222_3333);
     for (stem, bits, immediate, op) in instructions() {
         for (a, b) in operands(&mut random, 400) {

@@ -163,7 +163,7 @@ fn any_flags(random: &mut Random) -> u32 {
 }
 
 #[test]
-fn every_lbt_instruction_has_a_reference_it_is_held_against() {
+fn every_lbt_instruction_is_compared_with_a_reference() {
     let modules =
         [x86::tested(), arm::tested(), integer::tested(), memory::tested(), state::tested(), x87::tested()];
     let tested: BTreeSet<Op> = modules.concat().into_iter().collect();
@@ -174,6 +174,6 @@ fn every_lbt_instruction_has_a_reference_it_is_held_against() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_flags_and_the_80_bit_conversions_are_held_against_the_host() {
+fn flags_and_80_bit_conversions_are_compared_with_the_host() {
     checked::assert_listed("host-lbt", x86::tested().into_iter().chain(x87::tested()));
 }

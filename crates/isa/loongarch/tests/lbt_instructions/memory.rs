@@ -47,7 +47,7 @@ fn a_right_and_a_left_load_make_an_unaligned_load_in_either_order() {
 }
 
 #[test]
-fn each_half_leaves_the_bytes_of_the_register_that_are_not_its_own() {
+fn each_half_changes_only_its_bytes_of_the_register() {
     // Memory counts up from 01, and the register is a1, a2, a3... The expected values are from the figures.
     let memory = Memory::new(&[1, 2, 3, 4, 5, 6, 7, 8]);
     let register = 0xa1a2_a3a4_a5a6_a7a8;

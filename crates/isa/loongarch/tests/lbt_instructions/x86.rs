@@ -197,7 +197,7 @@ fn each_case(mut check: impl FnMut(&Family, u32, u64, u64, u32)) {
 }
 
 #[test]
-fn flags_are_those_of_a_machine_that_goes_bit_by_bit() {
+fn flags_match_a_bit_serial_reference() {
     each_case(|family, old, a, b, new| {
         let expected = reference(family, old, a, b);
         assert_eq!(
@@ -211,7 +211,7 @@ fn flags_are_those_of_a_machine_that_goes_bit_by_bit() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn flags_are_the_hosts_where_x86_defines_them_but_for_the_four_differences() {
+fn flags_match_the_host_where_x86_defines_them_except_for_four_differences() {
     let mut compared = std::collections::BTreeMap::<&str, u32>::new();
     each_case(|family, old, a, b, new| {
         let Family { stem, bits, unsigned, .. } = *family;
@@ -246,7 +246,7 @@ fn flags_are_the_hosts_where_x86_defines_them_but_for_the_four_differences() {
 }
 
 #[test]
-fn where_lbt_differs_from_x86_it_does_so_as_measured() {
+fn differences_between_lbt_and_x86_are_as_measured() {
     let run = |mnemonic, flags, a, b| {
         flags_after(&Instruction { j: 4, k: 5, ..Instruction::new(op(mnemonic)) }, flags, a, b)
     };

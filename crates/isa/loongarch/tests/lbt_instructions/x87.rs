@@ -203,7 +203,7 @@ fn a_number_of_80_bits_becomes_the_double_next_to_it_in_every_rounding_mode() {
 }
 
 #[test]
-fn there_and_back_changes_only_signalling_nans() {
+fn a_round_trip_changes_only_signalling_nans() {
     for bits in doubles() {
         let (low, high) = (convert(Op::FcvtLdD, bits, 0, 0).0, convert(Op::FcvtUdD, bits, 0, 0).0);
         let expected = if f64::from_bits(bits).is_nan() { bits | 1 << 51 } else { bits };
@@ -228,7 +228,7 @@ fn an_enabled_exception_traps_with_its_cause_and_leaves_the_register() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn conversions_are_the_hosts_but_for_the_default_nans_sign() {
+fn conversions_match_the_host_except_for_the_sign_of_the_default_nan() {
     use super::host;
     // The x87's status word has I at bit 0, D 1, Z 2, O 3, U 4, P 5; FCSR has V Z O U I from bit 4 down.
     let exceptions = |status: u16| {

@@ -148,7 +148,7 @@ fn as_executed(op: Op, mut stated: Seen) -> Seen {
 }
 
 #[test]
-fn every_instruction_reads_and_writes_what_the_table_says() {
+fn every_instruction_reads_and_writes_as_in_the_table() {
     let mut wrong = Vec::new();
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let (seen, stated) = (observe(op), as_executed(op, stated(op)));
@@ -160,7 +160,7 @@ fn every_instruction_reads_and_writes_what_the_table_says() {
 }
 
 #[test]
-fn what_accesses_memory_says_so_and_nothing_else_does() {
+fn only_instructions_marked_in_the_table_access_memory() {
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let row = op.row();
         let accesses = row.reads.iter().chain(row.writes).any(|it| matches!(it, Location::Memory(_)));
@@ -197,7 +197,7 @@ const KERNEL: [(&[&str], &[&str], &[&str]); 5] = [
 
 /// The interpreter does not execute privileged instructions, so their columns are compared with LLVM's table.
 #[test]
-fn what_is_for_kernels_reads_and_writes_what_another_table_says() {
+fn privileged_instructions_match_a_second_table() {
     let mut checked = 0;
     for op in Op::all().filter(|op| !is_user_instruction(*op)) {
         let stated = stated(op);

@@ -82,7 +82,7 @@ fn equal(_: &Case, ours: &Registers, theirs: &Registers) -> bool {
 }
 
 #[test]
-fn integer_and_bit_instructions_do_what_qemu_does() {
+fn integer_and_bit_instructions_match_qemu() {
     let (mut random, times) = campaign(0x1234_5678_9abc_def1);
     let mut batch = Batch::default();
     let computes = |op: Op| {
@@ -135,7 +135,7 @@ fn access_bytes(op: Op) -> u64 {
 }
 
 #[test]
-fn loads_and_stores_do_what_qemu_does() {
+fn loads_and_stores_match_qemu() {
     let (mut random, times) = campaign(0x9e37_79b9_7f4a_7c15);
     let mut batch = Batch::default();
     let ops =
@@ -182,7 +182,7 @@ fn loads_and_stores_do_what_qemu_does() {
 }
 
 #[test]
-fn atomic_instructions_do_what_qemu_does() {
+fn atomic_instructions_match_qemu() {
     let (mut random, times) = campaign(0x0bad_cafe_0bad_cafe);
     let mut batch = Batch::default();
     let links = [Op::LlW, Op::LlD, Op::ScW, Op::ScD];
@@ -234,7 +234,7 @@ fn atomic_instructions_do_what_qemu_does() {
 }
 
 #[test]
-fn branches_and_jumps_do_what_qemu_does() {
+fn branches_and_jumps_match_qemu() {
     let (mut random, times) = campaign(0xfeed_f00d_1357_9bdf);
     let mut batch = Batch::default();
     let mark = |imm| Instruction { d: 15, j: 15, imm, ..Instruction::new(Op::AddiD) };
@@ -300,7 +300,7 @@ fn branches_and_jumps_do_what_qemu_does() {
 }
 
 #[test]
-fn every_branch_offset_leads_where_it_says() {
+fn every_branch_offset_reaches_its_target() {
     // Backward branches: into the start of the code, and out by another branch.
     let mut batch = Batch::default();
     let (mut random, times) = campaign(0x0123_4567_89ab_cdef);
@@ -456,7 +456,7 @@ fn random_free(i: Instruction) -> Instruction {
 }
 
 #[test]
-fn floating_point_arithmetic_does_what_qemu_does() {
+fn floating_point_arithmetic_matches_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_00c0_ffee);
     let wanted = [Class::FpAdd, Class::FpMul, Class::FpDiv, Class::FpSqrt];
     let ops = ops(|op| is_float_arithmetic(op) && wanted.contains(&op.row().class));
@@ -465,7 +465,7 @@ fn floating_point_arithmetic_does_what_qemu_does() {
 }
 
 #[test]
-fn fused_multiply_add_does_what_qemu_does() {
+fn fused_multiply_add_matches_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0001);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpFma);
     assert_eq!(ops.len(), 8);
@@ -473,7 +473,7 @@ fn fused_multiply_add_does_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_conversions_do_what_qemu_does() {
+fn floating_point_conversions_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0003);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpConvert);
     assert!(ops.len() == 28, "{} instructions", ops.len());
@@ -481,7 +481,7 @@ fn floating_point_conversions_do_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_comparisons_do_what_qemu_does() {
+fn floating_point_comparisons_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0005);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpCompare);
     assert!(ops.len() == 46, "{} instructions", ops.len());
@@ -506,7 +506,7 @@ fn floating_point_comparisons_do_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_moves_do_what_qemu_does() {
+fn floating_point_moves_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0007);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpMove);
     assert!(ops.len() > 20, "{} instructions", ops.len());

@@ -93,7 +93,7 @@ fn an_enabled_exception_in_one_lane_traps_and_leaves_the_destination_and_the_fla
 }
 
 #[test]
-fn an_exception_in_the_upper_half_is_none_of_an_lsx_instruction() {
+fn an_lsx_instruction_raises_no_exception_of_the_upper_half() {
     let one = 0x3ff0_0000_0000_0000;
     let mut state = with_vectors([[7; 4], [one; 4], [one, one, 0, 0], [0; 4]]);
     state.fcsr = Fcsr(8);

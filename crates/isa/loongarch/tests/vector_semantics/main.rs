@@ -27,7 +27,7 @@ fn every_vector_instruction_of_the_table_has_semantics() {
 }
 
 #[test]
-fn every_vector_instruction_does_what_qemu_does() {
+fn every_vector_instruction_matches_qemu() {
     match qemu::find() {
         Some(qemu) => for_each_seed(|seed| agree_with_qemu(&qemu, seed)),
         None => eprintln!("no qemu-loongarch64 of 8.2 or newer: the vector formulas are checked alone"),
@@ -35,7 +35,7 @@ fn every_vector_instruction_does_what_qemu_does() {
 }
 
 #[test]
-fn every_vector_instruction_does_what_its_formula_says() {
+fn every_vector_instruction_matches_its_formula() {
     for_each_seed(agree_with_formulas);
 }
 

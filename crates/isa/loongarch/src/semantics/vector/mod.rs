@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_immediate_is_repeated_in_lanes_as_wide_as_the_name_says() {
+    fn an_immediate_is_repeated_in_lanes_of_the_width_in_the_name() {
         assert_eq!(element_bits("vslti.hu"), 16);
         assert_eq!(element_bits("vssrlni.du.q"), 128);
         assert_eq!(Repeat::in_lanes_of(32).of(-1), u128::MAX);
