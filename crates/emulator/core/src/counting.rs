@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 const MAX_BLOCKS: usize = 4 << 20;
 
 /// A block and its execution count. A block that was left in the middle counts as a shorter block with the executed
-/// instructions. Only if an instruction that translated code passes to the interpreter traps, the block counts
-/// completely.
+/// instructions. Exception: if an instruction that translated code passes to the interpreter traps, all instructions of
+/// the block are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// The guest address of its first instruction.
@@ -103,7 +103,7 @@ impl Counting {
     }
 }
 
-/// A block that was left in the middle.
+/// An execution of a block that ended before the end of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PartialExecution {
     /// The guest address of its first instruction.
@@ -117,7 +117,7 @@ pub(crate) struct PartialExecution {
 /// The counters of one thread. Address space is reserved for all counters; the host allocates memory for those in use.
 pub(crate) struct Counters {
     start: *mut AtomicU64,
-    /// How often each block was left in the middle.
+    /// The number of executions that ended early, by block.
     left: Mutex<FxHashMap<PartialExecution, u64>>,
 }
 

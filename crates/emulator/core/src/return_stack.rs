@@ -18,8 +18,8 @@ impl ReturnStack {
         Stack::allocate(RETURN_STACK_BYTES).map(Self)
     }
 
-    /// Makes a return with an empty stack continue at `miss`. A guest may return to any address, so no guest address
-    /// can mark the bottom of the stack: the entry there has `miss` as its host address.
+    /// Makes a return with an empty stack continue at the host address `miss`, which is stored in the bottom entry. No
+    /// guest address can mark the bottom, because a guest may return to any address.
     pub fn set_bottom(&self, miss: u64) {
         // SAFETY: both words are the last 16 bytes of the mapping, where an empty stack's pointer points; no core runs
         // meanwhile.

@@ -21,8 +21,8 @@ impl AddressFilter {
         (&self.0[(bit / 64) as usize], 1 << (bit % 64))
     }
 
-    /// Adds an address permanently. A thread that learns of the address under a lock, which the caller takes
-    /// afterwards, sees it in the set.
+    /// Adds an address permanently. Call it before publishing the address under a lock: a thread that finds the
+    /// address under that lock then also finds it here.
     pub fn add(&self, pc: u64) {
         let (word, bit) = self.place(pc);
         word.fetch_or(bit, Ordering::Relaxed);
@@ -41,14 +41,14 @@ mod tests {
 
     #[test]
     fn added_addresses_are_found_and_false_positives_occur() {
-        let address_filter = AddressFilter::default();
-        assert!(!address_filter.may_have(0x1000));
-        address_filter.add(0x1000);
+        let filter = AddressFilter::default();
+        assert!(!filter.may_have(0x1000));
+        filter.add(0x1000);
         assert!(
-            address_filter.may_have(0x1000)
-                && !address_filter.may_have(0x1004)
-                && !address_filter.may_have(0xffc)
+            filter.may_have(0x1000)
+                && !filter.may_have(0x1004)
+                && !filter.may_have(0xffc)
         );
-        assert!(address_filter.may_have(0x1000 + 4 * BITS));
+        assert!(filter.may_have(0x1000 + 4 * BITS));
     }
 }

@@ -112,8 +112,8 @@ impl GuestMemory {
         noted
     }
 
-    /// The bytes written since the start of tracking that differ from their former values, as few runs as possible per
-    /// page.
+    /// The bytes that were written since the start of tracking and differ from their former values, merged into runs
+    /// within each page.
     pub fn written(&self) -> Vec<Written> {
         let pages = self.0.writes.pages();
         let mut written: Vec<Written> = Vec::new();

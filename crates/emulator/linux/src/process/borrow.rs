@@ -17,14 +17,14 @@ use super::{Process, Thread};
 /// The size of a number in a message.
 const WORD: usize = size_of::<u64>();
 
-/// The parent's end. The parent waits for the end of a stream whose write end the child has.
+/// The parent's end of a stream. The parent waits until the child closes the other end.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     read: PinnedFile,
     borrowed: PinnedFile,
 }
 
-/// The child's end. It sends one or several messages, of which the last one counts.
+/// The child's end. Of several messages, only the last complete one counts.
 #[derive(Debug)]
 pub(crate) struct Borrowed {
     sent: OwnedFd,
@@ -118,7 +118,8 @@ fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl Thread {
-    /// Called before a process whose parent is waiting executes another program, which may fail, or ends.
+    /// Sends the writes to the waiting parent, if there is one. Call it before execve, even if that may fail, and before
+    /// the process ends.
     pub(crate) fn give_back(&self) {
         if let Some(borrowed) = &self.borrowed {
             borrowed.send(&self.process);

@@ -1,5 +1,5 @@
 //! Emits the trace records of blocks: the header, the addresses of memory accesses, and the completion at the end of
-//! the block. `recorder.rs` completes records of blocks left in the middle.
+//! the block. `recorder.rs` completes the records of blocks that execution leaves early.
 
 use std::mem::offset_of;
 

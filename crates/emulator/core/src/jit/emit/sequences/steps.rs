@@ -1,4 +1,4 @@
-//! The steps of which host sequences consist, and their register requirements.
+//! The steps of host sequences, and their register requirements.
 
 use iced_x86::Code;
 
@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-/// A host instruction, or the few that load a constant. The first place is the destination.
+/// A host instruction, or the instructions that load a constant. The first place is the destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// `to = from`
