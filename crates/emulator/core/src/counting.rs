@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 /// The maximum number of counters, for decoded blocks and blocks of regions together.
 const MAX_BLOCKS: usize = 4 << 20;
 
-/// A block and its execution count. A block that was left in the middle counts as a shorter block with the executed
+/// A block and its execution count. A block that was left early counts as a shorter block with the executed
 /// instructions. Exception: if an instruction that translated code passes to the interpreter traps, all instructions of
 /// the block are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,11 +44,7 @@ mod tests {
         let filter = AddressFilter::default();
         assert!(!filter.may_have(0x1000));
         filter.add(0x1000);
-        assert!(
-            filter.may_have(0x1000)
-                && !filter.may_have(0x1004)
-                && !filter.may_have(0xffc)
-        );
+        assert!(filter.may_have(0x1000) && !filter.may_have(0x1004) && !filter.may_have(0xffc));
         assert!(filter.may_have(0x1000 + 4 * BITS));
     }
 }

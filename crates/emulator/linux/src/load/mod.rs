@@ -29,7 +29,7 @@ use crate::stack::{self, ProgramFacts, Texts};
 use crate::{Areas, Process, ProcessConfig, Thread};
 use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 
-/// sp.
+/// The number of the stack pointer register.
 const STACK_POINTER: u8 = 3;
 
 /// Why a program cannot be loaded.
