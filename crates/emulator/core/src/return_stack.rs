@@ -21,8 +21,8 @@ impl ReturnStack {
     /// Makes a return with an empty stack continue at the host address `miss`, which is stored in the bottom entry. No
     /// guest address can mark the bottom, because a guest may return to any address.
     pub fn set_bottom(&self, miss: u64) {
-        // SAFETY: both words are the last 16 bytes of the mapping, where an empty stack's pointer points; no core runs
-        // meanwhile.
+        // SAFETY: both words are the last 16 bytes of the mapping, to which the pointer of an empty stack points. No
+        // core runs during this call.
         unsafe {
             let top = self.top() as *mut u64;
             top.write(miss);

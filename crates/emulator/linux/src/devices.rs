@@ -110,7 +110,7 @@ impl DeviceFile {
         open_files::is_ready(self.file.as_raw_fd(), libc::POLLIN)
     }
 
-    /// Resets the counter. No other thread may read the file meanwhile.
+    /// Resets the counter. No other thread may read the file during the call.
     pub fn clear_events(&self) {
         if self.is_ready() {
             event_count::clear(&self.file);

@@ -254,7 +254,7 @@ fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
 }
 
 /// Maps the memory at `start` again as writable memory, at any address or in place of the mapping at `place`. This
-/// needs no file descriptor, which a guest could replace meanwhile.
+/// needs no file descriptor, which a guest could replace concurrently.
 fn map_again(start: NonNull<u8>, place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MREMAP_FIXED };
     // SAFETY: the mapping is shared, so a size of zero leaves it in place; `place` is owned by a cache.
@@ -409,7 +409,7 @@ mod tests {
                     }
                     _ => {
                         cache.save_for_child();
-                        // SAFETY: the range is inside the mapping, and no thread writes meanwhile.
+                        // SAFETY: the range is inside the mapping, and no thread writes concurrently.
                         let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
                         prop_assert!(cache.copy.bytes == code);
                     }

@@ -39,8 +39,8 @@ thread_local! {
     static SUPPRESSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `act`, which may invalidate code, on a thread that is about to make a system call. Invalidation does not set
-/// the flag of this thread meanwhile: the thread sees the changes before it runs guest code again. Setting the flag
+/// Calls `act`, which may invalidate code, on a thread that is about to make a system call. During `act`, invalidation
+/// does not set the flag of this thread: the thread sees the changes before it runs guest code again. Setting the flag
 /// would interrupt the call, the restarted call would invalidate the code again, and the thread could livelock while
 /// other threads execute that code.
 pub fn suppress_own_attention<R>(act: impl FnOnce() -> R) -> R {

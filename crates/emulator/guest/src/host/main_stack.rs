@@ -70,7 +70,7 @@ fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
 }
 
 extern "sysv64" fn perform<F: FnOnce() -> T, T>(task: *mut Task<F, T>) {
-    // SAFETY: `on` passes the address of a task that no other code uses meanwhile.
+    // SAFETY: `on` passes the address of a task that no other code uses until `on` returns.
     let task = unsafe { &mut *task };
     if let Some(work) = task.work.take() {
         task.done = Some(catch_unwind(AssertUnwindSafe(work)));

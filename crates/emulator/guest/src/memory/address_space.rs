@@ -342,8 +342,8 @@ impl AddressSpace {
     }
 
     /// Prevents fault handlers from making code pages writable while mappings change. The caller holds the guard until
-    /// the page bitmaps are consistent again. No thread can write-protect pages meanwhile, since that needs the map's
-    /// lock, which the caller holds.
+    /// the page bitmaps are consistent again. Until then no thread can write-protect pages, since that needs the
+    /// map's lock, which the caller holds.
     fn hold_code(&self) -> Option<SpinGuard<'_>> {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
     }

@@ -432,7 +432,7 @@ impl GuestMemory {
         Err(fault(FaultCause::BeyondFile))
     }
 
-    /// Fetches consecutive words like [`Self::fetch`]. No thread may change the code meanwhile.
+    /// Fetches consecutive words like [`Self::fetch`]. No thread may change the code during the call.
     ///
     /// # Errors
     /// As for [`Self::fetch`], for any of the words.

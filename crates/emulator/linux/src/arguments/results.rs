@@ -261,7 +261,7 @@ impl<'m> Results<'m> {
     }
 }
 
-/// Writes the runs of `bytes` that differ from `former`. The guest may have changed the others meanwhile.
+/// Writes the runs of `bytes` that differ from `former`. The guest may have changed the other bytes concurrently.
 fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]) -> Result<(), Errno> {
     let differs = |at: usize| former[at] != bytes[at];
     let mut at = 0;

@@ -20,7 +20,7 @@ const POPULATED: u64 = 3 << 62;
 /// Receives a run of contents: its guest address and its bytes.
 type Receive<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 
-/// Passes all runs of nonzero memory to `receive` in address order. No thread may change the memory meanwhile.
+/// Passes all runs of nonzero memory to `receive` in address order. No thread may change the memory during the call.
 ///
 /// # Errors
 /// The memory cannot be read, or `receive` fails.

@@ -118,8 +118,8 @@ fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl Thread {
-    /// Sends the writes to the waiting parent, if there is one. Call it before execve, even if that may fail, and before
-    /// the process ends.
+    /// Sends the writes to the waiting parent, if there is one. Call it before execve, even if that may fail, and
+    /// before the process ends.
     pub(crate) fn give_back(&self) {
         if let Some(borrowed) = &self.borrowed {
             borrowed.send(&self.process);

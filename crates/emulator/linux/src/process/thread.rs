@@ -36,7 +36,7 @@ pub struct Thread {
     pub(crate) process: Arc<Process>,
     /// Its number within the process.
     pub(crate) number: ThreadNumber,
-    /// Its id in the guest, which is that of its host thread except in simulated time.
+    /// Its id in the guest. It equals the id of the host thread, except in simulated time.
     pub(crate) tid: i32,
     pub(crate) signals: ThreadSignals,
     /// The guest address to clear and wake at its exit; 0 if none.

@@ -345,7 +345,7 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
         // SAFETY: the caller upholds the contract.
         return unsafe { interruptible_on_host(libc::SYS_connect, arguments) };
     }
-    // SAFETY: the call takes no pointers, and no other thread runs meanwhile.
+    // SAFETY: the call takes no pointers, and no other thread runs during it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
     // SAFETY: the caller upholds the contract.
     let returned = unsafe { host_call(libc::SYS_connect, arguments) };
