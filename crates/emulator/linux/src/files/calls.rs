@@ -11,7 +11,7 @@ use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 
 use super::access_policy::{self, Changeable, given};
-use super::place::{absolute, library_path};
+use super::resolved_path::{absolute, library_path};
 use super::{Follow, ProcFile, ResolvedPath, guest_path};
 use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::devices::CHILD_OPENS;
