@@ -57,7 +57,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    longma_runner::main_stack::with_enough(carry_out)
+    longma_runner::main_stack::with_stack(carry_out)
 }
 
 fn carry_out() -> ExitCode {

@@ -39,15 +39,15 @@ fn a_process_that_is_brought_back_has_all_that_it_had() {
 
 /// Each thing that is refused, and a part of the sentence that says so.
 const REFUSED: &[(&str, &str)] = &[
-    ("views", "can be seen at"),
+    ("views", "is also mapped at"),
     ("shared_file", "is shared with a file"),
     ("segment", "is shared with a file or with other processes"),
-    ("undo", "semaphores to undo"),
-    ("flock_held", "a file that it has locked"),
-    ("range_locked", "a file that it has locked"),
-    ("description_locked", "a file that it has locked"),
+    ("undo", "semaphore adjustments"),
+    ("flock_held", "a locked or leased file"),
+    ("range_locked", "a locked or leased file"),
+    ("description_locked", "a locked or leased file"),
     ("sends_signals", "a file that sends signals"),
-    ("packets", "a pipe of packets"),
+    ("packets", "a packet-mode pipe"),
     ("memory_file", "a file without a name"),
     ("deleted", "a file without a name"),
     ("renamed", "a file without a name"),
@@ -60,10 +60,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("closed_watched", "an epoll set that watches a file whose descriptor is closed"),
     ("child", "has children"),
     ("zombie", "has children"),
-    ("pending", "signals pending"),
+    ("pending", "pending signals"),
     ("priority", "changed its priority"),
-    ("attributes", "set attributes of its own"),
-    ("processor_timer", "a timer of processor time"),
+    ("attributes", "set attributes with prctl"),
+    ("processor_timer", "a CPU-time timer"),
 ];
 
 #[test]

@@ -1,12 +1,11 @@
-//! Turns `instructions.tsv` into Rust: the `Op` enumeration and one `Row` an instruction.
-//! Not a parser of foreign input: a malformed line stops the build and names itself.
-//! Source: the header of `instructions.tsv` documents its columns.
+//! Generates Rust code from `instructions.tsv`: the `Op` enumeration and one `Row` for each instruction. A malformed
+//! line fails the build with its line number. The header of `instructions.tsv` documents the columns.
 
 use std::fmt::Write as _;
 
 fn main() {
     println!("cargo::rerun-if-changed=instructions.tsv");
-    let text = std::fs::read_to_string("instructions.tsv").expect("instructions.tsv beside build.rs");
+    let text = std::fs::read_to_string("instructions.tsv").expect("instructions.tsv is next to build.rs");
     let (mut names, mut rows, mut count) = (String::new(), String::new(), 0);
     for (number, line) in text.lines().enumerate() {
         if line.starts_with('#') || line.is_empty() {
@@ -14,7 +13,7 @@ fn main() {
         }
         let columns: Vec<&str> = line.split('\t').collect();
         let [matched, mnemonic, operands, reads, writes, extension, revision, class] = columns[..] else {
-            panic!("instructions.tsv:{}: eight tab-separated columns wanted", number + 1);
+            panic!("instructions.tsv:{}: expected eight tab-separated columns", number + 1);
         };
         let op = camel_case(mnemonic);
         let operands = list(operands, operand);
@@ -57,13 +56,13 @@ fn camel_case(name: &str) -> String {
         .collect()
 }
 
-/// The Rust expressions of a column's parts, with commas between them.
+/// Converts the parts of a column into a comma-separated list of Rust expressions.
 fn list(column: &str, expression: fn(&str) -> String) -> String {
     let parts: Vec<String> = column.split(',').filter(|part| *part != "-").map(expression).collect();
     parts.join(", ")
 }
 
-/// The Rust expression of one place that an instruction reads or writes.
+/// The Rust expression for a location that an instruction reads or writes.
 fn location(text: &str) -> String {
     let fixed = |kind: &str, number: &str| format!("Location::Register(RegisterKind::{kind}, {number})");
     match text {
@@ -82,7 +81,7 @@ fn location(text: &str) -> String {
     }
 }
 
-/// The Rust expression of one operand's description.
+/// The Rust expression for an operand.
 fn operand(text: &str) -> String {
     let (kind, rest) = text.split_at(1);
     let register = |name: &str| format!("Operand::Register(RegisterKind::{name}, {rest})");

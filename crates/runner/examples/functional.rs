@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     };
     match Node::load(config) {
         Ok(node) => {
-            descriptors::hand_over();
+            descriptors::apply_guest_limit();
             let process = std::process::id();
             node.run(move |_, report| {
                 if let Some(counts) = counts.as_ref().filter(|_| process == std::process::id()) {

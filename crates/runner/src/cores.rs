@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, PoisonError, Weak};
 
 use longma_core::{ConfigurationWords, Core, Execution, SharedCode, Watch};
-use longma_guest::host::attention::{Attention, is_spared};
+use longma_guest::host::attention::{Attention, is_own_attention_suppressed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::Process;
 use longma_loongarch::State;
@@ -87,7 +87,7 @@ impl Cores {
 
     /// Asks every core to stop at its next safe point.
     pub fn request_all(&self) {
-        for flag in self.running().iter().filter(|flag| !is_spared(flag.0)) {
+        for flag in self.running().iter().filter(|flag| !is_own_attention_suppressed(flag.0)) {
             // SAFETY: flags in the list are alive.
             unsafe { (*flag.0).request() };
         }
@@ -123,7 +123,7 @@ impl Watch for CodePages {
 
     fn barrier(&self) {
         if let Some(process) = self.0.upgrade() {
-            process.memory().forget_foreign_changes();
+            process.memory().invalidate_changed_shared_code();
         }
     }
 }

@@ -81,7 +81,7 @@ impl Engine for NodeEngine {
 
     fn after_fork_child(&self) {
         if let Some(shared) = self.0.upgrade() {
-            shared.cores.code().become_forked();
+            shared.cores.code().adopt_in_child();
             if let Some(translated) = shared.translated() {
                 translated.become_forked();
             }

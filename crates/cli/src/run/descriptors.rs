@@ -32,7 +32,7 @@ enum Place {
 impl Messages {
     /// Lines go to this file.
     pub fn to(file: impl Into<OwnedFd>) -> io::Result<Self> {
-        Ok(Self(Arc::new(Place::Own(descriptors::keep(file.into())?.into()))))
+        Ok(Self(Arc::new(Place::Own(descriptors::move_to_reserved(file.into())?.into()))))
     }
 
     /// Writes a line, in one piece.

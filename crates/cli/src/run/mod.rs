@@ -357,7 +357,7 @@ fn start(mut arguments: Arguments) -> Result<Never, Failure> {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
-    longma_runner::descriptors::hand_over();
+    longma_runner::descriptors::apply_guest_limit();
     node.run(move |ending, report| match &outcome {
         Some(outcome) => {
             if outcome.finish(ending, report, &messages).is_err() {
@@ -395,7 +395,7 @@ fn process_config(
         tracer: tracer(arguments, say)?,
         diagnostics: Some(say.clone()),
         reexec: restart::command(arguments)?,
-        constant_surroundings: is_modelled || arguments.fixed_names,
+        fixed_identity: is_modelled || arguments.fixed_names,
         // One that another program has executed goes on with that one's.
         umask: (is_modelled && arguments.open_files.is_none()).then_some(simulated::UMASK),
         stack_offset: arguments.stack_offset,

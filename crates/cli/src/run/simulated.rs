@@ -323,7 +323,7 @@ fn manifest(
 
 fn open_trace(path: &Path) -> Result<Timeline, Failure> {
     File::create(path)
-        .and_then(|file| descriptors::keep(file.into()))
+        .and_then(|file| descriptors::move_to_reserved(file.into()))
         .and_then(|file| Timeline::new(Box::new(File::from(file)), TRACE_BYTES))
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }

@@ -1,6 +1,5 @@
-//! A run of instructions with one entry: as the interpreter executes it and as regions are built from.
-//! Not translated code.
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.5 (branches) for what ends a block.
+//! Decodes basic blocks, the unit that the interpreter executes and from which regions are formed. Source: LoongArch
+//! Reference Manual, volume 1, section 2.2.5 (branches) for what ends a block.
 
 use std::ops::Range;
 
@@ -9,91 +8,92 @@ use longma_loongarch::{Class, Environment, Extension, Fault, Instruction, Op, de
 
 use crate::magic::Magic;
 
-/// The longest block. Longer straight code continues in the next one.
+/// The maximum number of instructions in a block. Longer straight-line code continues in the next block.
 pub(crate) const MAX_INSTRUCTIONS: usize = 64;
 
 /// How a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The next instruction begins another block.
+    /// Execution falls through to the next block.
     Next(u64),
     /// A conditional branch.
     Branch {
-        /// Where it goes if taken.
+        /// The target.
         taken: u64,
-        /// Where it goes otherwise.
+        /// The fall-through address.
         next: u64,
     },
-    /// A jump to a known place.
+    /// A direct jump.
     Jump(u64),
-    /// A call of a known place.
+    /// A direct call.
     Call {
         /// The function.
         target: u64,
-        /// The instruction behind the call.
+        /// The return address.
         next: u64,
     },
-    /// A call of an address in a register.
+    /// An indirect call.
     IndirectCall {
-        /// The instruction behind the call.
+        /// The return address.
         next: u64,
     },
-    /// A return: a jump to the address in r1 that links nothing.
+    /// A return: an indirect jump through r1 that writes no link register.
     Return,
-    /// Any other jump to an address in a register.
+    /// Any other indirect jump.
     Indirect,
-    /// The last instruction is the run loop's: it always traps, or changes what translated code relies on.
+    /// The run loop executes the last instruction, because it always traps or changes state that translated code
+    /// depends on.
     Leave {
-        /// The instruction behind it.
+        /// The address after it.
         next: u64,
     },
-    /// The word at the end is no instruction or cannot be fetched.
+    /// The word after the last instruction is not an instruction or cannot be fetched.
     Invalid,
 }
 
-/// Instructions that end blocks only when somebody is interested in them.
+/// Instructions that end a block only in certain modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Interest {
-    /// In magic instructions.
+pub(crate) struct BlockEnds {
+    /// Magic instructions.
     pub magic: bool,
-    /// In those that read the clock, so that simulated time can catch up first.
+    /// Instructions that read the clock, so that simulated time can catch up first.
     pub clock: bool,
 }
 
-impl Interest {
+impl BlockEnds {
     fn ends_at(self, instruction: &Instruction) -> bool {
         self.magic && Magic::is(instruction) || self.clock && reads_clock(instruction.op)
     }
 }
 
-/// True if an instruction reads the stable counter.
+/// Whether an instruction reads the stable counter.
 pub(crate) fn reads_clock(op: Op) -> bool {
     matches!(op, Op::RdtimelW | Op::RdtimehW | Op::RdtimeD)
 }
 
-/// A run of instructions with one entry.
+/// A basic block.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     /// The guest address of the first instruction.
     pub start: u64,
-    /// The instructions, the one that ends the block included.
+    /// The instructions, including the one that ends the block.
     pub instructions: Vec<Instruction>,
     /// How it ends.
     pub end: End,
 }
 
 impl Block {
-    /// Decodes the block at `start`. `watch` is told of every host page before it is read.
+    /// Decodes the block at `start`. Calls `watch` with the address of each host page before reading from it.
     ///
     /// # Errors
     /// The first instruction cannot be fetched.
     pub fn decode<E: Environment>(
         start: u64,
         guest: &E,
-        interest: Interest,
+        interest: BlockEnds,
         watch: impl Fn(u64),
     ) -> Result<Self, Fault> {
-        // There are very many blocks: each takes the room that it needs.
+        // Decode into a buffer first, so that the final vector has no spare capacity: there are very many blocks.
         let mut found = [Instruction::new(Op::Break); MAX_INSTRUCTIONS];
         let (mut count, mut pc) = (0, start);
         let end = loop {
@@ -124,13 +124,13 @@ impl Block {
         Ok(Self { start, instructions: found[..count].to_vec(), end })
     }
 
-    /// The guest addresses that it was decoded from.
+    /// The guest addresses from which the block was decoded.
     pub fn range(&self) -> Range<u64> {
-        // A word that is no instruction is part of the block too.
+        // An invalid word belongs to the block too.
         self.start..self.pc(self.instructions.len().max(1))
     }
 
-    /// True if any of its instructions lies in `range`.
+    /// Whether any of its instructions is in `range`.
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
         let own = self.range();
         own.start < range.end && range.start < own.end
@@ -142,8 +142,8 @@ impl Block {
     }
 }
 
-/// How `instruction` at `pc` ends a block, or `None` if it does not. `before` is the instruction ahead of it: a `pcaddu18i` makes
-/// the target of a `jirl` known.
+/// How `instruction` at `pc` ends a block; `None` if it does not. `before` is the preceding instruction: after a
+/// `pcaddu18i`, the target of a `jirl` is known.
 fn end_of(instruction: &Instruction, pc: u64, before: Option<&Instruction>) -> Option<End> {
     let next = pc.wrapping_add(4);
     let relative = |offset: i32| pc.wrapping_add(offset as i64 as u64);

@@ -1,5 +1,4 @@
-//! What has changed in a process's code, in order, for cores to take note of when they come by.
-//! Not the noticing of writes (see `Watch`).
+//! A log of code changes in a process. Each core reads the entries that it has not seen. `Watch` detects the changes.
 
 use std::{
     collections::VecDeque,
@@ -12,43 +11,44 @@ use std::{
 
 use longma_guest::host::locks::Mutex;
 
-/// The changes that are remembered; a core that missed more forgets all it knows. A translated program makes one for each jump that is put in
-/// place of a way out, hundreds of them between two looks of a core while it starts, and what a core knows costs more than looking for each.
+/// The number of entries in the log. A core that missed more drops all its cached code. During startup, a translated
+/// program produces hundreds of entries between two checks of a core, one for each exit that is replaced with a direct
+/// jump; dropping everything would cost more than processing them.
 const REMEMBERED: usize = 1024;
 
 /// Code in a range of guest addresses may have changed.
 pub(crate) struct Change {
     pub range: Range<u64>,
-    /// The guest addresses that had translated code, which is no longer valid; ascending.
+    /// The guest addresses whose translations were removed, ascending.
     pub gone: Vec<u64>,
 }
 
-/// The latest changes.
+/// The log.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// Those that have begun, and those of them that are known to all.
+    /// The number of changes that have begun. `count` is the number of those that are in the log.
     begun: AtomicU64,
     count: AtomicU64,
     latest: Mutex<VecDeque<Arc<Change>>>,
 }
 
 impl Changes {
-    /// How many there have been.
+    /// The number of changes so far.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// One begins: from here on, who has not taken note of it yet must not translate what it knows.
+    /// Begins a change. From now on, a core that has not seen it must not translate its decoded blocks.
     pub fn begin(&self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// True if none has begun behind the first `seen`. Whoever asks holds the lock under which the change will look for code.
+    /// Whether no change has begun after the first `seen`. The caller holds the lock that invalidation takes.
     pub fn none_since(&self, seen: u64) -> bool {
         self.begun.load(Ordering::SeqCst) == seen
     }
 
-    /// Adds one that has begun, and gives how many there are with it.
+    /// Adds a change that has begun, and returns the number of changes including it.
     pub fn add(&self, change: Change) -> u64 {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if latest.len() == REMEMBERED {
@@ -58,7 +58,8 @@ impl Changes {
         self.count.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Those behind the first `seen`, or `None` if they are too many; and how many there have been.
+    /// The changes after the first `seen` and the number of changes so far; `None` if the log no longer has all of
+    /// them.
     pub fn since(&self, seen: u64) -> (Option<Vec<Arc<Change>>>, u64) {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let count = self.count();

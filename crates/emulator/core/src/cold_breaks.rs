@@ -1,13 +1,12 @@
-//! `break` instructions that a core comes to now and then: code of other architectures leaves its blocks by them until it is linked. None is
-//! worth a block before it has been come to as often as code that is translated.
-//! Not what they mean, which is the caller's.
+//! Counts executions of `break` instructions. Translated code of other architectures exits through a `break` until the
+//! exit is linked. A `break` is decoded as a block only after it has executed as often as code that is translated.
 
 use crate::profile::HOT;
 
-/// A power of two.
+/// The number of slots, a power of two.
 const PLACES: usize = 1024;
 
-/// The last ones, by their addresses; two that share a place only cost work.
+/// The latest breaks and their execution counts, indexed by a hash of the address. A collision only costs time.
 pub(crate) struct ColdBreaks(Box<[(u64, u32); PLACES]>);
 
 impl Default for ColdBreaks {
@@ -21,20 +20,20 @@ impl ColdBreaks {
         (pc >> 2) as usize % PLACES
     }
 
-    /// Whether there was one at `pc` the last time, and it is cold.
+    /// Whether the last instruction seen at `pc` was a cold `break`.
     pub fn has(&self, pc: u64) -> bool {
         let (of, visits) = self.0[Self::place(pc)];
         of == pc && (1..HOT).contains(&visits)
     }
 
-    /// The core has come to one at `pc`. False if it has done so too often.
+    /// Counts an execution of the `break` at `pc`. Returns false if it is no longer cold.
     pub fn visit(&mut self, pc: u64) -> bool {
         let place = &mut self.0[Self::place(pc)];
         *place = if place.0 == pc { (pc, place.1.saturating_add(1)) } else { (pc, 1) };
         place.1 < HOT
     }
 
-    /// There is something else at `pc` by now.
+    /// Forgets `pc`, where there is no `break` any more.
     pub fn forget(&mut self, pc: u64) {
         if self.has(pc) {
             self.0[Self::place(pc)] = (0, 0);
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_break_is_cold_until_it_has_been_come_to_often_or_is_none() {
+    fn a_break_is_cold_until_it_has_executed_often_or_is_forgotten() {
         let mut breaks = ColdBreaks::default();
         assert!(!breaks.has(0) && !breaks.has(0x1000));
         for _ in 1..HOT {
@@ -60,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn one_takes_the_place_of_another() {
+    fn colliding_addresses_evict_each_other() {
         let mut breaks = ColdBreaks::default();
         let other = 0x1000 + 4 * PLACES as u64;
         assert!(breaks.visit(0x1000) && breaks.visit(other));

@@ -1,5 +1,5 @@
-//! The run loop of one guest thread: cold blocks are interpreted and counted, hot ones translated and run.
-//! Not what happens at a trap: that is the caller's.
+//! The run loop of one guest thread: it interprets and counts cold blocks, and translates and runs hot ones. The caller
+//! handles traps.
 
 use std::{
     cell::Cell,
@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use longma_guest::{GuestMemory, Window, host::shake::shake};
+use longma_guest::{GuestMemory, Window, host::schedule_fuzz::perturb};
 use longma_loongarch::{
     Access, Class, Environment, Fault, FaultCause, Instruction, Op, State, Trap, decode, semantics,
 };
@@ -16,8 +16,8 @@ use longma_trace::{BlockNumber, Blocks, Trace, TracedBlock, address_of, has_addr
 use crate::{
     block::{Block, reads_clock},
     cold_breaks::ColdBreaks,
-    counting::{Counters, Left},
-    cpu::{Cpu, ExitReason, LeftBlock},
+    counting::{Counters, PartialExecution},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     guest::{ConfigurationWords, Guest, SimulatedClock},
     jit::{Translator, recovery::Registration},
     magic::Magic,
@@ -29,9 +29,9 @@ use crate::{
     stop::{Stop, is_executed},
 };
 
-/// One guest thread's core.
+/// The core of one guest thread.
 pub struct Core {
-    // Dropped in this order: the registration points at the rest.
+    // The first field is dropped first, because the registration points to the others.
     registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,
@@ -42,21 +42,21 @@ pub struct Core {
     cold_breaks: ColdBreaks,
     counters: Option<Arc<Counters>>,
     recorder: Option<Recorder>,
-    /// Where translated code wants GS to begin; 0 if it does not use GS.
+    /// The GS base that translated code needs; 0 if it does not use GS.
     segment_base: u64,
-    /// How many changes of code this core has taken note of.
+    /// The number of code changes that this core has processed.
     seen_changes: u64,
-    /// The same for those who want to use the memory of old code again.
+    /// Publishes `seen_changes`, so that the memory of old code can be reused.
     reader: Reader,
-    /// Nothing was executed since the last [`Core::run`] began.
+    /// No instruction has been executed since [`Core::run`] began.
     clock_is_fresh: bool,
-    /// What this core does not use while it is traced, or while it is not.
+    /// The state for the other tracing mode: untraced while the core is traced, and the reverse.
     parked: Option<Box<Parked>>,
-    /// Instructions executed without a trace that the caller has been told of.
+    /// The number of untraced instructions already reported to the caller.
     told_untraced: u64,
 }
 
-/// What a core has of code that it does not run at present: traced code, or code that is not.
+/// Caches and counters of a core for the tracing mode in which it is not running.
 struct Parked {
     code: SharedCode,
     profile: BlockProfile,
@@ -80,11 +80,11 @@ impl Parked {
 }
 
 impl Core {
-    /// A core that starts with `state`. It may run on any host thread that `longma_guest::host::faults` has prepared, and a host
-    /// thread may run several cores in turn.
+    /// Creates a core that starts with `state`. It may run on any host thread that `longma_guest::host::faults` has
+    /// prepared, and a host thread may run several cores in turn.
     ///
     /// # Errors
-    /// The host has no memory to give.
+    /// The host has no memory.
     pub fn new(
         state: State,
         memory: GuestMemory,
@@ -124,30 +124,30 @@ impl Core {
         &mut self.cpu
     }
 
-    /// What the core did since its trace was last cleared; empty if blocks are not traced.
+    /// The trace since it was last cleared; empty if blocks are not traced.
     pub fn trace(&self) -> &Trace {
         static NOTHING: Trace = Trace::new();
         self.recorder.as_ref().map_or(&NOTHING, Recorder::trace)
     }
 
-    /// The block of a number in this core's trace; it never changes.
+    /// The block with this number in the core's trace. A number always refers to the same block.
     ///
     /// # Panics
-    /// With a number that is in no such trace.
+    /// If no trace of this core contains the number.
     pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
         self.code.traced_block(number)
     }
 
-    /// Forgets the trace.
+    /// Clears the trace.
     pub fn clear_trace(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.clear(&mut self.cpu);
         }
     }
 
-    /// Lets the core run without a trace, or with one again; at first it has one. Without a trace there are no quanta: the core runs
-    /// until it traps, is asked to stop, comes to a magic instruction, or reads the clock. Does nothing unless the code is
-    /// [`pausable`](crate::Execution::pausable). Clear the trace before.
+    /// Enables or disables tracing, which is initially enabled. Without tracing there are no quanta: the core runs
+    /// until it traps, its attention flag is set, it executes a magic instruction, or it reads the clock. Has no effect
+    /// unless the code is [`pausable`](crate::Execution::pausable). Clear the trace first.
     pub fn set_tracing(&mut self, on: bool) {
         if self.recorder.is_some() == on {
             return;
@@ -169,12 +169,12 @@ impl Core {
         }
     }
 
-    /// True if what the core does is traced.
+    /// Whether the core writes a trace.
     pub fn is_traced(&self) -> bool {
         self.recorder.is_some()
     }
 
-    /// Instructions executed without a trace since this was last asked.
+    /// The number of instructions executed without a trace since the last call.
     pub fn take_untraced_instructions(&mut self) -> u64 {
         let untraced = match (&self.recorder, &self.parked) {
             (None, _) => Some((&self.code, &self.counters)),
@@ -187,29 +187,31 @@ impl Core {
         all - std::mem::replace(&mut self.told_untraced, all)
     }
 
-    /// Makes the core stop ([`Stop::Quantum`]) at the first block that begins when the trace has `words` words or more: one a block
-    /// that ran and one a memory access, some 0.4 to 0.7 an instruction. Words are counted and not instructions because the place of
-    /// the next record is at hand anyway. At least 1 and at most 65536; at first 4096. Means nothing if blocks are not traced.
+    /// Sets the trace length at which the core stops ([`Stop::Quantum`]) before the next block, in words. A block needs
+    /// one word and each memory access another, about 0.4 to 0.7 words for each instruction. Words are cheaper to count
+    /// than instructions, because translated code holds the address of the next record anyway. The range is 1 to 65536,
+    /// the default 4096. Has no effect if blocks are not traced.
     pub fn set_quantum(&mut self, words: usize) {
         if let Some(recorder) = &mut self.recorder {
             recorder.set_quantum(&mut self.cpu, words);
         }
     }
 
-    /// Lets `rdtime` read simulated time instead of the host's. A traced core that comes to such an instruction with a trace that is
-    /// not empty stops first ([`Stop::Quantum`]), so that the clock can be set to where the trace has led.
+    /// Makes `rdtime` read simulated time instead of the host's. Before such an instruction, a traced core with a
+    /// nonempty trace stops ([`Stop::Quantum`]), so that the caller can advance the clock by the traced instructions.
     pub fn set_clock(&mut self, clock: SimulatedClock) {
         self.cpu.guest.set_clock(clock);
     }
 
-    /// True if the next instruction reads the clock, which then has to be set.
+    /// Whether the next instruction reads the clock, which must then be set.
     pub fn reads_clock_next(&self) -> bool {
         let word = self.cpu.guest.fetch(self.cpu.state.pc).ok();
         word.and_then(decode).is_some_and(|instruction| reads_clock(instruction.op))
     }
 
-    /// The instruction at the program counter has trapped because it accesses a register of a device: if it does so often, it will
-    /// trap without a fault of the host from now on. Code of other cores that is not translated anew only costs more.
+    /// Records that the instruction at the program counter trapped because it accesses a device register. After several
+    /// such accesses, it traps without a host fault. Regions of other cores that still contain the old translation only
+    /// take more time.
     pub fn note_register_access(&mut self) {
         let pc = self.cpu.state.pc;
         if self.code.registers.note(pc) && self.translator.is_some() {
@@ -218,7 +220,8 @@ impl Core {
         }
     }
 
-    /// The fault of the instruction at the program counter, if it is known to access registers and does so now.
+    /// The fault of the instruction at the program counter, if it is a known device register access and accesses a
+    /// register now.
     fn register_fault(&self) -> Option<Fault> {
         if !self.code.registers.is_known(self.cpu.state.pc) {
             return None;
@@ -231,7 +234,7 @@ impl Core {
         Some(Fault { address, access, cause: FaultCause::BeyondFile })
     }
 
-    /// Runs until something needs the caller.
+    /// Runs until the caller must act.
     pub fn run(&mut self) -> Stop {
         set_segment_base(self.segment_base);
         if let Some(registration) = &self.registration {
@@ -239,7 +242,7 @@ impl Core {
         }
         self.clock_is_fresh = true;
         self.reader.enter(self.seen_changes);
-        // Whoever looked at the attention flag outside may have taken back what asked for this.
+        // Process code changes even if the attention flag is clear: the caller may have cleared it.
         self.refresh();
         let stop = self.run_to_stop();
         self.reader.leave();
@@ -291,7 +294,7 @@ impl Core {
         }
     }
 
-    /// Drops host addresses and decoded blocks of code that has changed.
+    /// Drops host addresses and decoded blocks of changed code.
     fn refresh(&mut self) {
         if self.code.changes.count() == self.seen_changes {
             return;
@@ -314,18 +317,18 @@ impl Core {
         self.reader.advance(seen);
     }
 
-    /// Goes over to the newest translator of the process.
+    /// Switches to the newest translator of the process.
     fn follow_translator(&mut self) {
         let Some(translators) = &self.code.translators else { return };
         if self.translator.as_ref().is_some_and(|(_, mine)| *mine == translators.generation()) {
             return;
         }
-        let (newest, generation) = translators.newest();
+        let (newest, generation) = translators.current();
         self.cpu.forget_returns();
         self.cpu.forget_jumps();
         self.profile.cool();
-        // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it; the new one is active before the old one
-        // is dropped.
+        // SAFETY: the box keeps `cpu` in place, and the registration is dropped before it. The new registration is
+        // active before the old one is dropped.
         let registration =
             unsafe { Registration::new(&raw mut *self.cpu, newest.clone(), self.return_stack.guard()) };
         registration.activate();
@@ -336,12 +339,12 @@ impl Core {
 
     fn host_code(&mut self) -> Option<u64> {
         let (translator, _) = self.translator.as_ref()?;
-        if self.cpu.must_interpret() || translator.waits() {
+        if self.cpu.must_interpret() || translator.must_interpret() {
             return None;
         }
         let pc = self.cpu.state.pc;
         if self.cpu.return_stack != self.return_stack.top() {
-            // SAFETY: the pointer lies in the return stack, at an entry of two words.
+            // SAFETY: the pointer is in the return stack, at an entry of two words.
             let [host, guest] = unsafe { *(self.cpu.return_stack as *const [u64; 2]) };
             if guest == pc {
                 self.cpu.return_stack += 8;
@@ -376,7 +379,7 @@ impl Core {
                     self.clock_is_fresh &= pc == self.cpu.state.pc;
                     let (left, at) = (std::mem::take(&mut self.cpu.left), self.cpu.state.pc);
                     let done = self.interpret_one();
-                    self.count_left(left, at, &done);
+                    self.count_partial(left, at, &done);
                     return done;
                 }
             },
@@ -387,15 +390,21 @@ impl Core {
         done
     }
 
-    /// A counted block was left for the instruction at `at`, of which `done` came: what is behind it is counted when it runs.
-    fn count_left(&self, LeftBlock { start, instructions }: LeftBlock, at: u64, done: &Result<(), Stop>) {
+    /// Corrects the count of a block that was left at the instruction at `at` with result `done`. The instructions from
+    /// there on are counted when they run.
+    fn count_partial(
+        &self,
+        InterruptedBlock { start, instructions }: InterruptedBlock,
+        at: u64,
+        done: &Result<(), Stop>,
+    ) {
         let executed =
             (at.wrapping_sub(start) / 4) + u64::from(*done != Err(Stop::Quantum) && is_executed(done));
         if executed < instructions
             && let Some(counters) = &self.counters
         {
             let (instructions, executed) = (instructions as u32, executed as u32);
-            counters.count_left(Left { start, instructions, executed });
+            counters.count_partial(PartialExecution { start, instructions, executed });
         }
     }
 
@@ -451,12 +460,16 @@ impl Core {
         }
         let left = match done {
             Err(Stop::Trap(_) | Stop::Quantum) => Some(done),
-            // The program counter is at the first instruction that has not been executed, as for a quantum's end.
+            // The program counter is at the first instruction not executed, as at the end of a quantum.
             Err(Stop::Attention) => Some(Err(Stop::Quantum)),
             _ => None,
         };
         if let Some(left) = left {
-            self.count_left(LeftBlock { start: pc, instructions: counted }, self.cpu.state.pc, &left);
+            self.count_partial(
+                InterruptedBlock { start: pc, instructions: counted },
+                self.cpu.state.pc,
+                &left,
+            );
         }
         if done == Err(Stop::Attention) {
             self.refresh();
@@ -464,7 +477,8 @@ impl Core {
         done
     }
 
-    /// Whether there is a `break` at `pc` that is not worth a block. Where blocks are counted or traced, each is.
+    /// Whether there is a cold `break` at `pc`, which is not worth a block. In counting and tracing modes, each `break`
+    /// gets a block.
     fn is_cold_break(&mut self, pc: u64) -> bool {
         if self.counters.is_some() || self.recorder.is_some() {
             return false;
@@ -481,7 +495,7 @@ impl Core {
         let interest = self.code.interest;
         let block = Block::decode(pc, &self.cpu.guest, interest, |page| {
             self.code.watch.watch(page);
-            shake();
+            perturb();
         })?;
         let semantics = block.instructions.iter().map(|i| semantics::semantics_of(i.op)).collect();
         let counter = self.code.counting.as_ref().and_then(|c| c.add_block(pc, block.instructions.len()));
@@ -495,16 +509,16 @@ impl Core {
         Ok(())
     }
 
-    /// True if the code at `pc` can now be run translated.
+    /// Translates the code at `pc`. Returns whether it can run now.
     fn translate(&mut self, pc: u64) -> bool {
         let (Some((translator, _)), Some(all)) = (&self.translator, &self.code.translators) else {
             return false;
         };
-        if translator.waits() {
+        if translator.must_interpret() {
             return false;
         }
         if translator.is_full() {
-            // The run loop goes over to the empty one, where the block is soon hot again.
+            // The run loop switches to the empty cache, where the block soon becomes hot again.
             all.replace(translator);
             return false;
         }
@@ -517,10 +531,10 @@ impl Core {
 }
 
 impl Core {
-    /// Executes the instruction at the program counter, at which translated code left a block in its middle, and completes the
-    /// block's record with it.
+    /// Executes the instruction at which translated code left a block in the middle, and completes the record of the
+    /// block up to it.
     fn record_inside_block(&mut self) -> Result<(), Stop> {
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         let (number, block) = recorder.open_block(&self.cpu);
         let index = (self.cpu.state.pc.wrapping_sub(block.start) / 4) as usize;
         let (before, instruction) = (&block.instructions[..index], block.instructions[index]);
@@ -547,36 +561,36 @@ impl Core {
         recorder.complete(&mut self.cpu, number, &block.instructions[..executed]);
     }
 
-    /// As `interpret_one`, and leaves a record of a block of one instruction.
+    /// Like `interpret_one`, but records a block of one instruction.
     fn record_one(&mut self) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
         let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
         let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
             return Err(Stop::Quantum);
         }
         let number = recorder.number(pc, &[instruction]);
         recorder.note_address(&self.cpu, &instruction, &[]);
         let done = self.execute(&instruction);
-        let recorder = self.recorder.as_mut().expect("the caller looked");
+        let recorder = self.recorder.as_mut().expect("the caller has checked that there is a recorder");
         recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&done))]);
         done
     }
 }
 
 thread_local! {
-    /// Where this host thread's GS segment begins.
+    /// The GS base of this host thread.
     static SEGMENT_BASE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Lets translated code reach guest memory through GS, which nothing else in the process uses.
+/// Sets the GS base, through which translated code accesses guest memory.
 fn set_segment_base(base: u64) {
     if base == 0 || SEGMENT_BASE.get() == base {
         return;
     }
     const ARCH_SET_GS: i32 = 0x1001;
-    // SAFETY: the x86-64 psABI gives GS to no one in user space; translated code is its only user here.
+    // SAFETY: the x86-64 psABI reserves GS for no purpose in user space; only translated code uses it here.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     SEGMENT_BASE.set(base);
 }

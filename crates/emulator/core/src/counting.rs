@@ -1,5 +1,5 @@
-//! How often each block ran: exact, per thread, and summed when asked.
-//! Not sampling, and not on unless asked for: translated code then carries one more instruction a block.
+//! Exact execution counts of blocks, kept by each thread and summed on request. If enabled, translated code has one
+//! more instruction in each block.
 
 use std::{
     io,
@@ -12,18 +12,19 @@ use std::{
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
-/// The most blocks that are counted, those decoded for interpretation and those of regions together.
+/// The maximum number of counters, for decoded blocks and blocks of regions together.
 const MAX_BLOCKS: usize = 4 << 20;
 
-/// A block and how often it ran. One that was left in its middle is a block as long as what of it was executed; only where an instruction
-/// trapped that translated code hands to the interpreter does all of it count.
+/// A block and its execution count. A block that was left early counts as a shorter block with the executed
+/// instructions. Exception: if an instruction that translated code passes to the interpreter traps, all instructions of
+/// the block are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// The guest address of its first instruction.
     pub start: u64,
     /// Its number of instructions.
     pub instructions: u32,
-    /// How often it ran.
+    /// The number of executions.
     pub runs: u64,
 }
 
@@ -39,7 +40,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Counting {
-    /// The number of a new counter for the block at `start`; `None` if there are too many.
+    /// Allocates a counter for the block at `start`. Returns its number, or `None` if there are too many.
     pub fn add_block(&self, start: u64, instructions: usize) -> Option<u32> {
         let mut blocks = lock(&self.blocks);
         let number = blocks.len();
@@ -49,17 +50,17 @@ impl Counting {
         })
     }
 
-    /// Counters of a new thread.
+    /// Allocates the counters of a new thread.
     ///
     /// # Errors
-    /// The host has no memory to give.
+    /// The host has no memory.
     pub fn add_thread(&self) -> io::Result<Arc<Counters>> {
         let counters = Arc::new(Counters::reserve()?);
         lock(&self.threads).push(counters.clone());
         Ok(counters)
     }
 
-    /// The instructions of the blocks that one thread ran.
+    /// The number of instructions in the blocks that one thread executed.
     pub fn instructions(&self, of: &Counters) -> u64 {
         let blocks = lock(&self.blocks);
         let whole: u64 = (0u32..)
@@ -72,7 +73,7 @@ impl Counting {
         whole - not_executed.sum::<u64>()
     }
 
-    /// Every block that ran, by address; blocks of the same address and length are one.
+    /// All executed blocks, by address. Blocks with equal address and length are merged.
     pub fn executed(&self) -> Vec<Executed> {
         let blocks = lock(&self.blocks);
         let mut sums: FxHashMap<(u64, u32), u64> = FxHashMap::default();
@@ -86,7 +87,7 @@ impl Counting {
         }
         for thread in lock(&self.threads).iter() {
             for (left, times) in lock(&thread.left).iter() {
-                // A thread that runs may have been counted before it left the block.
+                // A running thread may have been summed before it left the block.
                 let whole = sums.entry((left.start, left.instructions)).or_default();
                 *whole = whole.saturating_sub(*times);
                 *sums.entry((left.start, left.executed)).or_default() += times;
@@ -102,25 +103,25 @@ impl Counting {
     }
 }
 
-/// A block that was left in its middle.
+/// An execution of a block that ended before the end of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Left {
+pub(crate) struct PartialExecution {
     /// The guest address of its first instruction.
     pub start: u64,
-    /// Its number of instructions, all of which are counted.
+    /// Its number of instructions, all of which its counter includes.
     pub instructions: u32,
-    /// Those that were executed.
+    /// The number of executed instructions.
     pub executed: u32,
 }
 
-/// The counters of one thread: address space for all, memory for those in use.
+/// The counters of one thread. Address space is reserved for all counters; the host allocates memory for those in use.
 pub(crate) struct Counters {
     start: *mut AtomicU64,
-    /// How often blocks were left in their middle.
-    left: Mutex<FxHashMap<Left, u64>>,
+    /// The number of executions that ended early, by block.
+    left: Mutex<FxHashMap<PartialExecution, u64>>,
 }
 
-// SAFETY: the memory is this value's own and every access to it is atomic, or is made by the one thread that counts.
+// SAFETY: this value owns the memory, and all accesses are atomic or by the one thread that counts.
 unsafe impl Send for Counters {}
 // SAFETY: as above.
 unsafe impl Sync for Counters {}
@@ -129,7 +130,7 @@ impl Counters {
     const BYTES: usize = MAX_BLOCKS * size_of::<AtomicU64>();
 
     fn reserve() -> io::Result<Self> {
-        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        // SAFETY: an anonymous mapping at an address that the kernel chooses.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -146,14 +147,14 @@ impl Counters {
         Ok(Self { start: start.cast(), left: Mutex::default() })
     }
 
-    /// The host address of counter 0; each takes eight bytes.
+    /// The host address of counter 0. Each counter has 8 bytes.
     pub fn address(&self) -> u64 {
         self.start as u64
     }
 
     fn slot(&self, number: u32) -> &AtomicU64 {
         assert!((number as usize) < MAX_BLOCKS);
-        // SAFETY: the counter lies in the mapping, which lives as long as `self`.
+        // SAFETY: the counter is in the mapping, which lives as long as `self`.
         unsafe { &*self.start.add(number as usize) }
     }
 
@@ -161,12 +162,12 @@ impl Counters {
         self.slot(number).load(Ordering::Relaxed)
     }
 
-    /// A run that was counted came to an end before the block's.
-    pub fn count_left(&self, left: Left) {
+    /// Records that a counted execution ended before the end of the block.
+    pub fn count_partial(&self, left: PartialExecution) {
         *lock(&self.left).entry(left).or_default() += 1;
     }
 
-    /// Counts one run, on the thread whose counters these are.
+    /// Counts one execution. Only the thread that owns the counters calls this.
     pub fn count(&self, number: u32) {
         let slot = self.slot(number);
         slot.store(slot.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -175,7 +176,7 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own.
+        // SAFETY: this value owns the mapping.
         unsafe { libc::munmap(self.start.cast(), Self::BYTES) };
     }
 }

@@ -1,19 +1,18 @@
-//! The block of memory that translated code works on: the guest's registers, and what the code and the run loop tell each other.
-//! Not the guest's memory.
-//! Source: our own layout; translated code addresses fields by `offset_of!`, the general registers with one-byte displacements.
+//! The memory block that translated code addresses through its base register: the guest's registers and the state
+//! shared with the run loop. Code addresses fields by `offset_of!`, and general registers with one-byte displacements.
 
 use longma_guest::{GuestMemory, host::attention::Attention};
 use longma_loongarch::{Fcsr, State, Trap};
 
 use crate::guest::Guest;
 
-/// Entries of the table of indirect-jump targets. A power of two.
+/// Entries in the lookup table of indirect-jump targets. A power of two.
 pub(crate) const JUMP_CACHE_ENTRIES: usize = 4096;
 
-/// Bytes of the stack of return addresses that translated code keeps, besides its guard page.
+/// Size of the return stack of translated code, without its guard page.
 pub(crate) const RETURN_STACK_BYTES: usize = 256 << 10;
 
-/// Where an indirect jump to a guest address continues in host code.
+/// Maps a guest address to host code for indirect jumps.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct JumpCacheEntry {
@@ -22,7 +21,8 @@ pub(crate) struct JumpCacheEntry {
 }
 
 impl JumpCacheEntry {
-    /// What matches no jump when it stands at `slot`: an address that belongs at another one. A guest may jump to any number at all.
+    /// An entry for `slot` that matches no jump: its address belongs to another slot. No single address could mark an
+    /// empty entry, since a guest may jump to any address.
     const fn empty(slot: usize) -> Self {
         Self { guest: if slot == 0 { 4 } else { 0 }, host: 0 }
     }
@@ -34,71 +34,71 @@ static EMPTY_JUMP_CACHE: [JumpCacheEntry; JUMP_CACHE_ENTRIES] = {
     entries
 };
 
-/// Why translated code came back to the run loop. `state.pc` is where the guest continues.
+/// Why translated code returned to the run loop. `state.pc` is where the guest continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum ExitReason {
-    /// A direct jump whose target had no translation.
+    /// A direct jump to a target without a translation.
     Unlinked = 0,
-    /// An indirect jump or return whose target was not at hand.
+    /// An indirect jump or return whose target is not in the lookup table.
     Indirect = 1,
-    /// The attention flag was seen, or a quantum's end.
+    /// The attention flag is set, or the quantum has ended.
     Attention = 2,
-    /// The instruction at the program counter is the interpreter's.
+    /// The interpreter must execute the instruction at the program counter.
     Interpret = 3,
-    /// The instruction at the program counter trapped; `Cpu::trap` says how.
+    /// The instruction at the program counter trapped; see `Cpu::trap`.
     Trap = 4,
     /// The instruction at the program counter is `syscall 0`.
     Syscall = 5,
 }
 
-/// Everything translated code reaches through its base register.
+/// All the state that translated code accesses through its base register.
 #[repr(C, align(64))]
 pub struct Cpu {
     /// The guest's registers.
     pub state: State,
-    /// Nonzero when this thread must stop at the next safe point.
+    /// Set when this thread must stop at the next safe point.
     pub attention: Attention,
-    /// The first guest address that is out of range.
+    /// The first guest address out of range.
     pub(crate) limit: u64,
-    /// The guest's MXCSR while translated code runs; its flags are moved to FCSR at every exit.
+    /// The guest's MXCSR while translated code runs. Its exception flags move to FCSR at each exit.
     pub(crate) guest_mxcsr: u32,
     /// The host's MXCSR.
     pub(crate) host_mxcsr: u32,
-    /// The host's stack pointer while translated code runs.
+    /// The host stack pointer while translated code runs.
     pub(crate) host_stack: u64,
-    /// The pointer into the return stack while translated code does not run.
+    /// The return stack pointer while translated code does not run.
     pub(crate) return_stack: u64,
-    /// Where `return_stack` starts when it is empty.
+    /// The pointer of an empty return stack.
     pub(crate) return_stack_top: u64,
-    /// What 64-bit and 32-bit floating-point sign manipulation needs in memory, each lane repeated.
+    /// Constants for 64-bit and 32-bit floating-point sign operations, repeated in each lane.
     pub(crate) sign_masks: SignMasks,
-    /// What vector instructions need in memory.
+    /// Constants for vector instructions.
     pub(crate) vector_constants: VectorConstants,
-    /// For CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
+    /// Constants for CRC-32: the polynomial's inverse and the polynomial, in the CRC's bit order.
     pub(crate) crc_constants: [u64; 2],
     pub(crate) jump_cache: [JumpCacheEntry; JUMP_CACHE_ENTRIES],
     /// The host address of this thread's block counters, if blocks are counted.
     pub(crate) counters: u64,
-    /// The counted block that translated code left for [`ExitReason::Interpret`].
-    pub(crate) left: LeftBlock,
-    /// The host address where the next record of the trace begins, if blocks are traced.
+    /// The counted block that translated code left with [`ExitReason::Interpret`].
+    pub(crate) left: InterruptedBlock,
+    /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,
-    /// A block that would begin its record here or behind does not run: the quantum is over.
+    /// The end of the quantum: a block does not start if its record would begin at or after this address.
     pub(crate) trace_limit: u64,
-    /// What an instruction that translated code hands to the interpreter said.
+    /// The trap of an instruction that translated code passed to the interpreter.
     pub(crate) trap: Option<Trap>,
-    /// What instructions see besides registers.
+    /// The environment of instructions: memory, clock and configuration words.
     pub(crate) guest: Guest,
 }
 
-/// A counted block that translated code left in its middle.
+/// A counted block that translated code left in the middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct LeftBlock {
+pub(crate) struct InterruptedBlock {
     /// The guest address of its first instruction.
     pub start: u64,
-    /// Its instructions; 0 if there is no such block.
+    /// Its number of instructions; 0 if there is no such block.
     pub instructions: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct SignMasks {
     pub one_single: [f32; 4],
 }
 
-/// Shift counts modulo the width of elements.
+/// Masks that reduce shift counts modulo the element width.
 #[repr(C, align(32))]
 pub(crate) struct VectorConstants {
     pub word_count: [u32; 8],
@@ -119,12 +119,12 @@ pub(crate) struct VectorConstants {
 }
 
 impl Cpu {
-    /// What instructions see besides registers.
+    /// The environment of instructions.
     pub fn guest(&self) -> &Guest {
         &self.guest
     }
 
-    /// A core of a thread that sees `memory`.
+    /// Creates the state of a core that accesses `guest`.
     pub(crate) fn new(state: State, guest: Guest) -> Box<Self> {
         let memory: &GuestMemory = guest.memory();
         let limit = memory.limit();
@@ -147,7 +147,7 @@ impl Cpu {
             crc_constants: [0x1_f701_1641, 0x1_db71_0641],
             jump_cache: EMPTY_JUMP_CACHE,
             counters: 0,
-            left: LeftBlock::default(),
+            left: InterruptedBlock::default(),
             trace_next: 0,
             trace_limit: 0,
             trap: None,
@@ -157,23 +157,23 @@ impl Cpu {
         cpu
     }
 
-    /// Forgets every return address.
+    /// Empties the return stack.
     pub(crate) fn forget_returns(&mut self) {
         self.return_stack = self.return_stack_top;
     }
 
-    /// Forgets every indirect-jump target.
+    /// Clears the lookup table of indirect-jump targets.
     pub(crate) fn forget_jumps(&mut self) {
         self.jump_cache = EMPTY_JUMP_CACHE;
     }
 
-    /// Where the host code of guest address `pc` stands in the table of indirect-jump targets, if it stands there: as the translated
-    /// code finds it, see `find_host_code`.
+    /// The slot of guest address `pc` in the lookup table of indirect-jump targets. `find_host_code` emits the same
+    /// computation.
     pub(crate) fn jump_slot(pc: u64) -> usize {
         (pc >> 2) as usize % JUMP_CACHE_ENTRIES
     }
 
-    /// Forgets the host code of one indirect-jump target.
+    /// Removes one indirect-jump target from the lookup table.
     pub(crate) fn forget_jump(&mut self, pc: u64) {
         let slot = Self::jump_slot(pc);
         if self.jump_cache[slot].guest == pc {
@@ -181,14 +181,14 @@ impl Cpu {
         }
     }
 
-    /// Puts FCSR's rounding mode into the MXCSR that translated code will run with.
+    /// Copies FCSR's rounding mode into the guest's MXCSR.
     pub(crate) fn load_rounding(&mut self) {
         // FCSR: 0 nearest, 1 zero, 2 up, 3 down. MXCSR: 0 nearest, 1 down, 2 up, 3 zero.
         let rounding = [0u32, 3, 2, 1][(self.state.fcsr.0 >> 8 & 3) as usize];
         self.guest_mxcsr = GUEST_MXCSR | rounding << 13;
     }
 
-    /// Moves the exceptions that translated code raised into FCSR's flags.
+    /// Moves exceptions raised by translated code from MXCSR to FCSR's flags.
     pub(crate) fn collect_exceptions(&mut self) {
         let raised = self.guest_mxcsr & 0x3d;
         if raised != 0 {
@@ -197,21 +197,21 @@ impl Cpu {
         }
     }
 
-    /// True while only the interpreter is exact: the guest wants traps for floating-point exceptions, or has its floating-point
-    /// registers renamed (x87 stack mode).
+    /// Whether only the interpreter is exact: the guest has enabled floating-point traps or renamed its floating-point
+    /// registers (x87 stack mode).
     pub(crate) fn must_interpret(&self) -> bool {
         self.state.fcsr.0 & 0x1f != 0 || self.state.lbt.stack_mode
     }
 }
 
-/// Every exception masked, flush-to-zero off: what Rust expects.
+/// All exceptions masked and flush-to-zero off, as Rust requires.
 const HOST_MXCSR: u32 = 0x1f80;
 
-/// Every exception masked but invalid operation: the results that differ between the host and LoongArch are those of invalid
-/// operations, and the fault handler hands these instructions to the interpreter.
+/// All exceptions masked except invalid operation. Only the results of invalid operations differ between the host and
+/// LoongArch, and the fault handler passes these instructions to the interpreter.
 const GUEST_MXCSR: u32 = 0x1f80 & !0x80;
 
-/// FCSR with the flags of MXCSR's sticky bits `raised` added.
+/// FCSR with the flags for MXCSR's sticky bits `raised` set.
 fn with_flags(fcsr: Fcsr, raised: u32) -> Fcsr {
     // MXCSR: IE 0, DE 1, ZE 2, OE 3, UE 4, PE 5. FCSR flags: I(nexact) 16, U 17, O 18, Z 19, V 20.
     let mut flags = 0;

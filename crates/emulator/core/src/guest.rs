@@ -1,6 +1,5 @@
-//! What instructions see besides registers: the process's memory, the stable counter, the configuration words.
-//! Not the memory itself.
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.10 (RDTIME, CPUCFG).
+//! The environment of instructions: process memory, the stable counter and the configuration words. Source: LoongArch
+//! Reference Manual, volume 1, section 2.2.10 (RDTIME, CPUCFG).
 
 use std::sync::{
     Arc,
@@ -10,16 +9,16 @@ use std::sync::{
 use longma_guest::GuestMemory;
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 
-/// The frequency of the stable counter of the 3A5000 and its kin, as CPUCFG words 4 and 5 give it.
+/// The frequency of the stable counter of the 3A5000 and related processors, as in CPUCFG words 4 and 5.
 pub const STABLE_COUNTER_HZ: u64 = 100_000_000;
 
-/// Configuration words as `cpucfg` gives them.
+/// The configuration words that `cpucfg` reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigurationWords(pub Vec<u32>);
 
 impl Default for ConfigurationWords {
-    /// An LA464 core's, measured on a 3C5000 (jiegec/la-inst), but for word 2's virtualisation bits, which a user program has no
-    /// use for.
+    /// The words of an LA464 core, measured on a 3C5000 (jiegec/la-inst), without word 2's virtualisation bits, which
+    /// are useless to a user program.
     fn default() -> Self {
         let mut words = vec![0; 0x15];
         words[0x0] = 0x0014_c011; // PRID: LA464
@@ -32,31 +31,32 @@ impl Default for ConfigurationWords {
     }
 }
 
-/// Simulated time as `rdtime` reads it: whoever simulates sets it, any number of cores read it.
+/// Simulated time, which `rdtime` reads. The simulator sets it, and any number of cores read it.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedClock(Arc<AtomicU64>);
 
 impl SimulatedClock {
-    /// Makes it `ps` picoseconds after the start of the simulation.
+    /// Sets the time in picoseconds since the start of the simulation.
     pub fn set_ps(&self, ps: u64) {
         self.0.store(ps, Ordering::Relaxed);
     }
 
-    /// The time that was set last, in picoseconds.
+    /// The latest time set, in picoseconds.
     pub fn ps(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Where the stable counter comes from.
+/// The source of the stable counter.
 #[derive(Clone)]
 enum Clock {
-    /// The host's monotonic clock: the same for every core of every process, as the stable counters of a machine are.
+    /// The host's monotonic clock, which is the same for all cores and processes, like the stable counters of a
+    /// machine.
     Host,
     Simulated(SimulatedClock),
 }
 
-/// What the instructions of one process see besides registers.
+/// The environment of one process's instructions.
 #[derive(Clone)]
 pub struct Guest {
     memory: GuestMemory,
@@ -65,12 +65,12 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A process's surroundings.
+    /// Creates an environment that reads the host's clock.
     pub fn new(memory: GuestMemory, words: ConfigurationWords) -> Self {
         Self { memory, words: Arc::new(words), clock: Clock::Host }
     }
 
-    /// Lets the stable counter show simulated time instead of the host's.
+    /// Makes the stable counter read simulated time.
     pub(crate) fn set_clock(&mut self, clock: SimulatedClock) {
         self.clock = Clock::Simulated(clock);
     }
@@ -110,15 +110,15 @@ impl Environment for Guest {
     }
 }
 
-/// What CLOCK_MONOTONIC shows.
+/// CLOCK_MONOTONIC in nanoseconds.
 fn host_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure is there to be filled; every Linux has the clock.
+    // SAFETY: `now` is valid for writes. The clock exists on all Linux systems.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Surroundings with no memory, for instructions that only compute.
+/// An environment without memory, for instructions that only compute.
 pub(crate) struct NoEnvironment;
 
 impl NoEnvironment {

@@ -1,6 +1,5 @@
-//! A core at the functional level: an interpreter for cold code, a just-in-time translator for hot code.
-//! Not a process: what a trap means, and threads, are the caller's.
-//! Source: see the book's chapter on execution.
+//! A functional model of a core: an interpreter for cold code and a just-in-time translator for hot code. Traps and
+//! threads are handled by the caller. Source: see the book's chapter on execution.
 
 mod block;
 mod changes;
@@ -25,7 +24,7 @@ pub use crate::{
     counting::Executed,
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
-    jit::kept::KeptRegions,
+    jit::exported_code::ExportedRegions,
     jit::listing::{Extras, HostCode, field_name},
     magic::Magic,
     shared_code::{Counts, Execution, SharedCode, Watch},

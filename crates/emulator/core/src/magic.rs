@@ -1,38 +1,37 @@
-//! Magic instructions: what a guest program tells the model it runs on.
-//! Not anything that a real processor notices: there they do nothing.
-//! Source: our own. `andi $zero, $zero, n` computes into the register that is always zero (LoongArch Reference Manual, volume 1,
-//! section 2.2.1.6); the manual names only n = 0, as `nop`, and compilers have no reason to emit another.
-//! `guests/include/longma.h` has the guest's side of it.
+//! Magic instructions, with which a guest program sends messages to the model. They are no-ops on real processors. They
+//! are the forms `andi $zero, $zero, n` with n from 0x4c1 to 0x4c4, which write to the zero register (LoongArch
+//! Reference Manual, volume 1, section 2.2.1.6). The manual defines only n = 0, as `nop`, and compilers have no reason
+//! to emit the others. The macros for guests are in `guests/include/longma.h`.
 
 use longma_loongarch::{Instruction, Op, State};
 
-/// The immediate of the first magic instruction; the others follow.
+/// The immediate of the first magic instruction. The others follow it.
 const FIRST: i32 = 0x4c1;
 
-/// The register with an event's number: the first argument's, r4.
+/// The register with the event number: r4, the first argument.
 const NUMBER: usize = 4;
 
-/// What a magic instruction says.
+/// The message of a magic instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Magic {
     /// The region of interest begins: `andi $zero, $zero, 0x4c1`.
     RegionBegin,
     /// The region of interest ends: `andi $zero, $zero, 0x4c2`.
     RegionEnd,
-    /// The program is worth a checkpoint here: `andi $zero, $zero, 0x4c3`.
+    /// A suitable point for a checkpoint: `andi $zero, $zero, 0x4c3`.
     Checkpoint,
-    /// An event of the program's own, with the number in `$a0`: `andi $zero, $zero, 0x4c4`.
+    /// A program-defined event whose number is in `$a0`: `andi $zero, $zero, 0x4c4`.
     Event(u64),
 }
 
 impl Magic {
-    /// True if `instruction` is magic.
+    /// Whether `instruction` is magic.
     pub(crate) fn is(instruction: &Instruction) -> bool {
         let hint = instruction.op == Op::Andi && instruction.d == 0 && instruction.j == 0;
         hint && (FIRST..FIRST + 4).contains(&instruction.imm)
     }
 
-    /// What `instruction` says with the registers of `state`, if it is magic.
+    /// The message of `instruction` with the registers of `state`; `None` if it is not magic.
     pub(crate) fn of(instruction: &Instruction, state: &State) -> Option<Self> {
         if !Self::is(instruction) {
             return None;
@@ -52,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// What the words of `guests/include/longma.h` say with 7 in `$a0`.
+    /// The words of `guests/include/longma.h`, with 7 in `$a0`.
     #[test]
     fn the_words_of_the_header_are_magic_and_a_nop_is_not() {
         let mut state = State::default();

@@ -1,5 +1,4 @@
-//! Blocks as the interpreter knows them: decoded, with how often they ran, and executed.
-//! Not the decision to translate them (see `core.rs`).
+//! The interpreter's cache of decoded blocks and their execution counts, and the execution of a block.
 
 use std::ops::Range;
 
@@ -17,45 +16,45 @@ use crate::{
     stop::{Stop, is_executed},
 };
 
-/// A block is translated when it has run this often: below, interpreting costs less than translating.
+/// The number of executions after which a block is translated. Below it, interpreting costs less than translating.
 pub(crate) const HOT: u32 = 30;
 
-/// Bytes of guest memory that share a list of blocks.
-const LOT_BYTES: u64 = 1024;
+/// Size of the guest memory ranges that index the blocks.
+const INDEX_RANGE_BYTES: u64 = 1024;
 
-/// Blocks that ran, and how often.
+/// Decoded blocks and their execution counts.
 #[derive(Default)]
 pub(crate) struct BlockProfile {
     pub blocks: FxHashMap<u64, Box<ProfiledBlock>>,
-    /// Which blocks lie where, by the number of the lot; a block across two is in both.
-    lots: FxHashMap<u64, Vec<u64>>,
+    /// The blocks in each memory range, by range number. A block that spans two ranges is in both.
+    index_ranges: FxHashMap<u64, Vec<u64>>,
 }
 
-/// The lots that a range of guest addresses touches.
-fn lots_of(range: &Range<u64>) -> Range<u64> {
-    range.start / LOT_BYTES..range.end.div_ceil(LOT_BYTES)
+/// The ranges that overlap a range of guest addresses.
+fn index_ranges_of(range: &Range<u64>) -> Range<u64> {
+    range.start / INDEX_RANGE_BYTES..range.end.div_ceil(INDEX_RANGE_BYTES)
 }
 
 pub(crate) struct ProfiledBlock {
     pub block: Block,
     pub semantics: Vec<semantics::Semantics<Guest>>,
     pub runs: u32,
-    /// The block's counter, if blocks are counted.
+    /// Its counter, if blocks are counted.
     pub counter: Option<u32>,
-    /// The block's number in traces, if blocks are traced.
+    /// Its number in traces, if blocks are traced.
     pub number: Option<BlockNumber>,
-    /// True if the last instruction reads the clock and the clock is simulated.
+    /// The last instruction reads the clock, and the clock is simulated.
     pub reads_clock: bool,
-    /// True if the last instruction is magic and magic is of interest.
+    /// The last instruction is magic, and magic instructions are enabled.
     pub is_magic: bool,
 }
 
 impl BlockProfile {
-    /// Adds a block that has run.
+    /// Adds a block.
     pub fn insert(&mut self, found: Box<ProfiledBlock>) {
         let block = &found.block;
-        for lot in lots_of(&block.range()) {
-            let blocks = self.lots.entry(lot).or_default();
+        for range_number in index_ranges_of(&block.range()) {
+            let blocks = self.index_ranges.entry(range_number).or_default();
             if !blocks.contains(&block.start) {
                 blocks.push(block.start);
             }
@@ -63,37 +62,37 @@ impl BlockProfile {
         self.blocks.insert(block.start, found);
     }
 
-    /// Forgets every block.
+    /// Removes all blocks.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Forgets the blocks that lie in `range`, be it in part.
+    /// Removes the blocks that overlap `range`.
     pub fn forget(&mut self, range: &Range<u64>) {
-        let touched = lots_of(range);
-        let lots: Vec<u64> = if touched.end - touched.start > self.lots.len() as u64 {
-            self.lots.keys().copied().filter(|lot| touched.contains(lot)).collect()
+        let touched = index_ranges_of(range);
+        let index_ranges: Vec<u64> = if touched.end - touched.start > self.index_ranges.len() as u64 {
+            self.index_ranges.keys().copied().filter(|range_number| touched.contains(range_number)).collect()
         } else {
             touched.collect()
         };
-        for lot in lots {
-            let Some(mut starts) = self.lots.remove(&lot) else { continue };
+        for range_number in index_ranges {
+            let Some(mut starts) = self.index_ranges.remove(&range_number) else { continue };
             starts.retain(|start| match self.blocks.get(start) {
                 Some(found) if found.block.overlaps(range) => {
                     self.blocks.remove(start);
                     false
                 }
                 Some(_) => true,
-                // It went with the lot before.
+                // The block was removed with its other range.
                 None => false,
             });
             if !starts.is_empty() {
-                self.lots.insert(lot, starts);
+                self.index_ranges.insert(range_number, starts);
             }
         }
     }
 
-    /// Lets every block that was hot be found hot again.
+    /// Resets the counts of hot blocks to just below the threshold, so that they are translated again.
     pub fn cool(&mut self) {
         for found in self.blocks.values_mut() {
             found.runs = found.runs.min(HOT - 1);
@@ -108,9 +107,9 @@ impl Profile for BlockProfile {
 }
 
 impl ProfiledBlock {
-    /// Executes the block's instructions. An instruction that reads the clock stops the core first, unless nothing was executed
-    /// since the clock was set (`clock_is_fresh`). Whoever asks for attention gets it behind the instruction: it may be one that has changed
-    /// what comes next.
+    /// Executes the instructions of the block. Before an instruction that reads the clock, the core stops unless no
+    /// instruction has been executed since the clock was set (`clock_is_fresh`). A request for attention takes effect
+    /// after the current instruction, which may have changed the following code.
     pub fn interpret(&self, cpu: &mut Cpu, clock_is_fresh: bool) -> Result<(), Stop> {
         let instructions = &self.block.instructions;
         for (index, (instruction, semantics)) in instructions.iter().zip(&self.semantics).enumerate() {
@@ -128,7 +127,7 @@ impl ProfiledBlock {
         self.end(cpu)
     }
 
-    /// What is to be done behind the last instruction.
+    /// Completes the block after its last instruction.
     fn end(&self, cpu: &mut Cpu) -> Result<(), Stop> {
         let instructions = &self.block.instructions;
         let last = instructions.last();
@@ -142,7 +141,7 @@ impl ProfiledBlock {
         magic.map_or(Ok(()), |magic| Err(Stop::Magic(magic)))
     }
 
-    /// As `interpret`, and leaves a record.
+    /// Like `interpret`, but writes a trace record.
     pub fn record(&self, cpu: &mut Cpu, recorder: &mut Recorder) -> Result<(), Stop> {
         let instructions = &self.block.instructions;
         let number = self.number.expect("blocks of traced code have numbers");

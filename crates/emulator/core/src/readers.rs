@@ -1,6 +1,5 @@
-//! How far each core of a process is with taking note of changed code: what no core can be in any more may be used again.
-//! Not the changes (see `changes.rs`).
-//! Source: quiescent-state-based reclamation; McKenney, "Exploiting deferred destruction" (2004).
+//! Tracks how many code changes each core of a process has processed. Memory of old code can be reused once no core can
+//! be executing it. Source: quiescent-state-based reclamation; McKenney, "Exploiting deferred destruction" (2004).
 
 use std::sync::{
     Arc, PoisonError,
@@ -9,14 +8,14 @@ use std::sync::{
 
 use longma_guest::host::locks::{Mutex, MutexGuard};
 
-/// The progress of a core that runs no code.
+/// The progress value of a core that runs no code.
 const OUTSIDE: u64 = u64::MAX;
 
-/// The cores that share translated code.
+/// The progress of all cores that share translated code.
 #[derive(Default)]
 pub(crate) struct Readers(Mutex<Vec<Arc<AtomicU64>>>);
 
-/// One core's progress.
+/// The progress of one core.
 pub(crate) struct Reader {
     progress: Arc<AtomicU64>,
     readers: Arc<Readers>,
@@ -27,21 +26,21 @@ impl Readers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A core that runs no code yet.
+    /// Adds a core that is not running.
     pub fn add(self: &Arc<Self>) -> Reader {
         let progress = Arc::new(AtomicU64::new(OUTSIDE));
         self.lock().push(progress.clone());
         Reader { progress, readers: self.clone() }
     }
 
-    /// How many changes every core that runs has taken note of, at least.
+    /// The number of changes that all running cores have processed.
     pub fn all_have_seen(&self) -> u64 {
-        // Either this sees that a core runs, or that core sees the changes that were counted before.
+        // Either this thread sees that a core is running, or that core sees the changes counted before.
         fence(Ordering::SeqCst);
         self.lock().iter().map(|progress| progress.load(Ordering::SeqCst)).min().unwrap_or(OUTSIDE)
     }
 
-    /// In a forked child: no core runs but the one that asks, which is outside.
+    /// Runs in a forked child: marks all cores as not running. The calling core is the only one, and it is not running.
     pub fn leave_all(&self) {
         for progress in self.lock().iter() {
             progress.store(OUTSIDE, Ordering::SeqCst);
@@ -50,19 +49,19 @@ impl Readers {
 }
 
 impl Reader {
-    /// The core begins to run and has taken note of `seen` changes. It looks for more before it runs anything.
+    /// The core starts running and has processed `seen` changes. It checks for more before it executes any code.
     pub fn enter(&self, seen: u64) {
         self.progress.store(seen, Ordering::SeqCst);
     }
 
-    /// The running core has taken note of `seen` changes, and keeps nothing of what they took away.
+    /// The running core has processed `seen` changes and holds no references to the code that they removed.
     pub fn advance(&self, seen: u64) {
         if self.progress.load(Ordering::Relaxed) != OUTSIDE {
             self.progress.store(seen, Ordering::Release);
         }
     }
 
-    /// The core stops.
+    /// The core stops running.
     pub fn leave(&self) {
         self.progress.store(OUTSIDE, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! One core's trace while the core runs: where the next record goes, and records that are left in their middle.
-//! Not the writing that translated code does itself (see `jit/emit/tracing.rs`).
+//! The trace of one core while it runs: the position of the next record, and the completion of records of blocks left
+//! in the middle. Translated code writes records itself (`jit/emit/tracing.rs`).
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use longma_trace::{BlockNumber, Trace, TracedBlock, address_of, count_addresses,
 
 use crate::{block::MAX_INSTRUCTIONS, cpu::Cpu, traced_blocks::TracedBlocks};
 
-/// The quantum of a core that nobody gave another: 32 KiB of trace, which stays in the host's caches until it is read.
+/// The default quantum: 32 KiB of trace, which stays in the host's caches until it is read.
 const DEFAULT_QUANTUM_WORDS: usize = 4096;
 
-/// The longest quantum.
+/// The maximum quantum in words.
 const MAX_QUANTUM_WORDS: usize = 1 << 16;
 
-/// The words of the largest record: its head and an address for each instruction.
-const LARGEST_RECORD_WORDS: usize = 1 + MAX_INSTRUCTIONS;
+/// The size of the largest record in words: its header and one address for each instruction.
+const MAX_RECORD_WORDS: usize = 1 + MAX_INSTRUCTIONS;
 
-/// A core's trace and the pointers into it, which live in the [`Cpu`].
+/// A core's trace. The pointers into it are in the [`Cpu`].
 pub(crate) struct Recorder {
     trace: Trace,
     blocks: Arc<TracedBlocks>,
@@ -25,10 +25,10 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// An empty trace, which `cpu` from now on points into.
+    /// Creates an empty trace and points `cpu` at it.
     pub fn new(blocks: Arc<TracedBlocks>, cpu: &mut Cpu) -> Self {
-        // A block that begins one word below the quantum's end still has room for its record.
-        let trace = Trace::with_room(MAX_QUANTUM_WORDS + LARGEST_RECORD_WORDS);
+        // A block that starts one word before the end of the quantum still has space for its record.
+        let trace = Trace::with_room(MAX_QUANTUM_WORDS + MAX_RECORD_WORDS);
         let mut recorder = Self { trace, blocks, quantum_words: DEFAULT_QUANTUM_WORDS };
         recorder.clear(cpu);
         recorder
@@ -40,40 +40,40 @@ impl Recorder {
         cpu.trace_limit = self.trace.address() + 8 * self.quantum_words as u64;
     }
 
-    /// Forgets every record.
+    /// Removes all records.
     pub fn clear(&mut self, cpu: &mut Cpu) {
         cpu.trace_next = self.trace.address();
         self.trace.set_used(0);
         self.set_quantum(cpu, self.quantum_words);
     }
 
-    /// The records up to where `cpu` writes the next one.
+    /// Updates the trace with the records that `cpu` has completed.
     pub fn refresh(&mut self, cpu: &Cpu) {
         let used = self.next(cpu);
         self.trace.set_used(used);
     }
 
-    /// The records as of the last [`Recorder::refresh`].
+    /// The records at the time of the last [`Recorder::refresh`].
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
 
-    /// True if the quantum is over.
+    /// Whether the quantum has ended.
     pub fn is_full(cpu: &Cpu) -> bool {
         cpu.trace_next >= cpu.trace_limit
     }
 
-    /// True if no record is complete.
+    /// Whether no record is complete.
     pub fn is_empty(&mut self, cpu: &Cpu) -> bool {
         self.next(cpu) == 0
     }
 
-    /// The index of the word where `cpu` writes the next record.
+    /// The word index of the next record of `cpu`.
     fn next(&mut self, cpu: &Cpu) -> usize {
         (cpu.trace_next - self.trace.address()) as usize / 8
     }
 
-    /// The block whose record translated code has begun and not completed.
+    /// The block whose record translated code has started and not completed.
     pub fn open_block(&mut self, cpu: &Cpu) -> (BlockNumber, TracedBlock) {
         let next = self.next(cpu);
         let number = BlockNumber(*self.trace.word(next) as u32);
@@ -86,7 +86,8 @@ impl Recorder {
         self.blocks.number(start, instructions)
     }
 
-    /// Notes the address of `instruction`, about to be executed, if it has one. `before` are the block's instructions ahead of it.
+    /// Records the address that `instruction` is about to access, if any. `before` holds the preceding instructions of
+    /// the block.
     pub fn note_address(&mut self, cpu: &Cpu, instruction: &Instruction, before: &[Instruction]) {
         if has_address(instruction.op) {
             let at = self.next(cpu) + 1 + usize::from(count_addresses(before));
@@ -94,8 +95,8 @@ impl Recorder {
         }
     }
 
-    /// Completes the record of block `number`, of which `executed` was executed and has its addresses noted. A block of which
-    /// nothing was executed leaves no record.
+    /// Completes the record of block `number`. `executed` holds its executed instructions, whose addresses are
+    /// recorded. If it is empty, no record is written.
     pub fn complete(&mut self, cpu: &mut Cpu, number: BlockNumber, executed: &[Instruction]) {
         if executed.is_empty() {
             return;

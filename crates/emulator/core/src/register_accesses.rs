@@ -1,6 +1,6 @@
-//! Which instructions access registers of devices: after some faults of the host, translated code hands them over without one.
-//! Not the accesses, which whoever keeps the devices makes.
-//! Source: emulators commonly patch instructions that fault on device memory.
+//! Learns which instructions access device registers. After several host faults, translated code passes such an
+//! instruction to the run loop without faulting. The owner of the devices performs the accesses. Source: emulators
+//! commonly patch instructions that fault on device memory.
 
 use std::sync::{
     PoisonError,
@@ -10,13 +10,13 @@ use std::sync::{
 use longma_guest::host::locks::RwLock;
 use rustc_hash::FxHashMap;
 
-/// So many accesses make it likely that an instruction is there for registers: it costs a fault each until then, and ordinary memory
-/// is slower from there afterwards.
-const SURE: u32 = 8;
-/// A hostile program must not make the list grow without end.
-const MOST: usize = 1 << 14;
+/// The number of accesses after which an instruction is assumed to access registers. Until then each access costs a
+/// host fault; afterwards the instruction is slower for ordinary memory.
+const LEARN_THRESHOLD: u32 = 8;
+/// The maximum number of entries, so that a hostile program cannot exhaust memory.
+const MAX_ENTRIES: usize = 1 << 14;
 
-/// Instructions that access registers, by address, with how often they did.
+/// Access counts by instruction address.
 #[derive(Debug, Default)]
 pub(crate) struct RegisterAccesses {
     any: AtomicBool,
@@ -24,23 +24,29 @@ pub(crate) struct RegisterAccesses {
 }
 
 impl RegisterAccesses {
-    /// The instruction at `pc` has accessed registers; true if it is to be handed over from now on.
+    /// Counts a register access by the instruction at `pc`. Returns whether the instruction is now passed to the run
+    /// loop.
     pub fn note(&self, pc: u64) -> bool {
         let mut counts = self.counts.write().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() >= MOST && !counts.contains_key(&pc) {
+        if counts.len() >= MAX_ENTRIES && !counts.contains_key(&pc) {
             return false;
         }
         let count = counts.entry(pc).or_default();
         *count = count.saturating_add(1);
-        if *count == SURE {
+        if *count == LEARN_THRESHOLD {
             self.any.store(true, Ordering::Relaxed);
         }
-        *count == SURE
+        *count == LEARN_THRESHOLD
     }
 
-    /// Whether the instruction at `pc` is handed over.
+    /// Whether the instruction at `pc` is passed to the run loop.
     pub fn is_known(&self, pc: u64) -> bool {
         self.any.load(Ordering::Relaxed)
-            && self.counts.read().unwrap_or_else(PoisonError::into_inner).get(&pc).is_some_and(|n| *n >= SURE)
+            && self
+                .counts
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&pc)
+                .is_some_and(|n| *n >= LEARN_THRESHOLD)
     }
 }

@@ -1,5 +1,4 @@
-//! The stack of return addresses that translated code keeps apart from the guest's: memory with a guard page below.
-//! Not the guest's stack.
+//! The stack of return addresses that translated code uses, separate from the guest's stack. It has a guard page below.
 
 use std::{io, ops::Range};
 
@@ -11,16 +10,19 @@ use crate::cpu::RETURN_STACK_BYTES;
 pub(crate) struct ReturnStack(Stack);
 
 impl ReturnStack {
+    /// Allocates a return stack.
+    ///
     /// # Errors
-    /// The host has no memory to give.
+    /// The host has no memory.
     pub fn allocate() -> io::Result<Self> {
         Stack::allocate(RETURN_STACK_BYTES).map(Self)
     }
 
-    /// Makes returns that an empty stack takes for expected go on at `miss`: a guest may return to any number at all, so that no
-    /// word stands for no address.
+    /// Makes a return with an empty stack continue at the host address `miss`, which is stored in the bottom entry. No
+    /// guest address can mark the bottom, because a guest may return to any address.
     pub fn set_bottom(&self, miss: u64) {
-        // SAFETY: both words are the mapping's last 16 bytes, which the empty stack's pointer points at; no core runs meanwhile.
+        // SAFETY: both words are the last 16 bytes of the mapping, to which the pointer of an empty stack points. No
+        // core runs during this call.
         unsafe {
             let top = self.top() as *mut u64;
             top.write(miss);
@@ -28,12 +30,12 @@ impl ReturnStack {
         }
     }
 
-    /// The stack pointer of an empty stack. An entry is popped there too, see [`ReturnStack::set_bottom`].
+    /// The pointer of an empty stack. A return may still pop the entry there, see [`ReturnStack::set_bottom`].
     pub fn top(&self) -> u64 {
         self.0.usable().end as u64 - 16
     }
 
-    /// The addresses of the guard page.
+    /// The address range of the guard page.
     pub fn guard(&self) -> Range<u64> {
         let guard = self.0.guard();
         guard.start as u64..guard.end as u64

@@ -1,5 +1,4 @@
-//! What the cores of a process share: how they execute, translated code, counters, the blocks of traces.
-//! Not a core.
+//! The state that the cores of a process share: execution mode, translated code, counters and traced blocks.
 
 use std::{
     io,
@@ -7,38 +6,41 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use longma_guest::{GuestMemory, host::shake::shake};
+use longma_guest::{GuestMemory, host::schedule_fuzz::perturb};
 use longma_trace::{BlockNumber, TracedBlock};
 
 use crate::{
-    block::Interest,
+    block::BlockEnds,
     changes::{Change, Changes},
     counting::{Counting, Executed},
-    jit::{CACHE_BYTES, Origin, REGION_ROOM_BYTES, Succession, kept::KeptRegions},
+    jit::{
+        CACHE_BYTES, MAX_REGION_BYTES, TranslatorConfig, TranslatorGenerations,
+        exported_code::ExportedRegions,
+    },
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
 
-/// What cores of one process count together.
+/// Counters shared by the cores of a process.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Blocks decoded for interpretation.
     pub blocks: AtomicU64,
-    /// Regions translated.
+    /// Translated regions.
     pub regions: AtomicU64,
 }
 
-/// How a process is executed.
+/// The execution mode of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Execution {
-    /// Hot code is translated; otherwise everything is interpreted.
+    /// Translate hot code; otherwise interpret all code.
     pub translate: bool,
-    /// Every run of a block is counted, see [`SharedCode::executed`].
+    /// Count executions of blocks, see [`SharedCode::executed`].
     pub counting: bool,
-    /// What each core does is written to its [`Core::trace`].
+    /// Each core writes a [`Core::trace`].
     pub tracing: bool,
-    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they do nothing.
+    /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they are no-ops.
     pub magic: bool,
     /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
@@ -50,34 +52,36 @@ impl Default for Execution {
     }
 }
 
-/// The translated code of a process and its counters; cores of the process share it.
+/// The translated code and the counters of a process, shared by its cores.
 #[derive(Clone)]
 pub struct SharedCode {
-    pub(crate) translators: Option<Arc<Succession>>,
+    pub(crate) translators: Option<Arc<TranslatorGenerations>>,
     pub(crate) counting: Option<Arc<Counting>>,
     pub(crate) tracing: Option<Arc<TracedBlocks>>,
-    pub(crate) interest: Interest,
+    pub(crate) interest: BlockEnds,
     pub(crate) counts: Arc<Counts>,
     pub(crate) changes: Arc<Changes>,
     pub(crate) readers: Arc<Readers>,
     pub(crate) watch: Arc<dyn Watch>,
     pub(crate) registers: Arc<RegisterAccesses>,
-    /// The same code without traces, for stretches that nobody follows.
+    /// The same code without traces, for intervals in which tracing is disabled.
     pub(crate) untraced: Option<Box<SharedCode>>,
 }
 
-/// Notices writes to code.
+/// Detects writes to code.
 pub trait Watch: Send + Sync {
-    /// Code is about to be read from the host page at `address`: from now on, whoever writes there makes
-    /// [`SharedCode::invalidate`] be called.
+    /// Called before code is read from the host page at `address`. From then on, the implementation must call
+    /// [`SharedCode::invalidate`] after a write to the page.
     fn watch(&self, address: u64);
 
-    /// A core makes the stores of others to code seen: whoever finds such that nobody noticed makes [`SharedCode::invalidate`] be called.
+    /// Called for an instruction barrier, which makes stores of other processors to code visible. The implementation
+    /// calls [`SharedCode::invalidate`] for changes that were not detected before.
     fn barrier(&self) {}
 }
 
 impl SharedCode {
-    /// Nothing translated yet. Where the host lacks what translated code needs (AVX2, FMA, BMI2), everything is interpreted.
+    /// Creates the shared state without any translations. If the host lacks instructions that translated code needs
+    /// (AVX2, FMA, BMI2), all code is interpreted.
     ///
     /// # Errors
     /// The host gives no executable memory.
@@ -85,8 +89,8 @@ impl SharedCode {
         Self::with_cache(memory, execution, watch, CACHE_BYTES)
     }
 
-    /// As [`SharedCode::new`], with translated code in a cache of `cache_bytes` bytes of address space, which is emptied when it is
-    /// full: at least 8 MiB and at most 1 GiB, else the nearest of these.
+    /// Like [`SharedCode::new`], with a code cache of `cache_bytes` bytes of address space, clamped to 8 MiB to 1 GiB.
+    /// A full cache is replaced with an empty one.
     ///
     /// # Errors
     /// The host gives no executable memory.
@@ -98,7 +102,7 @@ impl SharedCode {
     ) -> io::Result<Self> {
         let mut code = Self::single(memory, execution, watch.clone(), cache_bytes, execution.tracing)?;
         if execution.tracing && execution.pausable {
-            // Counted, so that the one who simulates knows how long the stretch was.
+            // Counted, so that the simulator knows how many instructions were executed without tracing.
             let execution = Execution { tracing: false, counting: true, ..execution };
             code.untraced = Some(Box::new(Self::single(memory, execution, watch, cache_bytes, true)?));
         }
@@ -114,12 +118,12 @@ impl SharedCode {
     ) -> io::Result<Self> {
         let counting = execution.counting.then(Arc::<Counting>::default);
         let tracing = execution.tracing.then(Arc::<TracedBlocks>::default);
-        let interest = Interest { magic: execution.magic, clock };
+        let interest = BlockEnds { magic: execution.magic, clock };
         let registers: Arc<RegisterAccesses> = Arc::default();
         let readers: Arc<Readers> = Arc::default();
-        let origin = Origin {
+        let config = TranslatorConfig {
             based: !memory.base().is_null(),
-            cache_bytes: cache_bytes.clamp(2 * REGION_ROOM_BYTES, 1 << 30),
+            cache_bytes: cache_bytes.clamp(2 * MAX_REGION_BYTES, 1 << 30),
             counting: counting.clone(),
             tracing: tracing.clone(),
             translated_blocks: Arc::default(),
@@ -127,7 +131,7 @@ impl SharedCode {
             readers: readers.clone(),
         };
         let translates = execution.translate && host_is_able();
-        let translators = translates.then(|| Succession::begin(origin)).transpose()?.map(Arc::new);
+        let translators = translates.then(|| TranslatorGenerations::begin(config)).transpose()?.map(Arc::new);
         let (counts, changes) = (Arc::default(), Arc::default());
         Ok(Self {
             translators,
@@ -143,47 +147,48 @@ impl SharedCode {
         })
     }
 
-    /// True if hot code is translated.
+    /// Whether hot code is translated.
     pub fn translates(&self) -> bool {
         self.translators.is_some()
     }
 
-    /// Every block that ran, if blocks are counted.
+    /// All executed blocks, if blocks are counted.
     pub fn executed(&self) -> Vec<Executed> {
         let Some(counting) = &self.counting else { return Vec::new() };
         let mut executed = counting.executed();
-        // The same blocks may be in both: whoever adds up adds by place.
+        // The same block may occur twice; callers sum by address.
         executed.extend(self.untraced.iter().flat_map(|untraced| untraced.executed()));
         executed
     }
 
-    /// The block of a number in a [`Trace`] of one of this code's cores; it never changes, so that the caller may keep it.
+    /// The block with this number in a [`Trace`] of one of this code's cores. A number always refers to the same block,
+    /// so the caller may cache it.
     ///
     /// # Panics
-    /// With a number that is in no such trace.
+    /// If no such trace contains the number.
     pub fn traced_block(&self, number: BlockNumber) -> TracedBlock {
         let block = self.tracing.as_ref().and_then(|blocks| blocks.get(number));
         block.expect("the number comes from a trace of this code")
     }
 
-    /// The number of blocks that were translated, those of regions that have been forgotten since included.
+    /// The number of blocks translated so far, including those of removed regions.
     pub fn translated_blocks(&self) -> u64 {
         self.translators.as_ref().map_or(0, |translators| translators.translated_blocks())
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Forgets what was translated from a range of guest addresses. Raise the attention flag of every core afterwards, so that they
-    /// leave the old code.
+    /// Removes translations of a range of guest addresses. Set the attention flag of each core afterwards, so that
+    /// cores leave the old code.
     pub fn invalidate(&self, range: &Range<u64>) {
-        // In this order: a core that translates what it knows either does so before the code is looked for, or finds that a change
-        // has begun that it has not taken note of.
+        // The order matters: a core that is translating either finishes before translations are removed here, or sees
+        // that a change has begun that it has not processed.
         self.changes.begin();
-        shake();
-        let translator = self.translators.as_ref().map(|translators| translators.newest().0);
+        perturb();
+        let translator = self.translators.as_ref().map(|translators| translators.current().0);
         let (gone, old) = translator.as_ref().map(|t| t.invalidate(range)).unwrap_or_default();
         let count = self.changes.add(Change { range: range.clone(), gone });
         if let Some(translator) = translator {
@@ -194,35 +199,37 @@ impl SharedCode {
         }
     }
 
-    /// What has been translated, and its host code, for another process of this very program that executes the same code at the same
-    /// addresses. `None` if nothing is translated, if blocks are counted or traced, or in a forked child that has no code of its own.
-    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
-        self.translators.as_ref().filter(|_| self.untraced.is_none())?.keep()
+    /// Exports the translated code for another process of this executable that executes the same guest code at the same
+    /// addresses. Returns `None` if nothing is translated, if blocks are counted or traced, or in a forked child that
+    /// has no code cache.
+    pub fn export(&self) -> Option<(ExportedRegions, Vec<u8>)> {
+        self.translators.as_ref().filter(|_| self.untraced.is_none())?.export()
     }
 
-    /// Takes up what another process has [kept](Self::keep), before a core runs. Where its code comes from must be what it was there before a core comes to it;
-    /// a word that is not is to be [forgotten](Self::invalidate). False, and nothing is taken up, if it does not fit.
-    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
-        self.untraced.is_none() && self.translators.as_ref().is_some_and(|all| all.take_up(kept, code))
+    /// Imports code [exported](Self::export) by another process, before any core runs. The caller compares the guest
+    /// code with the code it was translated from and [invalidates](Self::invalidate) words that differ before a core
+    /// reaches them. Returns false, and imports nothing, if the code does not fit.
+    pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
+        self.untraced.is_none() && self.translators.as_ref().is_some_and(|all| all.import(exported, code))
     }
 
-    /// Before a fork, while no other thread holds a lock: keeps what a child will need.
+    /// Saves the state that a forked child needs. Call it before the fork, while no other thread holds a lock.
     pub fn prepare_fork(&self) {
         self.translators.iter().for_each(|translators| translators.prepare_fork());
         self.untraced.iter().for_each(|untraced| untraced.prepare_fork());
     }
 
-    /// In a forked child, before its only thread runs anything: what is translated becomes the child's own. Until the host gives memory for
-    /// that, the child interprets.
-    pub fn become_forked(&self) {
+    /// Runs in a forked child before its thread executes guest code: takes over the translated code. Until the host has
+    /// memory for a copy, the child interprets.
+    pub fn adopt_in_child(&self) {
         self.readers.leave_all();
         if let Some(translators) = &self.translators {
-            let gone = translators.become_forked();
-            // No code has changed, but some may have been left behind.
+            let gone = translators.adopt_in_child();
+            // No code has changed, but some translations may be missing.
             self.changes.begin();
             self.changes.add(Change { range: 0..0, gone });
         }
-        self.untraced.iter().for_each(|untraced| untraced.become_forked());
+        self.untraced.iter().for_each(|untraced| untraced.adopt_in_child());
     }
 }
 

@@ -1,21 +1,20 @@
-//! Why a core stops.
-//! Not what is to be done then: that is the caller's.
+//! The reasons why a core stops.
 
 use longma_loongarch::Trap;
 
 use crate::magic::Magic;
 
-/// Why [`Core::run`](crate::Core::run) came back.
+/// Why [`Core::run`](crate::Core::run) returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The instruction at the program counter trapped.
     Trap(Trap),
-    /// The attention flag was raised.
+    /// The attention flag is set.
     Attention,
-    /// The trace has reached the quantum's length, or the next instruction reads the clock and the trace is not empty: take note of
-    /// the trace and clear it ([`clear_trace`](crate::Core::clear_trace)), then go on.
+    /// The trace has the length of the quantum, or the next instruction reads the clock and the trace is not empty.
+    /// Process the trace and clear it ([`clear_trace`](crate::Core::clear_trace)) before continuing.
     Quantum,
-    /// A magic instruction was executed; the program counter is behind it.
+    /// A magic instruction was executed; the program counter is after it.
     Magic(Magic),
 }
 
@@ -25,7 +24,7 @@ impl From<Trap> for Stop {
     }
 }
 
-/// True if the instruction after which a core stopped counts as executed.
+/// Whether the instruction at which a core stopped counts as executed.
 pub(crate) fn is_executed(done: &Result<(), Stop>) -> bool {
     !matches!(done, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
 }

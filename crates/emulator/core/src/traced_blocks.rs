@@ -1,5 +1,4 @@
-//! The blocks that traces name by number.
-//! Not their runs: those are the records of a [`Trace`](longma_trace::Trace).
+//! The table of blocks that traces refer to by number.
 
 use std::sync::PoisonError;
 
@@ -8,7 +7,7 @@ use longma_loongarch::Instruction;
 use longma_trace::{BlockNumber, TracedBlock};
 use rustc_hash::FxHashMap;
 
-/// Every block of a process that was traced, by number. A block keeps its number; code that changes becomes another block.
+/// All traced blocks of a process by number. A block keeps its number; changed code becomes a new block.
 #[derive(Default)]
 pub(crate) struct TracedBlocks {
     table: RwLock<Table>,
@@ -17,15 +16,15 @@ pub(crate) struct TracedBlocks {
 #[derive(Default)]
 struct Table {
     blocks: Vec<TracedBlock>,
-    /// The newest block of an address and a length.
+    /// The newest block for an address and a length.
     newest: FxHashMap<(u64, usize), u32>,
 }
 
 impl TracedBlocks {
-    /// The number of the block of `instructions` at `start`: the same for the same code.
+    /// The number of the block of `instructions` at `start`. Equal code has the same number.
     ///
     /// # Panics
-    /// With more than four thousand million blocks.
+    /// With 2^32 or more blocks.
     pub fn number(&self, start: u64, instructions: &[Instruction]) -> BlockNumber {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let key = (start, instructions.len());
@@ -34,13 +33,13 @@ impl TracedBlocks {
         {
             return BlockNumber(number);
         }
-        let number = u32::try_from(table.blocks.len()).expect("memory ends before numbers do");
+        let number = u32::try_from(table.blocks.len()).expect("memory runs out before block numbers do");
         table.blocks.push(TracedBlock { start, instructions: instructions.into() });
         table.newest.insert(key, number);
         BlockNumber(number)
     }
 
-    /// The block of a number that [`TracedBlocks::number`] gave.
+    /// The block with a number that [`TracedBlocks::number`] returned.
     pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.blocks.get(number.0 as usize).cloned()
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_changed_is_another_block_and_the_old_one_keeps_its_number() {
+    fn changed_code_is_a_new_block_and_the_old_block_keeps_its_number() {
         let blocks = TracedBlocks::default();
         let (add, sub) = ([Instruction::new(Op::AddD)], [Instruction::new(Op::SubD)]);
         let first = blocks.number(0x40, &add);

@@ -1,6 +1,5 @@
-//! Translated code against the reference interpreter: random programs end with the same registers and memory.
-//! Not a test of the reference semantics, which have oracles of their own.
-//! Source: the comparison leaves out what the manual leaves undefined.
+//! Compares translated code with the reference interpreter: random programs must end with the same registers and
+//! memory. Values that the manual leaves undefined are not compared.
 
 mod programs;
 
@@ -12,7 +11,7 @@ use proptest::{prelude::*, test_runner::Config};
 
 use programs::*;
 
-/// What a program left behind.
+/// The final state of a program.
 #[derive(Debug, PartialEq)]
 struct End {
     stop: Stop,
@@ -31,7 +30,7 @@ fn run(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bo
     (End { stop, state: core.cpu().state.clone(), data: bench.data() }, regions)
 }
 
-/// A loop around `body` that ends in a system call.
+/// Puts `body` into a loop that ends in a system call.
 fn looped(body: &[Instruction]) -> Vec<u32> {
     let mut program = body.to_vec();
     program.push(Instruction { d: COUNTER, j: COUNTER, imm: -1, ..Instruction::new(Op::AddiD) });
@@ -41,8 +40,8 @@ fn looped(body: &[Instruction]) -> Vec<u32> {
     encoded(&program)
 }
 
-/// The format of a scalar floating-point instruction's result and of its sources: `s` and `w` are 32 bits wide, and the manual
-/// leaves the other half of a register undefined after such a result.
+/// The formats of a scalar floating-point instruction's result and sources. `s` and `w` are 32 bits wide, and the
+/// manual leaves the other half of a register undefined after such a result.
 fn formats(op: Op) -> Option<(char, char)> {
     let name = op.mnemonic();
     let mut parts =
@@ -62,7 +61,7 @@ fn reads_half(op: Op) -> bool {
         || formats(op).is_some_and(|(_, source)| matches!(source, 's' | 'w'))
 }
 
-/// Which bits of the vector registers a program of these instructions defines.
+/// The bits of the vector registers that a program of these instructions defines.
 fn defined_bits(body: &[Instruction]) -> [u64; 4] {
     let has = |extension| body.iter().any(|i| i.op.row().extension == extension);
     if has(Extension::Lasx) {
@@ -89,7 +88,7 @@ fn compare_programs(bench: &Bench, program: &[u32], mask: [u64; 4], state: &Stat
                 *lane &= mask;
             }
         }
-        // Translated code leaves the causes of the last instruction alone (see the book's chapter on execution).
+        // Translated code does not update the cause bits (see the book's chapter on execution).
         end.state.fcsr.0 &= !0x1f00_0000;
         end.state.reservation = Default::default();
     }
@@ -106,7 +105,7 @@ fn compare_programs(bench: &Bench, program: &[u32], mask: [u64; 4], state: &Stat
     assert!(expected.data == actual.data, "memory differs after {text:#?}");
 }
 
-/// Random programs over the instructions of `extensions`, and each instruction by itself.
+/// Tests random programs of the instructions of `extensions`, and each instruction separately.
 fn check(extensions: &[Extension], programs: u32) {
     check_programs(&usable(extensions), programs);
     check_each(&usable(extensions));
@@ -139,7 +138,7 @@ fn check_each(ops: &[Op]) {
         let inputs = (instruction(op), starting_state());
         runner
             .run(&inputs, |(one, state)| {
-                // In a loop it would read the half it leaves undefined.
+                // In the loop, the instruction would read the half that it leaves undefined.
                 if writes_half(op) && !reads_half(op) && one.d == one.j {
                     return Ok(());
                 }
@@ -150,7 +149,7 @@ fn check_each(ops: &[Op]) {
     }
 }
 
-/// `LONGMA_DIFFERENTIAL_TIMES` multiplies the work, for a longer campaign.
+/// `LONGMA_DIFFERENTIAL_TIMES` multiplies the number of cases for longer runs.
 fn times() -> u32 {
     std::env::var("LONGMA_DIFFERENTIAL_TIMES").ok().and_then(|t| t.parse().ok()).unwrap_or(1)
 }
@@ -159,12 +158,12 @@ fn single_cases() -> u32 {
     3 * times()
 }
 
-/// A loop that uses the link register so much that it lives in a host register, and calls functions that store it.
+/// The link register is used so often in a loop that it is in a host register, and the called functions store it.
 #[test]
 fn a_called_function_sees_the_link_register_of_its_call() {
     let bench = Bench::new();
     let mut body = vec![Instruction { d: 5, j: 5, k: 1, ..Instruction::new(Op::Xor) }; 60];
-    // Behind the two calls stand the three instructions of the loop's end, then two functions of two instructions each.
+    // After the two calls come the three instructions that end the loop, then two functions of two instructions each.
     body.push(Instruction { imm: 4 * 5, ..Instruction::new(Op::Bl) });
     body.push(Instruction { imm: 4 * 6, ..Instruction::new(Op::Bl) });
     let mut program = looped(&body);
@@ -189,12 +188,12 @@ fn a_called_function_sees_the_link_register_of_its_call() {
 }
 
 #[test]
-fn integer_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_integer_programs_agree() {
     check(&[Extension::Base, Extension::Mul, Extension::Bit], 60 * times());
 }
 
 #[test]
-fn programs_with_calls_and_inner_branches_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_programs_with_calls_and_inner_branches_agree() {
     let bench = Bench::new();
     let mut runner = proptest::test_runner::TestRunner::new_with_rng(
         Config { cases: 60 * times(), failure_persistence: None, ..Config::default() },
@@ -212,12 +211,12 @@ fn programs_with_calls_and_inner_branches_end_alike_translated_and_interpreted()
 }
 
 #[test]
-fn atomic_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_atomic_programs_agree() {
     check(&[Extension::Base, Extension::Atomic], 30 * times());
 }
 
 #[test]
-fn floating_point_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_floating_point_programs_agree() {
     let all = usable(&[Extension::Base, Extension::Fp]);
     check_each(&all);
     let doubles: Vec<Op> = all.iter().copied().filter(|op| !writes_half(*op)).collect();
@@ -234,11 +233,11 @@ fn floating_point_programs_end_alike_translated_and_interpreted() {
 }
 
 #[test]
-fn lsx_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_lsx_programs_agree() {
     check(&[Extension::Lsx], 60 * times());
 }
 
 #[test]
-fn lasx_programs_end_alike_translated_and_interpreted() {
+fn translated_and_interpreted_lasx_programs_agree() {
     check(&[Extension::Lasx], 60 * times());
 }

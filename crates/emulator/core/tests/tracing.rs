@@ -1,5 +1,4 @@
-//! Traces: what they say was executed is what was executed, translated or interpreted.
-//! Not what it cost.
+//! Checks that traces describe exactly the instructions that were executed, translated or interpreted.
 
 mod programs;
 
@@ -13,10 +12,10 @@ use proptest::{prelude::*, test_runner::Config};
 
 use programs::*;
 
-/// An executed instruction and where it accessed memory.
+/// The address of an executed instruction and the address that it accessed.
 type Step = (u64, Option<u64>);
 
-/// What a program did and left behind.
+/// The execution and the final state of a program.
 #[derive(Debug, PartialEq)]
 struct Run {
     steps: Vec<Step>,
@@ -24,11 +23,11 @@ struct Run {
     data: Vec<u8>,
 }
 
-/// Traps that a program survives before it is stopped: its handler skips the instruction.
-const MOST_TRAPS: u32 = 2000;
+/// The number of traps after which a program is stopped. Before that, its handler skips the instruction.
+const MAX_TRAPS: u32 = 2000;
 
-/// What the surroundings of a program do at its system calls, besides letting it go on behind them.
-type AtSyscall<'a> = &'a mut dyn FnMut(u32, &mut Core, &SharedCode);
+/// An action at each system call of a program.
+type StateAtSyscall<'a> = &'a mut dyn FnMut(u32, &mut Core, &SharedCode);
 
 fn core_of(memory: &GuestMemory, execution: Execution, state: State) -> (Core, SharedCode) {
     let code = SharedCode::new(memory, execution, Arc::new(Unwatched)).expect("executable memory");
@@ -39,7 +38,7 @@ fn core_of(memory: &GuestMemory, execution: Execution, state: State) -> (Core, S
 const TRACED: Execution =
     Execution { translate: true, counting: false, tracing: true, magic: false, pausable: false };
 
-/// Appends what the core's trace says, and clears it.
+/// Appends the steps in the core's trace, and clears it.
 fn drain(core: &mut Core, code: &SharedCode, steps: &mut Vec<Step>) {
     for record in core.trace().records() {
         let block = code.traced_block(record.block);
@@ -55,8 +54,8 @@ fn drain(core: &mut Core, code: &SharedCode, steps: &mut Vec<Step>) {
     core.clear_trace();
 }
 
-/// Runs until `syscall 0` or the last of many traps, and gives every step that the traces say was made.
-fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: AtSyscall) -> Vec<Step> {
+/// Runs until `syscall 0` or until the limit of traps, and returns the traced steps.
+fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: StateAtSyscall) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut traps = 0;
     loop {
@@ -68,14 +67,14 @@ fn run_traced(core: &mut Core, code: &SharedCode, at_syscall: AtSyscall) -> Vec<
                 core.cpu().state.pc += 4;
                 at_syscall(number, core, code);
             }
-            Stop::Trap(_) if traps == MOST_TRAPS => return steps,
+            Stop::Trap(_) if traps == MAX_TRAPS => return steps,
             Stop::Trap(_) => {
                 traps += 1;
                 core.cpu().state.pc += 4;
             }
             Stop::Attention => core.cpu().attention.clear(),
             Stop::Quantum => {}
-            Stop::Magic(magic) => panic!("nobody asked for {magic:?}"),
+            Stop::Magic(magic) => panic!("unexpected {magic:?}"),
         }
     }
 }
@@ -84,7 +83,7 @@ fn traced(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate:
     let memory = bench.load(program, data);
     let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, state.clone());
     core.set_quantum(700);
-    let steps = run_traced(&mut core, &code, &mut rewrite_now_and_then(&memory));
+    let steps = run_traced(&mut core, &code, &mut rewrite_periodically(&memory));
     if translate && steps.len() > 100 * program.len() {
         assert!(
             code.counts().regions.load(std::sync::atomic::Ordering::Relaxed) > 0,
@@ -94,18 +93,18 @@ fn traced(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate:
     Run { steps, general: core.cpu().state.x, data: bench.data() }
 }
 
-/// How many instructions the counts of blocks say were executed.
+/// The number of executed instructions according to block counts.
 fn counted(bench: &Bench, program: &[u32], state: &State, data: &[u8], translate: bool) -> u64 {
     let memory = bench.load(program, data);
     let execution = Execution { translate, counting: true, ..Execution::default() };
     let (mut core, code) = core_of(&memory, execution, state.clone());
-    let steps = run_traced(&mut core, &code, &mut rewrite_now_and_then(&memory));
+    let steps = run_traced(&mut core, &code, &mut rewrite_periodically(&memory));
     assert!(steps.is_empty(), "nothing is traced");
     code.executed().iter().map(|block| block.runs * u64::from(block.instructions)).sum()
 }
 
-/// At every 64th system call the program's first instruction becomes another.
-fn rewrite_now_and_then(memory: &GuestMemory) -> impl FnMut(u32, &mut Core, &SharedCode) {
+/// Changes the program's first instruction at every 64th system call.
+fn rewrite_periodically(memory: &GuestMemory) -> impl FnMut(u32, &mut Core, &SharedCode) {
     let mut calls = 0;
     move |_, core, code| {
         calls += 1;
@@ -138,7 +137,8 @@ fn compare(bench: &Bench, program: &[u32], state: &State, data: &[u8]) {
         }
         assert_eq!(expected.steps.len(), actual.steps.len(), "translated: {translate}");
         assert!(expected == actual, "translated: {translate}: another end");
-        // Where the pointer moves, accesses trap that translated code hands to the interpreter: then their blocks count whole.
+        // If the pointer moves, accesses trap in instructions passed to the interpreter, and their blocks then count
+        // completely.
         if expected.general[usize::from(POINTER)] == state.x[usize::from(POINTER)] {
             let counts = counted(bench, program, state, data, translate);
             assert_eq!(counts, expected.steps.len() as u64, "translated: {translate}: what blocks count");
@@ -146,12 +146,12 @@ fn compare(bench: &Bench, program: &[u32], state: &State, data: &[u8]) {
     }
 }
 
-/// What a program does, one instruction at a time, without a trace.
+/// The execution of a program, one instruction at a time and without a trace.
 fn stepped(bench: &Bench, program: &[u32], state: &State, data: &[u8]) -> Run {
     let memory = bench.load(program, data);
     let (mut core, code) =
         core_of(&memory, Execution { translate: false, ..Execution::default() }, state.clone());
-    let mut rewrite = rewrite_now_and_then(&memory);
+    let mut rewrite = rewrite_periodically(&memory);
     let mut steps = Vec::new();
     let mut traps = 0;
     loop {
@@ -166,7 +166,7 @@ fn stepped(bench: &Bench, program: &[u32], state: &State, data: &[u8]) -> Run {
                 core.cpu().state.pc += 4;
                 rewrite(number, &mut core, &code);
             }
-            Some(Stop::Trap(_)) if traps == MOST_TRAPS => break,
+            Some(Stop::Trap(_)) if traps == MAX_TRAPS => break,
             Some(Stop::Trap(_)) => {
                 traps += 1;
                 core.cpu().state.pc += 4;
@@ -178,7 +178,8 @@ fn stepped(bench: &Bench, program: &[u32], state: &State, data: &[u8]) -> Run {
     Run { steps, general: core.cpu().state.x, data: bench.data() }
 }
 
-/// The instruction at the program counter and where it would access memory. The programs here use the simple forms.
+/// The instruction at the program counter and the address that it would access. These programs use only the simple
+/// addressing forms.
 fn next_step(memory: &GuestMemory, state: &State) -> Step {
     let word = memory.fetch(state.pc).expect("the code is mapped");
     let i = longma_loongarch::decode(word).expect("an instruction");
@@ -189,7 +190,7 @@ fn next_step(memory: &GuestMemory, state: &State) -> Step {
     (state.pc, has_address(i.op).then(|| state.x[usize::from(i.j)].wrapping_add(offset)))
 }
 
-/// `LONGMA_DIFFERENTIAL_TIMES` multiplies the work, for a longer campaign.
+/// `LONGMA_DIFFERENTIAL_TIMES` multiplies the number of cases for longer runs.
 fn times() -> u32 {
     std::env::var("LONGMA_DIFFERENTIAL_TIMES").ok().and_then(|t| t.parse().ok()).unwrap_or(1)
 }
@@ -207,7 +208,7 @@ fn check_programs(ops: Vec<Op>, programs: u32, change: fn(&mut State, &mut Vec<P
     let inputs = (pieces(ops), starting_state(), any::<u64>());
     runner
         .run(&inputs, |(mut pieces, mut state, seed)| {
-            // What is rewritten at system calls.
+            // The instruction that is replaced at system calls.
             pieces.insert(0, Piece::Straight(vec![Instruction::new(Op::AddiD)]));
             change(&mut state, &mut pieces);
             compare(&bench, &assemble(&pieces), &state, &noise(seed));
@@ -228,23 +229,23 @@ fn atomic_programs_leave_the_same_trace_translated_and_interpreted() {
 
 #[test]
 fn vector_programs_leave_the_same_trace_translated_and_interpreted() {
-    // Not mixed: 128-bit instructions leave the rest of a register undefined.
+    // The widths are not mixed, because 128-bit instructions leave the rest of a register undefined.
     check(&[Extension::Base, Extension::Lsx], 15 * times(), |_, _| {});
     check(&[Extension::Base, Extension::Lasx], 15 * times(), |_, _| {});
 }
 
-/// Among the numbers are some that make the host fault, so that translated code hands instructions to the interpreter.
+/// Some of the numbers make the host fault, so that translated code passes instructions to the interpreter.
 #[test]
 fn floating_point_programs_leave_the_same_trace_translated_and_interpreted() {
     let mut ops = usable(&[Extension::Base, Extension::Fp]);
-    // Only what defines all bits of a 64-bit result.
+    // Only instructions that define all bits of a 64-bit result.
     let is_double = |name: &str| name.ends_with(".d") && !name.contains(".s.") && !name.contains(".w.");
     ops.retain(|op| op.row().extension != Extension::Fp || is_double(op.mnemonic()));
     check_programs(ops, 30 * times(), |_, _| {});
 }
 
-/// The pointer moves on each round, and in the middle of the run it leaves the data: accesses fault in translated code, and a
-/// handler skips them.
+/// The pointer moves in each round and leaves the data in the middle of the run. Accesses then fault in translated
+/// code, and a handler skips them.
 #[test]
 fn programs_that_fault_leave_the_same_trace_translated_and_interpreted() {
     check(&[Extension::Base, Extension::Atomic], 30 * times(), |_, pieces| {
@@ -265,7 +266,7 @@ fn instruction_of(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
 }
 
 #[test]
-fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
+fn the_trace_contains_the_addresses_of_prefetches_and_bounded_accesses() {
     let bench = Bench::new();
     let body = vec![
         Instruction { j: POINTER, imm2: 64, ..Instruction::new(Op::Preld) },
@@ -279,7 +280,7 @@ fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
     for translate in [false, true] {
         let mut state = loop_state();
         state.x[usize::from(POINTER)] = at;
-        // For the prefetch, eight bytes back; what stands above says how much to fetch.
+        // For the prefetch: eight bytes back. The upper bits specify how much to fetch.
         state.x[6] = 0x1_fff8;
         state.x[7] = u64::MAX >> 1;
         let (mut core, code) = core_of(&memory, Execution { translate, ..TRACED }, state);
@@ -291,7 +292,7 @@ fn prefetches_and_bounded_accesses_have_their_addresses_in_the_trace() {
 }
 
 #[test]
-fn a_quantum_ends_at_the_first_block_behind_its_length() {
+fn a_quantum_ends_at_the_first_block_after_its_length() {
     let bench = Bench::new();
     let load = instruction_of(Op::LdD, 5, POINTER, 8);
     let memory = bench.load(&assemble(&[Piece::Repeat(9, vec![load; 5])]), &noise(1));
@@ -317,7 +318,7 @@ fn a_quantum_ends_at_the_first_block_behind_its_length() {
     }
 }
 
-/// Two processes' worth of translated code stand at different places of the host.
+/// The translated code of the two runs is at different host addresses.
 #[test]
 fn the_same_program_leaves_the_same_records_and_quanta_each_time() {
     let bench = Bench::new();
@@ -374,7 +375,7 @@ fn a_full_trace_stops_the_core_until_it_is_cleared() {
 }
 
 #[test]
-fn magic_instructions_stop_a_core_behind_them_if_that_is_asked_for() {
+fn a_core_stops_after_a_magic_instruction_if_enabled() {
     let bench = Bench::new();
     let magic = |n| instruction_of(Op::Andi, 0, 0, n);
     let body =
@@ -416,9 +417,9 @@ fn magic_instructions_stop_a_core_behind_them_if_that_is_asked_for() {
     }
 }
 
-/// The clock is set to ten nanoseconds, a tick, for each step that the traces have told of so far.
+/// The clock advances by ten nanoseconds, one tick, for each traced step.
 #[test]
-fn a_program_reads_the_simulated_time_of_everything_before() {
+fn a_clock_read_includes_all_earlier_instructions() {
     let bench = Bench::new();
     let read = instruction_of(Op::RdtimeD, 5, 0, 0);
     let store = instruction_of(Op::StD, 5, POINTER, 0);
@@ -444,7 +445,7 @@ fn a_program_reads_the_simulated_time_of_everything_before() {
     }
 }
 
-/// A round that computes, calls a function that stores, makes a system call, and loops over stores.
+/// A round that computes, calls a function that stores, makes a system call, and stores in a loop.
 fn calls_and_a_loop() -> Vec<u32> {
     let store = instruction_of(Op::StD, 5, POINTER, 8);
     let other = instruction_of(Op::AddiD, 5, 5, 3);
@@ -457,18 +458,18 @@ fn calls_and_a_loop() -> Vec<u32> {
     assemble(&pieces)
 }
 
-/// A thread goes on where other code of the same process left it.
+/// A core continues in new traced code from the state that another core of the process left.
 #[test]
-fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
+fn a_core_continues_in_new_traced_code() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
     let memory = bench.load(&program, &noise(1));
     let functional = Execution { tracing: false, ..TRACED };
     let (mut old, old_code) = core_of(&memory, functional, loop_state());
-    let mut rewrite = rewrite_now_and_then(&memory);
+    let mut rewrite = rewrite_periodically(&memory);
     let mut calls = 0;
-    // Half of the rounds, and one rewriting of code.
+    // Run half of the rounds, with one change of code.
     while calls < ROUNDS / 2 {
         match old.run() {
             Stop::Attention => old.cpu().attention.clear(),
@@ -489,7 +490,8 @@ fn a_core_goes_on_in_new_traced_code_where_the_old_code_left_it() {
     assert_eq!(bench.data(), expected.data);
 }
 
-/// Faults in translated code are those of the core that runs, whichever was made or dropped last.
+/// Faults in translated code are attributed to the running core, regardless of the order in which cores were created or
+/// dropped.
 #[test]
 fn cores_take_turns_on_one_host_thread_and_move_to_another() {
     let bench = Bench::new();
@@ -505,7 +507,7 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
                 Stop::Trap(Trap::Memory(fault)) => return fault.address,
                 stop => assert_eq!(stop, Stop::Quantum),
             }
-            // It is hot by now, and the next store faults.
+            // The code is hot by now, and the next store faults.
             let rounds = ROUNDS - core.cpu().state.x[usize::from(COUNTER)];
             core.cpu().state.x[6] = if rounds < 150 { DATA } else { 64 };
         }
@@ -531,9 +533,9 @@ fn cores_take_turns_on_one_host_thread_and_move_to_another() {
     assert_eq!(moved.join().expect("no panic"), Stop::Trap(Trap::Syscall(1)));
 }
 
-/// A program is said to have changed again and again, so that its translations fill a small cache more than once.
+/// The program's code is repeatedly invalidated, so that its translations fill a small cache several times.
 #[test]
-fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
+fn a_full_code_cache_is_replaced_and_the_program_continues() {
     const CACHE_BYTES: usize = 8 << 20;
     const TIMES: usize = 1500;
     let bench = Bench::new();
@@ -563,16 +565,16 @@ fn a_full_code_cache_is_emptied_and_the_program_goes_on() {
 
 const PAUSABLE: Execution = Execution { pausable: true, ..TRACED };
 
-/// The trace is taken away and given back at every third system call, while the program's code changes now and then.
+/// Tracing is disabled and enabled at every third system call, while the program's code changes from time to time.
 #[test]
-fn a_core_does_the_same_while_its_trace_is_paused() {
+fn a_core_behaves_the_same_while_its_trace_is_paused() {
     let bench = Bench::new();
     let program = calls_and_a_loop();
     let expected = stepped(&bench, &program, &loop_state(), &noise(1));
     for translate in [false, true] {
         let memory = bench.load(&program, &noise(1));
         let (mut core, code) = core_of(&memory, Execution { translate, ..PAUSABLE }, loop_state());
-        let mut rewrite = rewrite_now_and_then(&memory);
+        let mut rewrite = rewrite_periodically(&memory);
         let (mut calls, mut traced, mut untraced) = (0, 0, 0);
         loop {
             let stop = core.run();
@@ -602,9 +604,9 @@ fn a_core_does_the_same_while_its_trace_is_paused() {
     }
 }
 
-/// As above, the clock is set to ten nanoseconds a step before each run.
+/// As above, the clock advances by ten nanoseconds for each step before each run.
 #[test]
-fn a_program_whose_trace_is_paused_reads_the_simulated_time_of_everything_before() {
+fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {
     let bench = Bench::new();
     let read = instruction_of(Op::RdtimeD, 5, 0, 0);
     let store = instruction_of(Op::StD, 5, POINTER, 0);
@@ -630,7 +632,7 @@ fn a_program_whose_trace_is_paused_reads_the_simulated_time_of_everything_before
         let first = times.next().expect("there is a first");
         for round in 1..ROUNDS {
             let time = times.next().expect("there are as many");
-            // A block that stops at the clock counts whole, and the reading then counts again.
+            // A block that stops at the clock counts completely, and the reading instruction counts again.
             let expected = first + 8 * round;
             assert!(
                 (expected - round..=expected + 1).contains(&time),

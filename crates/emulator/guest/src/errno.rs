@@ -1,40 +1,38 @@
-//! Error numbers as system calls return them.
-//! Not the emulator's own errors, which are sentences.
-//! Source: Linux include/uapi/asm-generic/errno.h (LoongArch and x86-64 share it).
+//! Error numbers of Linux system calls. Source: Linux include/uapi/asm-generic/errno.h (LoongArch and x86-64 share it).
 
-/// An error number, 1-4095.
+/// An error number from 1 to 4095.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(
-    /// The number, positive.
+    /// The positive number.
     pub i32,
 );
 
 impl Errno {
-    /// The call was interrupted before it did anything: after the signal it must be made again if the action has SA_RESTART,
-    /// and return EINTR otherwise. Never seen by the guest.
+    /// A signal interrupted the call before it had any effect. After delivery, the call restarts if the action has
+    /// SA_RESTART and fails with EINTR otherwise. The guest never sees this value.
     pub const RESTART: Self = Self(512);
 
-    /// The call found signals that must be delivered before it does anything, and is made again after them whatever their
-    /// actions say. Never seen by the guest.
+    /// The call found pending signals before it had any effect. After delivery it restarts regardless of SA_RESTART.
+    /// The guest never sees this value.
     pub const RESTART_ALWAYS: Self = Self(513);
 
-    /// What a host call returned, as a result.
+    /// Converts the raw return value of a host system call into a result.
     pub fn check(returned: i64) -> Result<u64, Self> {
         if (-4095..0).contains(&returned) { Err(Self(-returned as i32)) } else { Ok(returned as u64) }
     }
 
-    /// The name, such as `ENOENT`; empty for a number that has none.
+    /// The symbolic name, such as `ENOENT`; empty for an unassigned number.
     pub fn name(self) -> &'static str {
         usize::try_from(self.0).ok().and_then(|number| NAMES.get(number)).copied().unwrap_or("")
     }
 
-    /// The value a system call returns to the guest for this error.
+    /// The negative value that a system call returns to the guest for this error.
     pub fn returned(self) -> u64 {
         i64::from(-self.0) as u64
     }
 }
 
-/// The names, by number; 0, 41 and 58 are not in use.
+/// Symbolic names indexed by number; 0, 41 and 58 are unassigned.
 #[rustfmt::skip]
 const NAMES: [&str; 134] = [
     "", "EPERM", "ENOENT", "ESRCH", "EINTR", "EIO", "ENXIO", "E2BIG", "ENOEXEC", "EBADF", "ECHILD",
@@ -82,7 +80,7 @@ impl From<Errno> for std::io::Error {
     }
 }
 
-/// An address the guest may not use.
+/// A guest memory fault during a system call becomes EFAULT.
 impl From<longma_loongarch::Fault> for Errno {
     fn from(_: longma_loongarch::Fault) -> Self {
         Self(libc::EFAULT)

@@ -1,6 +1,5 @@
-//! What a guest program needs of this host, whatever kernel it thinks it has: memory and the ELF files that come into it, faults, signals,
-//! calls that lose none, locks that survive a fork.
-//! Not a process and not its system calls: those are `longma-linux`'s. Nor what executes it.
+//! Host services for an emulated program on x86-64 Linux: guest memory, ELF loading, fault and signal handling,
+//! interruptible system calls, and locks that are safe across `fork`.
 
 pub mod elf;
 mod errno;

@@ -1,47 +1,46 @@
-//! Numbers in the structures of a guest's kernel, which are little-endian.
-//! Not the structures, and not the memory that they are read from.
+//! Reads and writes little-endian integers in byte buffers.
 
-/// The bytes of a number that begins at byte `at`.
+/// The `N` bytes that start at offset `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|byte| bytes[at + byte])
 }
 
-/// The number at byte `at`.
+/// Reads the integer at offset `at`.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(number(bytes, at))
 }
 
-/// The number at byte `at`.
+/// Reads the integer at offset `at`.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(number(bytes, at))
 }
 
-/// The number at byte `at`.
+/// Reads the integer at offset `at`.
 pub fn i32_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_le_bytes(number(bytes, at))
 }
 
-/// The number at byte `at`.
+/// Reads the integer at offset `at`.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(number(bytes, at))
 }
 
-/// Puts a number at byte `at`.
+/// Writes `value` at offset `at`.
 pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Puts a number at byte `at`.
+/// Writes `value` at offset `at`.
 pub fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A structure of words.
+/// Decodes `N` consecutive 64-bit words.
 pub fn words_of<const N: usize>(bytes: &[u8]) -> [u64; N] {
     std::array::from_fn(|word| u64_at(bytes, 8 * word))
 }
 
-/// The bytes of a structure of words, of which there are `N / 8`.
+/// Encodes `N / 8` 64-bit words as bytes.
 pub fn bytes_of<const N: usize>(words: &[u64]) -> [u8; N] {
     std::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
 }
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back_from_their_bytes() {
+    fn words_round_trip_through_bytes() {
         let words = [1, u64::MAX - 1, 0x0102_0304_0506_0708];
         let mut bytes: [u8; 24] = bytes_of(&words);
         assert_eq!(words_of(&bytes), words);

@@ -1,7 +1,6 @@
-//! Runs a LoongArch64 Linux program with the reference semantics, one instruction at a time: slow, and simple enough to check
-//! everything else against. The tests of this crate run their programs with it.
-//! Not the product: `longma run` translates.
-//! It shows how an [`Engine`] is written.
+//! Runs a LoongArch64 Linux program with the reference semantics, one instruction at a time. It is slow, but simple
+//! enough to serve as an oracle. The tests of this crate run their programs with it, and it is an example of an
+//! [`Engine`].
 //!
 //! `interpret [--trace] [--root DIRECTORY] [--argv0=NAME] [--] PROGRAM [ARGUMENT]...`
 
@@ -22,10 +21,10 @@ use longma_guest::{GuestMemory, host::die_by};
 use longma_linux::{Engine, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::{Environment, Fault, Scalar, State, Trap, decode, semantics};
 
-/// Frequency of the stable counter, as CPUCFG words 4 and 5 give it.
+/// Frequency of the stable counter, as in CPUCFG words 4 and 5.
 const COUNTER_HZ: u32 = 100_000_000;
 
-/// What the guest's instructions see.
+/// The environment of the guest's instructions.
 struct Machine {
     memory: GuestMemory,
     start: Instant,
@@ -62,7 +61,7 @@ impl Environment for Machine {
     }
 }
 
-/// The engine: one host thread a guest thread, each in [`run`].
+/// An engine with one host thread for each guest thread.
 struct Interpreter;
 
 impl Engine for Interpreter {
@@ -79,7 +78,7 @@ impl Engine for Interpreter {
     fn invalidate(&self, _: Range<u64>) {}
 }
 
-/// Runs one thread to its end.
+/// Runs one thread until it ends.
 fn run(thread: &mut Thread, state: &mut State) -> Outcome {
     let machine = Machine { memory: thread.process().memory().clone(), start: Instant::now() };
     loop {
@@ -104,7 +103,7 @@ fn step(machine: &Machine, state: &mut State) -> Result<(), Trap> {
     semantics::execute(state, &instruction, machine)
 }
 
-/// What remains to be done when a thread is over.
+/// Performs the outcome of a thread that has ended.
 fn end(outcome: Outcome) {
     match outcome {
         Outcome::Continue | Outcome::ExitThread(_) => {}
@@ -113,7 +112,7 @@ fn end(outcome: Outcome) {
     }
 }
 
-/// Writes a line to standard error. The guest may have made of that what it likes, so it may fail.
+/// Writes a line to standard error. This may fail, because the guest may have closed or replaced the descriptor.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -142,7 +141,7 @@ fn main() -> ExitCode {
                 config.reexec.extend([option, root.clone()]);
                 config.root = Some(PathBuf::from(root));
             }
-            // What execve hands over.
+            // Options that execve passes to the next program.
             _ => match assigned(&option) {
                 Some((b"--argv0", value)) => name = Some(OsStr::from_bytes(value).to_owned()),
                 Some((b"--environment-from", value)) => {
@@ -177,17 +176,17 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     process.set_engine(Arc::new(Interpreter));
-    descriptors::hand_over();
+    descriptors::apply_guest_limit();
     thread.begin(&mut state);
     end(run(&mut thread, &mut state));
-    // The main thread is over, others are not: the last one ends the process.
+    // The main thread has ended, but other threads run. The last one ends the process.
     drop(thread);
     loop {
         std::thread::park();
     }
 }
 
-/// The option and the value of `--OPTION=VALUE`.
+/// Splits `--OPTION=VALUE` into option and value.
 fn assigned(argument: &OsStr) -> Option<(&[u8], &[u8])> {
     let bytes = argument.as_bytes();
     let sign = bytes.iter().position(|&byte| byte == b'=')?;
@@ -198,9 +197,9 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The environment that execve left in a file for the program it starts.
+/// Reads the environment that execve stored in a file for the program that it starts.
 fn handed_over(descriptor: i32) -> Option<Vec<OsString>> {
-    // SAFETY: execve has made the descriptor for this and given its number away.
+    // SAFETY: execve created the descriptor for this purpose, and no other code knows its number.
     let mut file = unsafe { File::from_raw_fd(descriptor) };
     let mut bytes = Vec::new();
     file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;

@@ -1,6 +1,6 @@
-//! Waiting for many things at once: poll, select, epoll, signalfd.
-//! Not their waiting, which the host does; eventfd and timerfd need nothing but their rows in the table of calls.
-//! Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h (packed on x86-64 only).
+//! Waiting for several files: poll, select, epoll, signalfd. eventfd and timerfd need only their rows in the table of
+//! calls. Source: poll(2), select(2), epoll_ctl(2), epoll_wait(2), signalfd(2); Linux include/uapi/linux/eventpoll.h
+//! (packed on x86-64 only).
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -13,12 +13,12 @@ use crate::arguments::{Arguments, INVALID, Returned, with_results};
 use crate::simulated::waits::{WaitsFor, interruptible};
 
 const SET_BYTES: u64 = 8;
-/// sizeof(struct epoll_event) here: `events`, four bytes of padding, `data`.
+/// sizeof(struct epoll_event) in the guest: `events`, four bytes of padding, `data`.
 const EVENT_BYTES: u64 = 16;
-/// On x86-64 it has no padding.
+/// The size on x86-64, which has no padding.
 const HOST_EVENT_BYTES: u64 = 12;
-/// The most events handed over at once; the rest comes with the next call.
-const MOST_EVENTS: u64 = 4096;
+/// Maximum number of events returned at once. The next call returns the others.
+const MAX_EVENTS: u64 = 4096;
 const POLLFD_BYTES: u64 = 8;
 
 pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -29,7 +29,7 @@ pub(crate) fn epoll_ctl(thread: &mut Thread, arguments: Arguments) -> Returned {
         host.events = u32_at(&bytes, 0);
         host.u64 = u64_at(&bytes, 8);
     }
-    // SAFETY: the event is the host's own.
+    // SAFETY: the event is local.
     unsafe { host_call(libc::SYS_epoll_ctl, [set, operation, file, &raw mut host as u64, 0, 0]) }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn epoll_pwait2(thread: &mut Thread, arguments: Arguments) -> Returne
     wait_for_events(thread, libc::SYS_epoll_pwait2, set, (events, count), timeout, (mask, mask_size))
 }
 
-/// `timeout` is as the host wants it.
+/// Waits for events. `timeout` is in the host's format.
 fn wait_for_events(
     thread: &mut Thread,
     number: i64,
@@ -54,13 +54,13 @@ fn wait_for_events(
     timeout: u64,
     (mask, mask_size): (u64, u64),
 ) -> Returned {
-    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MOST_EVENTS);
+    let count = u64::try_from(count as i32).ok().filter(|&count| count > 0).ok_or(INVALID)?.min(MAX_EVENTS);
     let mask = thread.read_mask(mask, mask_size)?;
     let process = thread.process.clone();
     let memory = process.memory();
-    // The kernel's own are shorter and fit into the same place. It is given that place and no other because events that it cannot
-    // write there stay in the set; nor is it given more than fit there with their padding, and where not one does, the end of its place,
-    // where it fails.
+    // The host's events are shorter than the guest's and fit into the same buffer. The kernel writes to the
+    // guest's buffer directly, because events that it cannot write there stay in the set. It gets only as many
+    // events as fit with padding. If none fits, it gets the end of the buffer, where it fails.
     let writable = memory.writable(events, count * EVENT_BYTES);
     let (at, count) = match writable / EVENT_BYTES {
         0 => (events.wrapping_add(writable.min(EVENT_BYTES - HOST_EVENT_BYTES)), 1),
@@ -70,22 +70,22 @@ fn wait_for_events(
         let place = results.in_place(at, count * HOST_EVENT_BYTES)?;
         thread.with_mask(mask, |_, mask| {
             let arguments = [set, place, count, timeout, address_of(&mask), SET_BYTES];
-            // SAFETY: the events lie in the guest's memory; the timeout and the mask are the host's own, or null.
+            // SAFETY: the events are in guest memory; the timeout and the mask are local or null.
             unsafe { interruptible(number, WaitsFor::Files, arguments) }
         })
     })?;
     let mut host = vec![0; (HOST_EVENT_BYTES * ready) as usize];
-    process.space.read_late(at, &mut host);
+    process.space.read_after_syscall(at, &mut host);
     let guest = host.chunks_exact(HOST_EVENT_BYTES as usize).flat_map(|event| {
         let (events, data) = event.split_at(4);
         events.iter().chain(&[0; 4]).chain(data)
     });
     let mut guest: Vec<u8> = guest.copied().collect();
-    process.space.write_late(events, &mut guest);
+    process.space.write_after_syscall(events, &mut guest);
     Ok(ready)
 }
 
-/// The address of a mask, or null.
+/// The address of a mask; null if there is none.
 fn address_of(mask: &Option<SignalSet>) -> u64 {
     mask.as_ref().map_or(0, |mask| std::ptr::from_ref(mask) as u64)
 }
@@ -102,7 +102,7 @@ pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
         thread.with_mask(mask, |_, mask| {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
             let arguments = [files, count, left, address_of(&mask), SET_BYTES, 0];
-            // SAFETY: the files lie in the guest's memory or are of `results`, the rest is the host's own or null.
+            // SAFETY: the files are in guest memory or `results`; the other pointers are local or null.
             unsafe { interruptible(libc::SYS_ppoll, WaitsFor::Files, arguments) }
         })
     });
@@ -115,7 +115,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     let process = thread.process.clone();
     let memory = process.memory();
     let count = u64::try_from(count as i32).map_err(|_| INVALID)?;
-    // The kernel touches no more than there can be descriptors, but a set must not reach beyond the guest's memory.
+    // The kernel accesses no more than the highest possible descriptor, but a set must not extend beyond guest memory.
     let bytes = count.div_ceil(64) * 8;
     let mut left = memory.read_optional::<16>(timeout)?;
     let mask = match memory.read_optional::<16>(mask)? {
@@ -135,7 +135,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
             let pair = [address_of(&mask), SET_BYTES];
             let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
-            // SAFETY: the sets lie in the guest's memory or are of `results`, the rest is the host's own or null.
+            // SAFETY: the sets are in guest memory or `results`; the other pointers are local or null.
             unsafe { interruptible(libc::SYS_pselect6, WaitsFor::Files, arguments) }
         })
     });
@@ -143,7 +143,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
     returned
 }
 
-/// Tells the guest how much of a timeout is left. As the kernel: that it cannot be written is not an error.
+/// Writes the remaining timeout to the guest. As in the kernel, a failed write is not an error.
 fn write_back(thread: &Thread, address: u64, left: &Option<[u8; 16]>) {
     if let Some(left) = left {
         let _ = thread.process.memory().write(address, left);
@@ -156,6 +156,6 @@ pub(crate) fn signalfd4(thread: &mut Thread, arguments: Arguments) -> Returned {
     if mask.is_none() {
         return Err(Errno(libc::EFAULT));
     }
-    // SAFETY: the mask is the host's own.
+    // SAFETY: the mask is local.
     unsafe { host_call(libc::SYS_signalfd4, [file, address_of(&mask), SET_BYTES, flags, 0, 0]) }
 }

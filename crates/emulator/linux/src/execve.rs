@@ -1,6 +1,5 @@
-//! execve: another program takes this process over.
-//! Not loading: a LoongArch program is loaded by this emulator, started anew; a program of the host's runs on the host.
-//! Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
+//! execve: replaces the program of this process. For a guest program, the emulator executes itself; a native program of
+//! the host runs directly. Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -11,12 +10,12 @@ use std::os::unix::fs::FileExt;
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::calls::interruptible_on_host;
-use longma_guest::host::descriptors::{self, Limit, Room};
+use longma_guest::host::descriptors::{self, Limit, RaisedLimit};
 use longma_guest::host::host_call;
 
 use crate::arguments::{Arguments, Returned};
-use crate::files::{Follow, Handed, Place, ProcFile, guest_path};
-use crate::load::{LINE_BYTES, MOST_SCRIPTS, StackLimit, interpreter};
+use crate::files::{Follow, InMemoryFile, ProcFile, ResolvedPath, guest_path};
+use crate::load::{LINE_BYTES, MAX_SCRIPTS, StackLimit, interpreter};
 use crate::process::KeptLimit;
 use crate::{Process, Thread};
 use longma_guest::elf::{Architecture, ElfError, Image};
@@ -24,7 +23,7 @@ use longma_guest::elf::{Architecture, ElfError, Image};
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
-const LONGEST_STRING: usize = 128 << 10;
+const MAX_STRING_BYTES: usize = 128 << 10;
 
 pub(crate) fn execve(thread: &mut Thread, [path, arguments, environment, ..]: Arguments) -> Returned {
     execute(thread, libc::AT_FDCWD, path, arguments, environment, 0)
@@ -38,7 +37,7 @@ pub(crate) fn execveat(thread: &mut Thread, given: Arguments) -> Returned {
     execute(thread, directory as RawFd, path, arguments, environment, flags)
 }
 
-/// Returns only if it fails.
+/// Executes a program. Returns only on failure.
 fn execute(
     thread: &mut Thread,
     directory: RawFd,
@@ -53,23 +52,23 @@ fn execute(
     let mut arguments = strings(&process, arguments, &mut budget)?;
     let environment = strings(&process, environment, &mut budget)?;
     if arguments.is_empty() {
-        // A program may count on having a name.
+        // Programs may rely on having a name.
         arguments.push(CString::default());
     }
-    // A program that has as many files as it may can still execute another.
-    let room = Room::make();
+    // Execve must work even if the program has reached its descriptor limit.
+    let raised = RaisedLimit::raise();
     let program = Program::find(&process, directory, path, arguments, flags)?;
-    // A signal that is here already belongs to the old program.
+    // A signal that has already arrived belongs to the old program.
     thread.hold_signals()?;
     thread.give_back();
-    let error = program.start(thread, &environment, room);
+    let error = program.start(thread, &environment, raised);
     if error != Errno::RESTART_ALWAYS {
         thread.signals.release();
     }
     Err(error)
 }
 
-/// A null-terminated array of strings; null is an empty one.
+/// Reads a null-terminated array of strings. A null pointer is an empty array.
 fn strings(process: &Process, array: u64, budget: &mut usize) -> Result<Vec<CString>, Errno> {
     let too_much = Errno(libc::E2BIG);
     let memory = process.memory();
@@ -82,26 +81,26 @@ fn strings(process: &Process, array: u64, budget: &mut usize) -> Result<Vec<CStr
         if address == 0 {
             break;
         }
-        let string = memory.read_c_string(address, LONGEST_STRING)?.ok_or(too_much)?;
+        let string = memory.read_c_string(address, MAX_STRING_BYTES)?.ok_or(too_much)?;
         *budget = budget.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(too_much)?;
         strings.push(CString::new(string).map_err(|_| Errno(libc::EINVAL))?);
     }
     Ok(strings)
 }
 
-/// What is to be executed in the end.
+/// The program to execute, after resolving scripts.
 #[derive(Debug)]
 struct Program {
     path: CString,
     arguments: Vec<CString>,
     /// Whether this emulator runs it.
     is_guest: bool,
-    /// Kept open: the path may lead through it.
+    /// Kept open, because the path may refer to its descriptor.
     _file: File,
 }
 
 impl Program {
-    /// Finds the program that `path` names, through scripts.
+    /// Finds the program at `path`, following scripts to their interpreters.
     fn find(
         process: &Process,
         directory: RawFd,
@@ -113,7 +112,7 @@ impl Program {
         if directory != libc::AT_FDCWD || ProcFile::find(process, directory, &path).is_some() {
             path = name_of(process, &file)?;
         }
-        for _ in 0..=MOST_SCRIPTS {
+        for _ in 0..=MAX_SCRIPTS {
             let mut line = [0; LINE_BYTES];
             let read = file.read_at(&mut line, 0)?;
             let Some((interpreter, argument)) = interpreter(&line[..read])? else {
@@ -131,7 +130,7 @@ impl Program {
                     .flatten()
                     .chain(rest)
                     .collect();
-            path = match &process.surroundings {
+            path = match &process.fixed_identity {
                 Some(names) => names.host(interpreter),
                 None => interpreter,
             };
@@ -140,11 +139,12 @@ impl Program {
         Err(Errno(libc::ELOOP))
     }
 
-    /// Executes it; returns why that failed. `room` is for the emulator to start in.
-    fn start(&self, thread: &Thread, environment: &[CString], room: Room) -> Errno {
+    /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the
+    /// emulator needs to start.
+    fn start(&self, thread: &Thread, environment: &[CString], raised: RaisedLimit) -> Errno {
         let process = &thread.process;
         if !self.is_guest {
-            drop(room);
+            drop(raised);
             return run(thread, &self.path, &self.arguments, environment);
         }
         let again = &process.config.reexec;
@@ -155,8 +155,8 @@ impl Program {
         let Ok(mut arguments) = own.collect::<Result<Vec<_>, _>>() else { return Errno(libc::EINVAL) };
         let (name, rest) =
             self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
-        // The next program knows itself by the host's names.
-        let name = match &process.surroundings {
+        // The next program gets the host's names, which it translates again.
+        let name = match &process.fixed_identity {
             Some(names) => c_string(names.host(name.to_bytes().to_vec())),
             None => Ok(name.to_owned()),
         };
@@ -166,7 +166,7 @@ impl Program {
             Err(error) => return error,
         };
         let Limit { soft, hard } = descriptors::limit();
-        // In one piece with its option, for it may begin with a hyphen.
+        // Each option and its value are one argument, because the value may start with a hyphen.
         let own = [
             [b"--argv0=", name.to_bytes()].concat(),
             format!("--environment-from={}", variables.as_raw_fd()).into_bytes(),
@@ -180,14 +180,16 @@ impl Program {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";
-        // What it is told by constant names, as its arguments, still leads to the files.
-        if process.surroundings.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named) {
+        // Paths with constant names in the arguments must still lead to the files.
+        if process.fixed_identity.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named)
+        {
             arguments.push(named.to_owned());
         }
         arguments.extend(own);
         arguments.push(self.path.clone());
         arguments.extend_from_slice(rest);
-        // The emulator's own: the guest's variables are not for the host's dynamic linker.
+        // The new emulator gets this emulator's environment. The guest's variables must not affect the host's dynamic
+        // linker.
         let own: Vec<CString> = std::env::vars_os()
             .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
             .collect();
@@ -195,13 +197,14 @@ impl Program {
     }
 }
 
-/// A file that holds the variables, each ended by a zero byte, at a descriptor that survives execve.
+/// Stores the variables, each terminated by a zero byte, in a file whose descriptor survives execve.
 fn environment_file(environment: &[CString]) -> Result<OwnedFd, Errno> {
     let bytes: Vec<u8> = environment.iter().flat_map(|text| text.as_bytes_with_nul()).copied().collect();
-    Ok(Handed::of(c"environment", &bytes)?.for_the_next_program()?)
+    Ok(InMemoryFile::of(c"environment", &bytes)?.for_the_next_program()?)
 }
 
-/// Executes a file of the host's; returns why that failed. The thread holds its signals, and does so no longer afterwards.
+/// Executes a file on the host and returns the error on failure. The thread has its signals held, and releases them on
+/// failure.
 fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CString]) -> Errno {
     let pointers = |strings: &[CString]| {
         strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
@@ -211,13 +214,14 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
     let mut was_asked = with_attention(Attention::is_requested);
     let error = loop {
         with_attention(Attention::clear);
-        // A signal that comes now is the old program's, until the host begins the call: then it is the new one's, and waits for it.
+        // A signal that arrives before the host begins the call belongs to the old program. Afterwards it stays pending
+        // for the new one.
         thread.signals.leave_to_the_host();
-        // SAFETY: the strings and the null-terminated arrays of them live until the call fails.
+        // SAFETY: the strings and their null-terminated arrays are live until the call fails.
         let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };
         match returned {
             Err(Errno::RESTART) if thread.signals.deliverable() != 0 => return Errno::RESTART_ALWAYS,
-            // Something else has asked for attention.
+            // The attention flag was set for another reason.
             Err(Errno::RESTART) => was_asked = true,
             returned => break returned.err().unwrap_or(Errno(libc::ENOEXEC)),
         }
@@ -233,26 +237,26 @@ fn c_string(bytes: Vec<u8>) -> Result<CString, Errno> {
     CString::new(bytes).map_err(|_| Errno(libc::ENOENT))
 }
 
-/// Opens a file that may be executed.
+/// Opens a file and checks that it is executable.
 fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<File, Errno> {
     if path.is_empty() && flags & AT_EMPTY_PATH == 0 {
         return Err(Errno(libc::ENOENT));
     }
     let of_descriptor = format!("/proc/self/fd/{directory}");
     let place = match path {
-        b"" => Place::on_host(of_descriptor.as_bytes())?,
-        path => Place::of(process, directory, path, Follow::Yes)?,
+        b"" => ResolvedPath::on_host(of_descriptor.as_bytes())?,
+        path => ResolvedPath::of(process, directory, path, Follow::Yes)?,
     };
-    // A FIFO must not make us wait: it cannot be executed anyway.
+    // O_NONBLOCK keeps a FIFO, which cannot be executed anyway, from blocking.
     let mut how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
     if flags & AT_SYMLINK_NOFOLLOW != 0 && !path.is_empty() {
         how |= libc::O_NOFOLLOW;
     }
     let arguments = [place.directory(), place.path(), how as u64, 0, 0, 0];
-    let file = descriptors::keep_new(|| {
-        // SAFETY: the path is the host's own, and a new descriptor disturbs nobody.
+    let file = descriptors::open_reserved(|| {
+        // SAFETY: the path is live, and a new descriptor affects no other code.
         let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
-        // SAFETY: the host has just made it, for us.
+        // SAFETY: the host has just created the descriptor for this call.
         Ok(unsafe { OwnedFd::from_raw_fd(opened as RawFd) })
     })?;
     let file = File::from(file);
@@ -261,12 +265,12 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
     }
     let at = (libc::AT_EMPTY_PATH | libc::AT_EACCESS) as u64;
     let arguments = [file.as_raw_fd() as u64, c"".as_ptr() as u64, libc::X_OK as u64, at, 0, 0];
-    // SAFETY: the path is the host's own.
+    // SAFETY: the path is live.
     unsafe { host_call(libc::SYS_faccessat2, arguments) }?;
     Ok(file)
 }
 
-/// A path that leads to an open file after execve.
+/// A path that refers to an open file after execve.
 fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let target = std::fs::read_link(&link)?;
@@ -277,8 +281,7 @@ fn name_of(process: &Process, file: &File) -> Result<Vec<u8>, Errno> {
     if is_there && let Some(name) = process.root.guest_name(target.as_os_str().as_bytes()) {
         return Ok(name);
     }
-    // A file without a name: a descriptor of it must survive.
-    // SAFETY: it only makes a new descriptor.
+    // The file has no name, so a descriptor of it must survive execve. SAFETY: the call only creates a descriptor.
     let kept = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
     if kept < 0 {
         return Err(std::io::Error::last_os_error().into());
@@ -306,8 +309,9 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
     }
 }
 
-/// Whether a program for x86-64 is left to the host, which runs its own better than anybody: one that has the host's libraries, and any
-/// that a guest of another architecture executes (a compiler, a shell). Under a root it would leave that.
+/// Whether the host runs an x86-64 program itself, which is faster than emulation. It does so for programs that use the
+/// host's libraries, and for all programs that a guest of another architecture executes (a compiler, a shell). With a
+/// root it never does, because the program would escape it.
 fn is_hosts(image: &Image, process: &Process) -> bool {
     let is_by_another = process.architecture() != Architecture::X86_64;
     cfg!(target_arch = "x86_64")

@@ -1,12 +1,13 @@
-//! A LoongArch64 Linux process on the host: its programs and their stacks, system calls, signals, threads.
-//! Not an executor of instructions: that is an [`Engine`], which other crates provide.
-//! Source: Linux UAPI headers and man-pages sections 2, 5 and 7; LoongArch ELF psABI.
+//! A LoongArch64 Linux process on the host: programs and their stacks, system calls, signals, threads. Other crates
+//! execute instructions and implement [`Engine`]. Source: Linux UAPI headers and man-pages sections 2, 5 and 7;
+//! LoongArch ELF psABI.
 
 mod arguments;
 mod devices;
 mod events;
 mod execve;
 mod files;
+mod fixed_identity;
 pub mod image;
 mod load;
 mod network;
@@ -16,7 +17,6 @@ mod root;
 mod signals;
 pub mod simulated;
 mod stack;
-mod surroundings;
 mod syscalls;
 mod threads;
 

@@ -1,66 +1,65 @@
-//! What the host tells of this process's open files: those of the guest, and those that are this program's own.
-//! Not what they are to the guest.
-//! Source: fstat(2), kcmp(2), proc_pid_fd(5), proc_pid_fdinfo(5), socket(7).
+//! Queries the host about this process's open files. Source: fstat(2), kcmp(2), proc_pid_fd(5), proc_pid_fdinfo(5),
+//! socket(7).
 
 use std::os::fd::RawFd;
 use std::{fs, io};
 
 use longma_guest::host::descriptors;
 
-/// The status of an open file; `None` if none is open there.
+/// The status of an open file; `None` if the descriptor is not open.
 pub(crate) fn status_of(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
+    // SAFETY: `status` is valid for writes.
     (unsafe { libc::fstat(descriptor, &raw mut status) } == 0).then_some(status)
 }
 
-/// True if both descriptors are of one open file.
+/// Whether both descriptors refer to one open file description.
 pub(crate) fn is_same(one: RawFd, other: RawFd) -> bool {
     const KCMP_FILE: i32 = 0;
-    // SAFETY: no pointers; it compares two descriptors of this process.
+    // SAFETY: the call takes no pointers; it compares two descriptors of this process.
     unsafe {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one as u64, other as u64) == 0
     }
 }
 
-/// What the kernel tells of an open file, a line for each fact.
+/// The kernel's description of an open file, one line for each property.
 ///
 /// # Errors
-/// None is open there.
+/// The descriptor is not open.
 pub(crate) fn facts(descriptor: RawFd) -> io::Result<String> {
     fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))
 }
 
-/// The fact that the kernel tells behind `name` and a colon, of an open file or of a task.
+/// The value after `name` and a colon in the description of an open file or a task.
 pub(crate) fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
     let found = facts.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     found.map(str::trim)
 }
 
-/// An option of a socket at level SOL_SOCKET.
+/// Reads a SOL_SOCKET option.
 ///
 /// # Errors
-/// No socket is open there.
+/// The descriptor is not a socket.
 pub(crate) fn socket_option<const N: usize>(descriptor: RawFd, option: i32) -> io::Result<[u8; N]> {
     let (mut value, mut bytes) = ([0u8; N], N as libc::socklen_t);
     let pointer = value.as_mut_ptr().cast();
-    // SAFETY: the value has that many bytes.
+    // SAFETY: the value has this many bytes.
     descriptors::done(unsafe {
         libc::getsockopt(descriptor, libc::SOL_SOCKET, option, pointer, &raw mut bytes)
     })?;
     Ok(value)
 }
 
-/// Whether one of `events`, POLLIN and its like, is there.
+/// Whether one of `events` (POLLIN and others) has occurred.
 pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
     let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
-    // SAFETY: one live structure.
+    // SAFETY: the structure is live.
     unsafe { libc::poll(&raw mut file, 1, 0) > 0 }
 }
 
-/// The descriptors that are open, in order.
+/// The open descriptors in order.
 ///
 /// # Errors
 /// The host does not list them.
@@ -69,28 +68,28 @@ pub(crate) fn all() -> io::Result<Vec<RawFd>> {
     let mut found: Vec<RawFd> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     found.sort_unstable();
-    // The listing's own descriptor is closed by now.
+    // The listing's own descriptor has been closed by now.
     found.retain(|descriptor| status_of(*descriptor).is_some());
     Ok(found)
 }
 
-/// The descriptors that this program has open for itself, before the guest has opened any.
+/// The descriptors that the emulator has open before the guest opens any.
 pub(crate) fn own_at_the_start() -> Vec<RawFd> {
     let is_own = |descriptor: &RawFd| {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let flags = unsafe { libc::fcntl(*descriptor, libc::F_GETFD) };
         (3..descriptors::first()).contains(descriptor) && flags >= 0 && flags & libc::FD_CLOEXEC != 0
     };
     all().unwrap_or_default().into_iter().filter(is_own).collect()
 }
 
-/// What new files are not permitted (umask(2)).
+/// The file mode creation mask (umask(2)).
 pub(crate) fn umask() -> u32 {
-    let told = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    fact(&told, "Umask").and_then(|mask| u32::from_str_radix(mask, 8).ok()).unwrap_or(0)
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    fact(&status, "Umask").and_then(|mask| u32::from_str_radix(mask, 8).ok()).unwrap_or(0)
 }
 
-/// (device, inode) of the standard descriptors.
+/// Device and inode of the standard descriptors.
 pub(crate) fn standard() -> [Option<(u64, u64)>; 3] {
     std::array::from_fn(|descriptor| {
         status_of(descriptor as RawFd).map(|status| (status.st_dev, status.st_ino))

@@ -1,6 +1,5 @@
-//! The first thread's stack: arguments, environment, auxiliary vector.
-//! Not its mapping.
-//! Source: getauxval(3), Linux fs/binfmt_elf.c (order); LoongArch arch/loongarch/include/uapi/asm/{auxvec,hwcap}.h.
+//! The initial contents of the main thread's stack: arguments, environment, auxiliary vector. Source: getauxval(3),
+//! Linux fs/binfmt_elf.c (order); LoongArch arch/loongarch/include/uapi/asm/{auxvec,hwcap}.h.
 
 use longma_guest::GuestMemory;
 use longma_guest::elf::Architecture;
@@ -9,77 +8,77 @@ use longma_loongarch::Fault;
 /// HWCAP_LOONGARCH_: CPUCFG, LAM, UAL, FPU, LSX, LASX, CRC32, LBT for x86, Arm and MIPS.
 pub(crate) const ALL_CAPABILITIES: u64 = 0b1_1100_0111_1111;
 
-/// What `cpuid` of leaf 1 gives in EDX, as AT_HWCAP of x86 has it: FPU, TSC, CX8, CMOV, CLFSH, MMX absent, FXSR, SSE, SSE2.
+/// EDX of `cpuid` leaf 1, which AT_HWCAP contains on x86: FPU, TSC, CX8, CMOV, CLFSH, FXSR, SSE, SSE2, without MMX.
 const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 24 | 1 << 25 | 1 << 26;
 /// HWCAP_ of AArch64: FP, ASIMD, CRC32, ATOMICS.
 const ARM_FEATURES: u64 = 1 | 1 << 1 | 1 << 7 | 1 << 8;
 
-/// AT_RANDOM's bytes where they are to be the same in each run: the first of pi's fraction.
+/// The bytes of AT_RANDOM if they must be equal in all runs: the first fraction bits of pi.
 pub(crate) const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();
 
-/// The texts and what points to them take a multiple of this.
+/// The size of the whole area is a multiple of this.
 const AREA_BYTES: u64 = 64 << 10;
-/// What points to the texts takes a multiple of this.
+/// The size of the pointer area is a multiple of this.
 const POINTERS_BYTES: u64 = 4 << 10;
-/// AT_RANDOM's bytes and AT_PLATFORM's text.
-const BESIDE_TEXTS_BYTES: u64 = 16 + 10;
+/// The bytes of AT_RANDOM and the string of AT_PLATFORM.
+const FIXED_BYTES: u64 = 16 + 10;
 const AUXILIARY_ENTRIES: usize = 20;
 const AUXILIARY_BYTES: u64 = AUXILIARY_ENTRIES as u64 * 16;
 
-/// What the auxiliary vector says of the program.
+/// The properties of a program that the auxiliary vector contains.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramFacts {
     pub architecture: Architecture,
     pub headers: u64,
     pub headers_count: u16,
-    /// Where the interpreter was loaded; 0 if there is none.
+    /// The load address of the dynamic linker; 0 if there is none.
     pub interpreter_base: u64,
     pub entry: u64,
     pub vdso: u64,
     pub capabilities: u64,
-    /// AT_RANDOM's.
+    /// The bytes of AT_RANDOM.
     pub random: [u8; 16],
-    /// The user, the effective user, the group and the effective group.
+    /// User, effective user, group and effective group.
     pub ids: [u64; 4],
 }
 
-/// What is on the stack, and where.
+/// The addresses of the stack's contents.
 #[derive(Clone, Debug)]
 pub(crate) struct StackContents {
     /// The initial stack pointer.
     pub pointer: u64,
     /// The auxiliary vector as bytes, for /proc/self/auxv.
     pub auxiliary: Vec<u8>,
-    /// The addresses of the arguments, for /proc/self/stat.
+    /// The address range of the arguments, for /proc/self/stat.
     pub arguments: (u64, u64),
-    /// The addresses of the environment.
+    /// The address range of the environment.
     pub environment: (u64, u64),
 }
 
-/// The texts that a program is given.
+/// The strings passed to a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Texts<'a> {
     pub arguments: &'a [Vec<u8>],
     pub environment: &'a [Vec<u8>],
-    /// AT_EXECFN's.
+    /// The string of AT_EXECFN.
     pub path: &'a [u8],
 }
 
 impl Texts<'_> {
-    /// The texts, their zeros, what lies beside them, and the pointers to them.
+    /// The size of the strings with terminators, other data and pointers.
     pub(crate) fn bytes(&self) -> u64 {
         let texts = self.arguments.iter().chain(self.environment).map(|text| text.len() as u64 + 1 + 8);
-        texts.sum::<u64>() + self.path.len() as u64 + 1 + BESIDE_TEXTS_BYTES
+        texts.sum::<u64>() + self.path.len() as u64 + 1 + FIXED_BYTES
     }
 
-    /// What the pointers take, and what all of it takes.
+    /// The sizes of the pointer area and of the whole area.
     fn sizes(&self) -> (u64, u64) {
         let pointer_count = (self.arguments.len() + self.environment.len()) as u64;
         let pointers = (AUXILIARY_BYTES + (pointer_count + 3) * 8).next_multiple_of(POINTERS_BYTES);
         (pointers, (pointers + self.bytes()).next_multiple_of(AREA_BYTES))
     }
 
-    /// How much of the stack is taken when the program begins.
+    /// The initial use of the stack in bytes.
     pub(crate) fn area_bytes(&self) -> u64 {
         self.sizes().1
     }
@@ -87,9 +86,9 @@ impl Texts<'_> {
 
 /// Writes the initial stack below `top`.
 ///
-/// All of it lies in an area whose size is a multiple of [`AREA_BYTES`]: the pointers upwards from its start, the texts upwards from
-/// [`POINTERS_BYTES`] above. So neither the stack pointer nor the place of an argument depends on the length of the program's name
-/// or of a variable.
+/// The contents are in an area whose size is a multiple of [`AREA_BYTES`]: pointers upwards from its start, strings
+/// upwards from [`POINTERS_BYTES`] above. So the stack pointer and the addresses of arguments do not depend on the
+/// length of the program's name or of a variable.
 ///
 /// # Errors
 /// It does not fit.
@@ -117,7 +116,7 @@ pub(crate) fn build(
     Ok(StackContents { pointer, auxiliary, arguments, environment })
 }
 
-/// Where the texts lie, and what lies beside them.
+/// The addresses of the strings and of other data.
 struct Places {
     random: u64,
     platform: u64,
@@ -127,7 +126,7 @@ struct Places {
 }
 
 impl Places {
-    /// Writes all of it upwards from `at`.
+    /// Writes the strings and other data upwards from `at`.
     fn write(memory: &GuestMemory, mut at: u64, texts: Texts, program: &ProgramFacts) -> Result<Self, Fault> {
         let mut push = |bytes: &[u8], zero: bool| -> Result<u64, Fault> {
             let start = at;
@@ -149,7 +148,7 @@ impl Places {
     }
 }
 
-/// The auxiliary vector's bytes.
+/// Encodes the auxiliary vector.
 fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
     let [user, effective_user, group, effective_group] = program.ids;
     let capabilities = match program.architecture {
@@ -176,11 +175,11 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
         (libc::AT_RANDOM, places.random),
         (libc::AT_PLATFORM, places.platform),
         (libc::AT_EXECFN, places.path),
-        // AT_MINSIGSTKSZ: the kernel's constant for LoongArch; AArch64's frame is laid below that.
+        // AT_MINSIGSTKSZ: the kernel's constant for LoongArch. AArch64's translated frame is placed below it.
         (51, if program.architecture == Architecture::Aarch64 { 4096 + 8192 } else { 4096 }),
         (libc::AT_NULL, 0),
     ];
-    // There is no vDSO of other architectures here, and for MIPS64 no platform's name; of what its kernel tells in AT_HWCAP, release 2 has nothing.
+    // Other architectures have no vDSO. MIPS64 has no platform name, and no AT_HWCAP bits for release 2.
     let has = |key| match program.architecture {
         Architecture::LoongArch64 => true,
         Architecture::X86_64 | Architecture::Aarch64 => key != libc::AT_SYSINFO_EHDR,
@@ -194,16 +193,16 @@ fn auxiliary(program: &ProgramFacts, places: &Places) -> Vec<u8> {
         .collect()
 }
 
-/// The host's user and group, each real and effective.
+/// The host's user and group ids, real and effective.
 pub(crate) fn host_ids() -> [u64; 4] {
-    // SAFETY: these calls have no arguments and cannot fail.
+    // SAFETY: these calls take no arguments and cannot fail.
     unsafe { [libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()] }.map(u64::from)
 }
 
 /// Random bytes from the host.
 pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
-    // SAFETY: the buffer has 16 bytes. Should the host have no randomness, zeros only weaken the guest's stack protector.
+    // Without randomness on the host, zeros only weaken the guest's stack protector. SAFETY: the buffer has 16 bytes.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     bytes
 }

@@ -1,6 +1,5 @@
-//! The address space as system calls show it: 16 KiB pages, errors, huge sizes, code protection.
-//! Not the map's bookkeeping, which has its own property test.
-//! Source: mmap(2), mremap(2), mprotect(2).
+//! The address space through system calls: 16 KiB pages, errors, huge sizes, code protection. Source: mmap(2),
+//! mremap(2), mprotect(2).
 
 mod guest;
 
@@ -24,7 +23,7 @@ const READ_WRITE: u64 = 3;
 const PAGE: u64 = 16384;
 
 #[test]
-fn absurd_sizes_are_refused_and_harm_nobody() {
+fn absurd_sizes_are_refused() {
     let mut guest = Guest::new();
     for length in [u64::MAX, 1 << 63, 1 << 48, guest.process.memory().limit()] {
         let mapped = guest.call(MMAP, &[0, length, READ_WRITE, PRIVATE_ANONYMOUS, NO_FILE, 0]);
@@ -49,7 +48,7 @@ fn a_huge_reservation_costs_nothing_and_can_be_used_piece_by_piece() {
 }
 
 #[test]
-fn a_hint_is_taken_where_it_is_free() {
+fn a_hint_is_used_if_it_is_free() {
     let mut guest = Guest::new();
     let hint = 0xc0_0000_0000;
     assert_eq!(guest.call(MMAP, &[hint, 1 << 26, 0, PRIVATE_ANONYMOUS, NO_FILE, 0]) as u64, hint);
@@ -72,7 +71,7 @@ fn pages_are_16_kib_and_page_zero_is_never_mapped() {
 }
 
 #[test]
-fn a_files_last_page_reads_as_zero_to_its_end_and_no_further() {
+fn a_files_last_page_reads_as_zero_after_the_end_of_the_file() {
     let mut guest = Guest::new();
     let path = guest.directory.path().join("file");
     std::fs::write(&path, vec![7u8; 5000]).unwrap();
@@ -119,7 +118,7 @@ fn only_executable_pages_can_be_fetched_from() {
     assert_eq!(memory.fetch(0x7000_0000).unwrap_err().cause, FaultCause::Unmapped);
 }
 
-/// An engine that notes what it is told.
+/// An engine that records invalidations.
 #[derive(Default)]
 struct Notes(Mutex<Vec<Range<u64>>>);
 
@@ -133,7 +132,7 @@ impl longma_linux::Engine for Notes {
 }
 
 #[test]
-fn the_engine_hears_of_every_way_to_change_code() {
+fn the_engine_is_notified_of_every_kind_of_code_change() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes.clone());
@@ -170,7 +169,7 @@ fn the_engine_hears_of_every_way_to_change_code() {
 }
 
 #[test]
-fn writes_while_another_thread_protects_code_all_arrive() {
+fn no_write_is_lost_while_another_thread_protects_code() {
     let mut guest = Guest::new();
     let notes = Arc::new(Notes::default());
     guest.process.set_engine(notes);
@@ -192,7 +191,7 @@ fn writes_while_another_thread_protects_code_all_arrive() {
 }
 
 #[test]
-fn memory_whose_protection_changes_back_and_forth_is_forbidden_or_there_and_never_beyond_a_file() {
+fn an_access_during_protection_changes_succeeds_or_is_forbidden() {
     let mut guest = Guest::new();
     let address = guest.map(PAGE, READ_WRITE);
     let is_over = AtomicBool::new(false);
@@ -209,7 +208,7 @@ fn memory_whose_protection_changes_back_and_forth_is_forbidden_or_there_and_neve
         let memory = process.memory();
         let mut bytes = [0; 64];
         let end = Instant::now() + Duration::from_secs(20);
-        // Until the other thread has come between often enough, on a busy machine too.
+        // Continue until the other thread has interfered often enough, even on a busy machine.
         for round in 0u64.. {
             if (given > 30_000 && forbidden > 30_000) || Instant::now() > end {
                 break;
@@ -247,7 +246,7 @@ fn an_access_beyond_the_address_space_is_refused_before_it_is_tried() {
 }
 
 #[test]
-fn a_number_across_two_pages_names_the_page_that_refuses() {
+fn a_fault_across_two_pages_reports_the_faulting_page() {
     let mut guest = Guest::new();
     let address = guest.map(2 * PAGE, READ_WRITE);
     assert_eq!(guest.call(MPROTECT, &[address + PAGE, PAGE, 1]), 0);
@@ -258,7 +257,7 @@ fn a_number_across_two_pages_names_the_page_that_refuses() {
 }
 
 #[test]
-fn sixteen_bytes_are_exchanged_as_one() {
+fn a_16_byte_exchange_is_atomic() {
     let mut guest = Guest::new();
     let address = guest.map(PAGE, READ_WRITE);
     let memory = guest.process.memory();
@@ -271,14 +270,14 @@ fn sixteen_bytes_are_exchanged_as_one() {
 }
 
 #[test]
-fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
+fn mremap_keeps_bytes_written_after_the_end_of_a_small_private_file() {
     const MAY_MOVE: u64 = 1;
     let mut guest = Guest::new();
     let path = guest.directory.path().join("small");
     std::fs::write(&path, b"dragon").unwrap();
     let file = guest.open(&path, libc::O_RDONLY) as u64;
     let mapped = guest.call(MMAP, &[0, PAGE, READ_WRITE, 2, file, 0]) as u64;
-    // Behind the first 4 KiB there is no file, but there is memory.
+    // After the first 4 KiB the file ends, but the page is mapped.
     let last = mapped + PAGE - 1;
     guest.process.memory().store(last, 7u8).unwrap();
     let moved = guest.call(MREMAP, &[mapped, PAGE, 4 * PAGE, MAY_MOVE]);
@@ -288,7 +287,7 @@ fn a_small_private_file_is_moved_with_what_was_written_behind_its_end() {
     assert_eq!(guest.bytes(moved, 7), b"dragon\0");
     assert_eq!(guest.bytes(moved + PAGE - 1, 1), [7]);
     assert!(guest.process.memory().load::<u8>(mapped).is_err(), "it is no longer there");
-    // Nothing of the host has come to lie where it was.
+    // No host mapping was placed at the old address.
     assert_eq!(
         guest.call(MMAP, &[mapped, PAGE, READ_WRITE, PRIVATE_ANONYMOUS | NO_REPLACE, NO_FILE, 0]) as u64,
         mapped

@@ -1,6 +1,4 @@
-//! Runs `programs/calls` with the interpreting example and holds what it prints against what Linux itself prints for the same
-//! source, built for the host.
-//! Not unit tests: those are beside the code.
+//! Runs `programs/calls` with the interpreting example and compares its output with that of a native build on Linux.
 //! Source: `programs/calls.c`; `expected/` is the output of its x86-64 build on Linux 6.18.
 
 use std::path::{Path, PathBuf};
@@ -8,20 +6,20 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn here(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(relative)
 }
 
-/// The interpreting example, which cargo builds beside the tests.
+/// The interpreting example, which cargo builds next to the tests.
 fn interpreter() -> PathBuf {
     let own = std::env::current_exe().expect("a test has a program");
     let profile = own.parent().and_then(Path::parent).expect("tests are built two levels down");
     profile.join("examples/interpret")
 }
 
-/// Runs the interpreter to its end, or kills it when patience does.
+/// Runs the interpreter, and kills it after the timeout.
 fn interpret(arguments: &[&str]) -> Output {
     let mut child = Command::new(interpreter())
         .args(arguments)
@@ -32,7 +30,7 @@ fn interpret(arguments: &[&str]) -> Output {
         .spawn()
         .expect("cargo has built the example");
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         if child.try_wait().expect("it is our child").is_some() {
             return child.wait_with_output().expect("it is our child");
         }

@@ -1,6 +1,5 @@
-//! What a confined guest cannot do to the host's files, whatever names and descriptors it has for them.
-//! Not how paths are resolved: that is in `files.rs`. Nothing here would harm the host if it succeeded.
-//! Source: proc_pid_fd(5), path_resolution(7); capabilities(7), for a guest that is root.
+//! A confined guest cannot change the host's files, by any name or descriptor. These attempts would be harmless if they
+//! succeeded. Source: proc_pid_fd(5), path_resolution(7); capabilities(7), for a guest that is root.
 
 mod guest;
 
@@ -31,11 +30,11 @@ const MEMFD_CREATE: u64 = 279;
 const OPENAT2: u64 = 437;
 const FCHMODAT2: u64 = 452;
 
-/// Of openat2's `resolve`.
+/// Bits of openat2's `resolve`.
 const NO_MAGICLINKS: u64 = 0x02;
 const BENEATH: u64 = 0x08;
 const IN_ROOT: u64 = 0x10;
-/// "Leave it as it is", for a user or a group.
+/// Keeps the user or group unchanged.
 const SAME: u64 = u32::MAX as u64;
 
 /// Times that change nothing.
@@ -44,8 +43,8 @@ fn no_times(guest: &mut Guest) -> u64 {
     guest.put(&omit.map(i64::to_le_bytes).concat())
 }
 
-/// A file outside the root that the guest was handed, open for reading.
-fn handed() -> (tempfile::TempDir, OwnedFd) {
+/// A file outside the root that the guest inherits, open for reading.
+fn inherited() -> (tempfile::TempDir, OwnedFd) {
     let outside = tempfile::tempdir().unwrap();
     let path = outside.path().join("file");
     std::fs::write(&path, "the host's").unwrap();
@@ -54,7 +53,7 @@ fn handed() -> (tempfile::TempDir, OwnedFd) {
 }
 
 #[test]
-fn a_fact_of_the_kernels_is_not_opened_for_writing_by_its_descriptors_link() {
+fn a_shared_kernel_file_cannot_be_reopened_for_writing() {
     let mut guest = Guest::confined();
     let fact = guest.open("/proc/sys/vm/overcommit_memory", READ);
     assert!(fact >= 0, "{fact}");
@@ -69,8 +68,8 @@ fn a_fact_of_the_kernels_is_not_opened_for_writing_by_its_descriptors_link() {
 }
 
 #[test]
-fn a_file_that_was_handed_over_for_reading_is_for_reading() {
-    let (outside, file) = handed();
+fn a_file_inherited_for_reading_cannot_be_written() {
+    let (outside, file) = inherited();
     let mut guest = Guest::confined();
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = guest.open(&link, READ);
@@ -79,7 +78,7 @@ fn a_file_that_was_handed_over_for_reading_is_for_reading() {
     let path = guest.path(&link);
     assert_eq!(guest.call(TRUNCATE, &[path, 0]), error(libc::EPERM));
     assert_eq!(guest.call(FCHMODAT, &[HERE, path, 0o644]), error(libc::EPERM));
-    // Another name for it inside the root would make it the guest's.
+    // A hard link inside the root would make it the guest's.
     let (empty, name) = (guest.path(""), guest.path("/taken"));
     let descriptor = file.as_raw_fd() as u64;
     assert_eq!(guest.call(LINKAT, &[descriptor, empty, HERE, name, EMPTY_PATH]), error(libc::EPERM));
@@ -121,7 +120,7 @@ fn the_hosts_devices_keep_their_modes_owners_times_and_attributes() {
 }
 
 #[test]
-fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() {
+fn names_of_shared_host_files_are_created_and_removed_inside_the_root() {
     let mut guest = Guest::confined();
     let devices = guest.directory.path().join("dev");
     std::fs::create_dir(&devices).unwrap();
@@ -130,14 +129,14 @@ fn names_are_made_and_removed_inside_the_root_even_those_that_the_host_shares() 
     assert!(devices.join("null").is_dir());
     assert_eq!(guest.call(UNLINKAT, &[HERE, null, libc::AT_REMOVEDIR as u64]), 0);
     assert!(!devices.join("null").exists());
-    // A name of the root's own for the host's device would be a way to change it.
+    // A name inside the root for the host's device would allow changing it.
     assert_eq!(guest.call(LINKAT, &[HERE, null, HERE, other, 0]), error(libc::EPERM));
     let file = guest.open("/dev/null", libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
     assert!(file >= 0, "shells redirect to it like this: {file}");
 }
 
 #[test]
-fn an_empty_path_names_nothing_unless_a_flag_says_so() {
+fn an_empty_path_is_enoent_without_at_empty_path() {
     const FACCESSAT2: u64 = 439;
     const CHDIR: u64 = 49;
     let mut guest = Guest::confined();
@@ -152,7 +151,7 @@ fn an_empty_path_names_nothing_unless_a_flag_says_so() {
 }
 
 #[test]
-fn what_is_the_guests_own_it_may_change() {
+fn a_guest_may_change_its_own_files() {
     let mut guest = Guest::confined();
     let root = guest.directory.path().to_owned();
     let file = guest.open("/own", libc::O_RDWR | libc::O_CREAT) as u64;
@@ -165,7 +164,7 @@ fn what_is_the_guests_own_it_may_change() {
     let path = guest.path("/own");
     let reader = guest.call(OPENAT, &[HERE, path, READ as u64, 0]);
     assert!(guest.open(format!("/proc/self/fd/{reader}"), WRITE) >= 0);
-    // A file without a name any more, too.
+    // Also for a deleted file.
     std::fs::remove_file(root.join("own")).unwrap();
     assert_eq!(guest.call(FCHMOD, &[file, 0o600]), 0);
     assert!(guest.open(&link, libc::O_RDWR) >= 0);
@@ -176,7 +175,7 @@ fn what_is_the_guests_own_it_may_change() {
 }
 
 #[test]
-fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
+fn a_proc_mounted_in_the_root_exposes_no_memory_and_no_controls() {
     let mut guest = Guest::confined();
     let place = guest.directory.path().join("proc");
     std::fs::create_dir(&place).unwrap();
@@ -195,13 +194,13 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
         assert_eq!(guest.open(path, WRITE | libc::O_CREAT), error(libc::EACCES), "{path}");
     }
     assert!(guest.open("/proc/1/root/etc/passwd", READ) < 0, "a magic link leads nowhere");
-    // The mounted file system's own directory is no file of the guest's either.
+    // The root directory of the mounted file system does not belong to the guest either.
     let (path, mode) = (guest.path("/proc"), 0o555);
     assert_eq!(
         guest.call(FCHMODAT2, &[HERE, path, mode, libc::AT_SYMLINK_NOFOLLOW as u64]),
         error(libc::EPERM)
     );
-    // A directory in there to begin at crosses no mount point any more, whatever the guest wants of the way.
+    // Paths from a directory in there cross no mount point, with any `resolve` flags of the guest.
     let proc = guest.open("/proc", READ) as u64;
     for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {
         let mut open = |path: &str, flags: i32| {
@@ -217,7 +216,7 @@ fn a_proc_that_is_mounted_in_the_root_shows_no_memory_and_takes_no_orders() {
     }
 }
 
-/// A mount, as long as it lives.
+/// A mount, which is removed on drop.
 struct Mounted(std::ffi::CString);
 
 impl Mounted {
@@ -225,7 +224,7 @@ impl Mounted {
         use std::os::unix::ffi::OsStrExt;
         let place = std::ffi::CString::new(place.as_os_str().as_bytes()).unwrap();
         let kind = c"proc".as_ptr();
-        // SAFETY: every string is terminated.
+        // SAFETY: all strings are terminated.
         let done = unsafe { libc::mount(kind, place.as_ptr(), kind, 0, std::ptr::null()) };
         (done == 0).then_some(Self(place))
     }
@@ -239,7 +238,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_directory_of_the_kernels_is_no_root() {
+fn a_kernel_directory_cannot_be_the_root() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     std::fs::write(&program, guest::smallest()).unwrap();

@@ -1,6 +1,5 @@
-//! What a guest sees of files: its root, the /proc files about itself, structures and errors.
-//! Not the host's file systems.
-//! Source: openat2(2), proc(5), stat(2).
+//! Files from a guest's point of view: its root, the /proc files about itself, structures and errors. Source:
+//! openat2(2), proc(5), stat(2).
 
 mod guest;
 
@@ -76,7 +75,7 @@ fn a_trailing_slash_does_not_follow_a_link_out_of_the_root() {
 }
 
 #[test]
-fn a_directory_descriptor_is_no_way_out_either() {
+fn a_directory_descriptor_does_not_lead_out_of_the_root() {
     let outside = outside();
     let mut guest = Guest::confined();
     std::fs::create_dir(guest.directory.path().join("a")).unwrap();
@@ -90,7 +89,7 @@ fn a_directory_descriptor_is_no_way_out_either() {
 }
 
 #[test]
-fn a_confined_guest_has_the_devices_that_programs_cannot_do_without() {
+fn a_confined_guest_has_the_standard_devices() {
     let mut guest = Guest::confined();
     assert!(guest.open("/dev/null", libc::O_RDWR) >= 0);
     assert!(guest.open("/dev/urandom", READ) >= 0);
@@ -130,7 +129,7 @@ fn the_emulators_memory_cannot_be_opened() {
 }
 
 #[test]
-fn the_auxiliary_vector_says_what_a_loongarch_kernel_says() {
+fn the_auxiliary_vector_matches_a_loongarch_kernel() {
     let mut guest = Guest::new();
     let file = guest.open("/proc/self/auxv", READ);
     let bytes = guest.read(file);
@@ -146,7 +145,7 @@ fn the_auxiliary_vector_says_what_a_loongarch_kernel_says() {
 }
 
 #[test]
-fn a_bad_pointer_is_efault_whatever_it_is() {
+fn every_bad_pointer_is_efault() {
     let mut guest = Guest::new();
     for address in [1, 0x8000, u64::MAX, u64::MAX - 4095, 1 << 63, 1 << 47, guest.process.memory().limit()] {
         assert_eq!(guest.call(OPENAT, &[HERE, address, 0, 0]), error(libc::EFAULT), "{address:#x}");
@@ -163,7 +162,7 @@ fn a_bad_pointer_is_efault_whatever_it_is() {
 }
 
 #[test]
-fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
+fn a_length_beyond_the_address_space_is_not_passed_to_the_host() {
     let mut guest = Guest::new();
     let file = guest.open("/dev/zero", READ) as u64;
     let near_the_end = guest.process.memory().limit() - 0x8000;
@@ -175,7 +174,7 @@ fn a_length_that_leaves_the_address_space_never_reaches_the_host() {
 }
 
 #[test]
-fn an_unknown_call_is_enosys_and_named_once() {
+fn an_unknown_call_is_enosys_and_reported_once() {
     use std::sync::Arc;
 
     use longma_guest::host::locks::Mutex;
@@ -201,7 +200,7 @@ fn an_unknown_call_is_enosys_and_named_once() {
 }
 
 #[test]
-fn a_guests_own_limits_on_resolution_hold_inside_its_root_too() {
+fn openat2_resolve_flags_apply_inside_a_root() {
     let mut guest = Guest::confined();
     let root = guest.directory.path().to_owned();
     std::fs::create_dir(root.join("a")).unwrap();
@@ -233,7 +232,7 @@ fn a_device_cannot_be_made_inside_a_root() {
 }
 
 #[test]
-fn what_may_hold_pointers_is_not_handed_to_the_host() {
+fn arguments_that_may_contain_pointers_are_not_passed_to_the_host() {
     let mut guest = Guest::new();
     let file = guest.open("/dev/null", libc::O_RDWR) as u64;
     let buffer = guest.map(0x4000, 3);
@@ -267,7 +266,7 @@ fn a_traced_call_is_one_line_with_names() {
         arguments.iter().zip(4..).for_each(|(value, register)| state.set_r(register, *value));
         assert_eq!(thread.syscall(&mut state), longma_linux::Outcome::Continue);
     };
-    // The ELF header's magic is the only text the smallest program has.
+    // The ELF magic is the only text in the smallest program.
     call(OPENAT, [HERE, 0x20_0001, (libc::O_WRONLY | libc::O_CLOEXEC) as u64, 0]);
     call(MMAP, [0, 0, 3, 0x22]);
     let lines = lines.lock().unwrap();
@@ -286,7 +285,7 @@ fn a_traced_call_is_one_line_with_names() {
 }
 
 #[test]
-fn what_the_host_has_of_a_file_in_memory_is_told() {
+fn the_host_reports_its_attributes_of_a_file_in_memory() {
     let mut guest = Guest::new();
     std::fs::write(guest.directory.path().join("file"), [1; 3 * 4096]).unwrap();
     let file = guest.open(guest.directory.path().join("file"), READ) as u64;

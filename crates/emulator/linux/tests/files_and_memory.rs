@@ -1,18 +1,16 @@
-//! Runs `programs/files` with the interpreting example and holds what it prints against what Linux itself prints for the same
-//! source, built for the host.
-//! Not unit tests: those are beside the code.
+//! Runs `programs/files` with the interpreting example and compares its output with that of a native build on Linux.
 //! Source: `programs/files.c`; `expected/` is the output of its x86-64 build on Linux 6.18.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const LONGEST_S: &str = "120";
+const TIMEOUT_S: &str = "120";
 
 fn run(options: &[&str], program: &str, test: &str, directory: &str) -> Output {
     let own = std::env::current_exe().unwrap();
     let profile = own.parent().and_then(Path::parent).unwrap();
     Command::new("timeout")
-        .arg(LONGEST_S)
+        .arg(TIMEOUT_S)
         .arg(profile.join("examples/interpret"))
         .args(options)
         .args(["--", program, test, directory])
@@ -49,17 +47,17 @@ fn descriptors_are_read_written_locked_and_controlled_as_on_linux() {
 }
 
 #[test]
-fn memory_is_mapped_moved_protected_and_given_back_as_on_linux() {
+fn memory_is_mapped_moved_protected_and_unmapped_as_on_linux() {
     behaves_as_on_linux("memory");
 }
 
 #[test]
-fn the_system_its_limits_and_its_ipc_answer_as_on_linux() {
+fn system_limit_and_ipc_calls_behave_as_on_linux() {
     behaves_as_on_linux("system");
 }
 
 #[test]
-fn inside_a_root_files_behave_no_differently() {
+fn files_behave_the_same_inside_a_root() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("place")).unwrap();
     std::fs::copy(here("programs/files"), root.path().join("files")).unwrap();

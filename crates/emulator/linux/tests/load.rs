@@ -1,6 +1,5 @@
-//! Programs that cannot be loaded, and what is said of them; and that any bytes at all do no harm.
-//! Not what a loaded program does.
-//! Source: elf(5), execve(2).
+//! Error messages for programs that cannot be loaded, and robustness against arbitrary bytes. Source: elf(5),
+//! execve(2).
 
 mod guest;
 
@@ -27,7 +26,7 @@ fn code() -> Load {
 }
 
 #[test]
-fn what_is_no_program_is_refused_with_what_it_is_and_what_to_do() {
+fn a_file_that_is_not_a_program_is_refused_with_a_reason_and_a_remedy() {
     assert!(refusal(b"").contains("empty"));
     assert!(refusal(b"hello").contains("not an ELF file"));
     assert!(refusal(b"#!\n").contains("names no interpreter"));
@@ -50,7 +49,7 @@ fn what_is_no_program_is_refused_with_what_it_is_and_what_to_do() {
 }
 
 #[test]
-fn segments_that_make_no_sense_are_refused() {
+fn invalid_segments_are_refused() {
     let with = |change: &dyn Fn(&mut Load)| {
         let mut load = code();
         change(&mut load);
@@ -67,16 +66,16 @@ fn segments_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_program_that_takes_all_of_memory_is_refused() {
+fn a_program_that_fills_the_address_space_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;
     let said = refusal(&elf(2, 0x20_0100, &[load], 0x4000));
-    // Tests that run at the same time share one host address space, which then gives less than 2^46 bytes.
+    // Concurrent tests share one host address space, so the reservation may be smaller than 2^46 bytes.
     assert!(said.contains("cannot map") || said.contains("does not fit"), "{said}");
 }
 
 #[test]
-fn scripts_that_name_each_other_come_to_an_end() {
+fn a_cycle_of_script_interpreters_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("loop");
     std::fs::write(&program, format!("#!{}\n", program.display())).unwrap();
@@ -85,7 +84,7 @@ fn scripts_that_name_each_other_come_to_an_end() {
 }
 
 #[test]
-fn a_script_starts_its_interpreter_with_itself_as_argument() {
+fn a_script_is_passed_to_its_interpreter_as_an_argument() {
     let directory = tempfile::tempdir().unwrap();
     let (program, script) = (directory.path().join("program"), directory.path().join("script"));
     std::fs::write(&program, smallest()).unwrap();
@@ -110,7 +109,7 @@ fn a_script_starts_its_interpreter_with_itself_as_argument() {
 }
 
 #[test]
-fn zero_initialised_data_is_zero_though_the_file_goes_on() {
+fn zero_initialised_data_is_zero_even_if_the_file_continues() {
     let data = Load { address: 0x20_4000, offset: 0x4000, file_bytes: 16, memory_bytes: 0x9000, flags: 6 };
     let mut bytes = elf(2, 0x20_0100, &[code(), data], 0x8000);
     bytes[0x4000..].fill(0xff);
@@ -130,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn parsing_any_bytes_gives_an_image_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+    fn parsing_arbitrary_bytes_gives_an_image_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         let _ = Image::parse(&bytes[..], LIMIT);
     }
 

@@ -1,6 +1,5 @@
-//! The emulator's own descriptors, and its own files in /proc, under every name that a guest can find for them.
-//! Not the guest's own.
-//! Source: close_range(2), dup(2), unix(7) (SCM_RIGHTS), pidfd_getfd(2), proc(5).
+//! The guest cannot access the emulator's descriptors or /proc files by any name. Source: close_range(2), dup(2),
+//! unix(7) (SCM_RIGHTS), pidfd_getfd(2), proc(5).
 
 mod guest;
 
@@ -31,18 +30,18 @@ const PIDFD_OPEN: u64 = 434;
 const CLOSE_RANGE: u64 = 436;
 const PIDFD_GETFD: u64 = 438;
 
-/// A file of the emulator's.
+/// A file of the emulator.
 fn kept() -> OwnedFd {
-    descriptors::keep(tempfile::tempfile().unwrap().into()).unwrap()
+    descriptors::move_to_reserved(tempfile::tempfile().unwrap().into()).unwrap()
 }
 
 fn is_open(file: &OwnedFd) -> bool {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFD) >= 0 }
 }
 
 #[test]
-fn no_call_takes_a_descriptor_of_the_emulators() {
+fn no_call_accepts_an_emulator_descriptor() {
     let file = kept();
     let own = file.as_raw_fd() as u64;
     let mut guest = Guest::new();
@@ -51,7 +50,7 @@ fn no_call_takes_a_descriptor_of_the_emulators() {
     let epoll = guest.call(EPOLL_CREATE, &[0]) as u64;
     let tried: [(u64, &[u64]); 10] = [
         (CLOSE, &[own]),
-        // The kernel looks at the lower half.
+        // The kernel reads only the low half.
         (CLOSE, &[1 << 32 | own]),
         (DUP, &[own]),
         (DUP3, &[given, own, 0]),
@@ -73,7 +72,7 @@ fn no_call_takes_a_descriptor_of_the_emulators() {
 }
 
 #[test]
-fn a_descriptor_of_the_emulators_is_not_sent_or_taken_over() {
+fn an_emulator_descriptor_cannot_be_sent_or_duplicated() {
     let file = kept();
     let own = file.as_raw_fd();
     let mut guest = Guest::new();
@@ -99,7 +98,7 @@ fn a_descriptor_of_the_emulators_is_not_sent_or_taken_over() {
 }
 
 #[test]
-fn the_link_of_a_descriptor_of_the_emulators_leads_nowhere_under_any_name() {
+fn the_proc_link_of_an_emulator_descriptor_does_not_resolve() {
     let file = kept();
     let own = file.as_raw_fd();
     let thread = format!("/proc/self/task/{}/fd/{own}", gettid());
@@ -180,7 +179,7 @@ fn the_guests_own_maps_and_program_are_shown_under_every_name() {
 }
 
 #[test]
-fn the_limit_of_open_files_ends_where_the_emulators_begin() {
+fn the_limit_of_open_files_ends_at_the_first_emulator_descriptor() {
     let mut guest = Guest::new();
     let own = descriptors::first() as u64;
     let result = guest.map(0x4000, 3);
@@ -189,25 +188,25 @@ fn the_limit_of_open_files_ends_where_the_emulators_begin() {
         |at: usize| u64::from_le_bytes(guest.bytes(result, 16)[8 * at..8 * at + 8].try_into().unwrap());
     assert!(word(0) <= own && word(1) == own, "{} {}", word(0), word(1));
     let beyond = guest.put(&[own.to_le_bytes(), (own + 1).to_le_bytes()].concat());
-    // A thread's limit is its process's.
+    // The limit of a thread is that of its process.
     for who in [0, gettid() as u64] {
         assert_eq!(guest.call(PRLIMIT, &[who, libc::RLIMIT_NOFILE.into(), beyond, 0]), error(libc::EPERM));
     }
 }
 
 #[test]
-fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
-    // SAFETY: the child makes one call that a child of a process with threads may make.
+fn a_limit_set_for_another_guest_does_not_limit_its_emulator() {
+    // SAFETY: the child makes one call that is permitted in the child of a multithreaded process.
     let child = match unsafe { libc::fork() } {
         0 => loop {
-            // SAFETY: no arguments.
+            // SAFETY: the call takes no arguments.
             unsafe { libc::pause() };
         },
         child => child,
     };
     let host = |resource| {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the structure is there to be filled.
+        // SAFETY: `limit` is valid for writes.
         unsafe { libc::prlimit(child, resource, std::ptr::null(), &raw mut limit) };
         (limit.rlim_cur, limit.rlim_max)
     };
@@ -217,19 +216,19 @@ fn a_limit_that_is_set_for_another_guest_leaves_its_emulator_its_own() {
     let mut set = |resource: u32| guest.call(PRLIMIT, &[child as u64, resource.into(), few, 0]);
     let done = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS, libc::RLIMIT_DATA].map(&mut set);
     let after = [libc::RLIMIT_NOFILE, libc::RLIMIT_AS].map(host);
-    // SAFETY: the child is this test's, and nobody has waited for it.
+    // SAFETY: the child belongs to this test and has not been reaped.
     unsafe { (libc::kill(child, libc::SIGKILL), libc::waitpid(child, std::ptr::null_mut(), 0)) };
     assert_eq!(done, [0, error(libc::EPERM), error(libc::EPERM)]);
     assert_eq!(after, [(20, before[0].1), before[1]]);
 }
 
 fn gettid() -> i32 {
-    // SAFETY: no arguments; it cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 
 #[test]
-fn nothing_is_cloned_from_a_file_of_the_emulators() {
+fn file_ranges_cannot_be_cloned_from_an_emulator_file() {
     const IOCTL: u64 = 29;
     const FICLONE: u64 = 0x4004_9409;
     const FICLONERANGE: u64 = 0x4020_940d;

@@ -1,13 +1,12 @@
-//! New processes as system calls ask for them: what is refused.
-//! Not what becomes of them, which the guests `fork_storm` and `unix_process` try.
-//! Source: clone(2).
+//! Requests for new processes that are refused. The guest programs `fork_storm` and `unix_process` test the permitted
+//! ones. Source: clone(2).
 
 mod guest;
 
 use guest::{Guest, error};
 
 #[test]
-fn a_child_that_should_end_with_a_signal_that_does_not_exist_is_refused() {
+fn clone_with_an_invalid_exit_signal_is_refused() {
     const CLONE3: u64 = 435;
     let mut guest = Guest::new();
     for exit_signal in [65u64, 200, 256, u64::MAX] {

@@ -1,7 +1,6 @@
-//! A confined guest whose second thread gives a descriptor's number to another file while the first one's calls look at it: no call
-//! looks at one file and changes another.
-//! Not what is allowed without a race: that is in `confinement.rs`. The files outside of the root are this test's own.
-//! Source: dup(2), proc_pid_fd(5), openat2(2).
+//! A confined guest whose second thread reassigns a descriptor while calls of the first one use it. No call may check
+//! one file and change another. The files outside the root belong to this test. Source: dup(2), proc_pid_fd(5),
+//! openat2(2).
 
 mod guest;
 
@@ -32,19 +31,19 @@ const CLOSE: u64 = 57;
 const NEWFSTATAT: u64 = 79;
 const UTIMENSAT: u64 = 88;
 
-/// How long a race lasts. Without the cure each was lost within a tenth of this.
-const LASTS: Duration = Duration::from_secs(2);
+/// The duration of a race. Without protection, each race was lost within a tenth of this.
+const RACE_DURATION: Duration = Duration::from_secs(2);
 
-/// A guest with a file and a folder of the host's that it may read, and a file of its own.
+/// A guest with a host file and directory that it may only read, and a file that it may write.
 struct Race {
     guest: Guest,
     outside: tempfile::TempDir,
-    handed: File,
+    inherited: File,
     folder: File,
     own: u64,
-    /// A number that is now one file's, now another's.
+    /// A descriptor that is reassigned between the files.
     number: u64,
-    /// The numbers of one process's descriptors are fought over by one test at a time.
+    /// Only one test at a time may use the descriptors of the process.
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -60,36 +59,36 @@ impl Race {
         let own = guest.open("/own", libc::O_RDWR | libc::O_CREAT);
         let number = guest.call(DUP, &[own as u64]);
         assert!(own >= 0 && number >= 0, "{own} {number}");
-        let (handed, folder) = (File::open(path).unwrap(), File::open(outside.path()).unwrap());
-        Self { guest, outside, handed, folder, own: own as u64, number: number as u64, _alone: alone }
+        let (inherited, folder) = (File::open(path).unwrap(), File::open(outside.path()).unwrap());
+        Self { guest, outside, inherited, folder, own: own as u64, number: number as u64, _alone: alone }
     }
 
     fn secret(&self) -> PathBuf {
         self.outside.path().join("secret")
     }
 
-    /// Has the other thread exchange what `number` stands for, while this one does `act` over and over.
+    /// Runs `act` repeatedly while the other thread reassigns `number`.
     fn run(mut self, mut act: impl FnMut(&mut Guest, u64) -> i64, holds: impl Fn(&Self, i64) -> bool) {
-        let (handed, own, number) = (self.handed.as_raw_fd() as u64, self.own, self.number);
-        let _other = self.guest.other_thread(&[(DUP3, [handed, number, 0]), (DUP3, [own, number, 0])]);
+        let (inherited, own, number) = (self.inherited.as_raw_fd() as u64, self.own, self.number);
+        let _other = self.guest.other_thread(&[(DUP3, [inherited, number, 0]), (DUP3, [own, number, 0])]);
         let begun = Instant::now();
         for tries in 0.. {
             let returned = act(&mut self.guest, number);
             assert!(holds(&self, returned), "lost after {tries} tries");
-            if begun.elapsed() > LASTS {
+            if begun.elapsed() > RACE_DURATION {
                 return;
             }
         }
     }
 
-    /// The number that the next file gets, and with it a file that the emulator opens for itself.
+    /// The descriptor that the next file gets, including files that the emulator opens for itself.
     fn next_number(&self) -> RawFd {
         File::open("/").unwrap().as_raw_fd()
     }
 }
 
 #[test]
-fn a_mode_is_changed_of_the_file_that_was_looked_at() {
+fn a_mode_change_applies_to_the_checked_file() {
     let race = Race::new();
     let mode = |race: &Race, _| race.secret().metadata().unwrap().mode() & 0o777 == 0o640;
     race.run(|guest, number| guest.call(FCHMOD, &[number, 0o666]), mode);
@@ -99,7 +98,7 @@ fn a_mode_is_changed_of_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
+fn time_and_attribute_changes_apply_to_the_checked_file() {
     let mut race = Race::new();
     let times = race.guest.put(&[1i64, 0, 1, 0].map(i64::to_le_bytes).concat());
     race.run(
@@ -112,7 +111,7 @@ fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
         |guest, number| guest.call(FSETXATTR, &[number, name, value, 1, 0]),
         |race, _| {
             let path = std::ffi::CString::new(race.secret().into_os_string().into_encoded_bytes()).unwrap();
-            // SAFETY: the path is terminated; nothing is written.
+            // SAFETY: the path is terminated, and the call writes nothing.
             let names = unsafe { libc::listxattr(path.as_ptr(), std::ptr::null_mut(), 0) };
             names <= 0
         },
@@ -120,7 +119,7 @@ fn times_and_attributes_are_changed_of_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_descriptors_link_opens_the_file_that_was_looked_at() {
+fn a_descriptor_link_opens_the_checked_file() {
     let mut race = Race::new();
     let link = race.guest.path(format!("/proc/self/fd/{}", race.number));
     let secret = race.secret().metadata().unwrap().ino();
@@ -130,7 +129,7 @@ fn a_descriptors_link_opens_the_file_that_was_looked_at() {
             if opened < 0 {
                 return 0;
             }
-            // SAFETY: plain data, filled by the call.
+            // SAFETY: `libc::stat` is plain data.
             let mut status: libc::stat = unsafe { std::mem::zeroed() };
             // SAFETY: the structure is live.
             assert_eq!(unsafe { libc::fstat(opened as RawFd, &raw mut status) }, 0);
@@ -142,14 +141,14 @@ fn a_descriptors_link_opens_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_name_is_made_for_the_file_that_was_looked_at() {
+fn a_link_is_created_for_the_checked_file() {
     let one_name = |race: &Race, _| race.secret().metadata().unwrap().nlink() == 1;
     let mut race = Race::new();
     let (link, name) = (race.guest.path(format!("/proc/self/fd/{}", race.number)), race.guest.path("/name"));
     race.run(
         |guest, _| {
             let made = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
-            // What is the host's keeps the name, and is seen.
+            // A host file keeps the name, and the test detects it.
             if made == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }
@@ -172,7 +171,7 @@ fn a_name_is_made_for_the_file_that_was_looked_at() {
 }
 
 #[test]
-fn a_path_leads_into_the_root_though_a_thread_guesses_the_numbers_of_the_emulators_files() {
+fn a_path_stays_in_the_root_while_a_thread_guesses_emulator_descriptors() {
     let mut race = Race::new();
     std::fs::create_dir(race.guest.directory.path().join("sub")).unwrap();
     let (folder, number) = (race.folder.as_raw_fd() as u64, race.next_number() as u64);
@@ -187,7 +186,7 @@ fn a_path_leads_into_the_root_though_a_thread_guesses_the_numbers_of_the_emulato
             guest.call(UNLINKAT, &[HERE, made, libc::AT_REMOVEDIR as u64]);
         }
         assert!(!race.outside.path().join("made").exists(), "a folder is made after {tries} tries");
-        if begun.elapsed() > LASTS {
+        if begun.elapsed() > RACE_DURATION {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! System calls in simulated time, by a guest whose only thread makes them one by one.
+//! System calls in simulated time, made by a guest with a single thread.
 
 mod guest;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use guest::{Guest, error};
 use longma_linux::ProcessConfig;
 use longma_linux::image::{KernelState, ThreadImage};
-use longma_linux::simulated::{Awoken, CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber};
+use longma_linux::simulated::{CoreSet, Scheduler, SimulationConfig, Sleep, ThreadNumber, Wakeup};
 use longma_loongarch::{Fcsr, State, Vector};
 use longma_sim::{Duration, Time};
 
@@ -18,7 +18,7 @@ const CLOCK_THREAD: u64 = 3;
 const MS: u64 = 1_000_000;
 const MEMORY_BYTES: u64 = 3 << 30;
 
-/// One thread on one core of two: whoever sleeps wakes at its deadline, or at once.
+/// One thread on one of two cores. A sleeping thread wakes at its deadline, or at once.
 #[derive(Default)]
 struct Alone {
     now_ps: AtomicU64,
@@ -45,16 +45,16 @@ impl Scheduler for Alone {
     }
     fn add(&self, _: ThreadNumber) {}
     fn withdraw(&self, _: ThreadNumber) {}
-    fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Awoken {
+    fn sleep(&self, _: ThreadNumber, sleep: Sleep) -> Wakeup {
         let process = self.process.get().and_then(std::sync::Weak::upgrade).unwrap();
         let timer = process.simulation().unwrap().next_timer();
         let next = [sleep.deadline, timer].into_iter().flatten().min();
-        let next = next.expect("the only thread sleeps for ever");
+        let next = next.expect("the only thread sleeps forever");
         self.now_ps.fetch_max(next.ps(), Ordering::Relaxed);
         if timer == Some(next) {
             self.expire();
         }
-        if sleep.deadline == Some(next) { Awoken::Late } else { Awoken::Woken }
+        if sleep.deadline == Some(next) { Wakeup::Late } else { Wakeup::Woken }
     }
     fn wake(&self, _: ThreadNumber) {}
     fn yield_now(&self, _: ThreadNumber) {}
@@ -92,7 +92,7 @@ fn simulated(seed: u64) -> (Guest, Arc<Alone>) {
     (guest, scheduler)
 }
 
-/// Begins the fixture's thread on this host thread: from here on its calls are in simulated time.
+/// Starts the fixture's thread on this host thread, so that its calls are in simulated time.
 fn begun(seed: u64) -> (Guest, Arc<Alone>) {
     let (mut guest, scheduler) = simulated(seed);
     guest.thread.begin(&mut longma_loongarch::State::default());
@@ -123,13 +123,13 @@ fn clocks_show_simulated_time_from_a_fixed_date_on() {
     assert_eq!(clock_ns(&mut guest, CLOCK_REALTIME) - before.0, 1234);
     assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
     assert_eq!(clock_ns(&mut guest, CLOCK_THREAD), 5000);
-    // A core that is a little behind does not make the clock go back.
+    // A core that is slightly behind does not set the clock back.
     scheduler.now_ps.store(0, Ordering::Relaxed);
     assert_eq!(clock_ns(&mut guest, CLOCK_MONOTONIC) - before.1, 1234);
 }
 
 #[test]
-fn sleeping_moves_simulated_time_and_not_the_hosts() {
+fn sleeping_advances_simulated_time_but_not_host_time() {
     let (mut guest, scheduler) = begun(1);
     let host = std::time::Instant::now();
     let hour = timespec(&mut guest, 3600 * 1000 * MS);
@@ -137,7 +137,7 @@ fn sleeping_moves_simulated_time_and_not_the_hosts() {
     assert_eq!(scheduler.now().ps() / 1000, 3600 * 1000 * MS);
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 0, hour, 0]), 0);
     assert!(host.elapsed() < std::time::Duration::from_secs(60));
-    // A time that is past is no sleep.
+    // A past time does not sleep.
     let now = scheduler.now();
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 1, hour, 0]), 0);
     assert_eq!(scheduler.now(), now);
@@ -146,7 +146,7 @@ fn sleeping_moves_simulated_time_and_not_the_hosts() {
 }
 
 #[test]
-fn a_futex_that_nobody_wakes_ends_at_its_time_limit() {
+fn a_futex_wait_without_a_wake_ends_at_its_timeout() {
     let (mut guest, scheduler) = begun(1);
     let futex = guest.put(&7u32.to_le_bytes());
     let limit = timespec(&mut guest, 10 * MS);
@@ -156,7 +156,7 @@ fn a_futex_that_nobody_wakes_ends_at_its_time_limit() {
     assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
     assert_eq!(guest.call(98, &[futex + 1, 128, 7, limit]), error(libc::EINVAL));
     assert_eq!(guest.call(98, &[futex, 129, 1]), 0);
-    // Absolute, and past.
+    // Absolute and past.
     assert_eq!(guest.call(98, &[futex, 128 | 9, 7, limit, 0, u64::MAX]), error(libc::ETIMEDOUT));
     assert_eq!(scheduler.now().ps(), 10 * MS * 1000);
 }
@@ -172,7 +172,7 @@ fn a_wake_operation_changes_the_second_futex() {
 }
 
 #[test]
-fn waiting_for_files_ends_at_its_time_limit_or_when_a_timer_makes_one_ready() {
+fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
     let (mut guest, scheduler) = begun(1);
     let timer = guest.call(85, &[CLOCK_MONOTONIC, 0]);
     assert!(timer >= 0);
@@ -205,7 +205,7 @@ fn the_same_seed_gives_the_same_random_bytes() {
         let (mut guest, _) = begun(seed);
         let bytes = guest.put(&[0; 40]);
         assert_eq!(guest.call(278, &[bytes, 33, 0]), 33);
-        // AT_RANDOM's are on the stack.
+        // AT_RANDOM points to bytes on the stack.
         let auxiliary = guest.process.auxiliary_vector().to_vec();
         let words: Vec<u64> =
             auxiliary.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
@@ -218,18 +218,18 @@ fn the_same_seed_gives_the_same_random_bytes() {
 }
 
 #[test]
-fn ids_are_the_same_on_every_run_and_lead_to_this_process() {
+fn ids_are_the_same_on_every_run_and_refer_to_this_process() {
     let (mut guest, _) = begun(1);
     let id = i64::from(longma_linux::simulated::identity::FIRST_ID);
     assert_eq!([guest.call(172, &[]), guest.call(178, &[]), guest.call(173, &[])], [id, id, 1]);
-    // Signal 0 only asks whether there is such a process or thread.
+    // Signal 0 only checks whether the process or thread exists.
     assert_eq!(guest.call(129, &[id as u64, 0]), 0);
     assert_eq!(guest.call(131, &[id as u64, id as u64, 0]), 0);
     assert_eq!(guest.call(131, &[id as u64, id as u64 + 1, 0]), error(libc::ESRCH));
 }
 
 #[test]
-fn cores_are_the_models() {
+fn the_model_provides_the_cores() {
     let (mut guest, _) = begun(1);
     let set = guest.put(&[0; 128]);
     assert_eq!(guest.call(123, &[0, 128, set]), 8);
@@ -243,7 +243,7 @@ fn cores_are_the_models() {
 }
 
 #[test]
-fn a_functional_process_keeps_the_hosts_clock() {
+fn a_functional_process_uses_the_host_clock() {
     let mut guest = Guest::new();
     let host = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let shown = clock_ns(&mut guest, CLOCK_REALTIME) / 1_000_000_000;
@@ -251,7 +251,7 @@ fn a_functional_process_keeps_the_hosts_clock() {
     assert_eq!(guest.call(172, &[]), i64::from(std::process::id() as i32));
 }
 
-/// The whole of a file, read by the guest.
+/// The contents of a file, read by the guest.
 fn contents(guest: &mut Guest, path: &str) -> String {
     let file = guest.open(path, libc::O_RDONLY);
     assert!(file >= 0, "{path}: {file}");
@@ -259,12 +259,12 @@ fn contents(guest: &mut Guest, path: &str) -> String {
 }
 
 #[test]
-fn priorities_groups_and_sessions_are_the_models() {
+fn priorities_groups_and_sessions_are_simulated() {
     const SET_NICE: u64 = 140;
     const GET_NICE: u64 = 141;
     const PGRP: u64 = 1;
     let (mut guest, _) = begun(1);
-    // SAFETY: no pointers; the host's priority of this test's thread is lowered.
+    // SAFETY: the call takes no pointers; it lowers the host priority of this test's thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };
     let own = guest.call(172, &[]) as u64;
     assert_eq!((guest.call(GET_NICE, &[0, 0]), guest.call(GET_NICE, &[PGRP, own])), (20, 20));
@@ -285,7 +285,7 @@ fn priorities_groups_and_sessions_are_the_models() {
 }
 
 #[test]
-fn proc_tells_of_the_modelled_machine() {
+fn proc_describes_the_modelled_machine() {
     let (mut guest, scheduler) = begun(1);
     let up_s = clock_ns(&mut guest, CLOCK_MONOTONIC) / 1_000_000_000;
     let result = guest.put(&[0; 112]);
@@ -314,7 +314,7 @@ fn proc_tells_of_the_modelled_machine() {
 }
 
 #[test]
-fn a_set_of_cores_survives_the_way_through_guest_memory() {
+fn a_core_set_round_trips_through_guest_memory() {
     let set = CoreSet::first(70);
     assert_eq!(CoreSet::from_bytes(&set.to_bytes()), set);
     assert!(set.contains(69) && !set.contains(70) && !set.contains(usize::MAX));
@@ -323,7 +323,7 @@ fn a_set_of_cores_survives_the_way_through_guest_memory() {
 }
 
 #[test]
-fn registers_survive_being_saved() {
+fn saved_registers_are_restored() {
     let mut state =
         State { pc: 0x1234, fcc: [1, 0, 1, 0, 0, 0, 0, 1], fcsr: Fcsr(0x305), ..State::default() };
     state.set_r(7, u64::MAX);

@@ -1,6 +1,5 @@
-//! Writes the book's page of instructions: `cargo run -p longma-loongarch --example coverage > docs/src/reference/instructions.md`.
-//! Not a source of facts: the table, the semantics and the lists of what the tests compared are.
-//! Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
+//! Generates the book's page of instructions: `cargo run -p longma-loongarch --example coverage >
+//! docs/src/reference/instructions.md`. Source: `instructions.tsv`, `semantics::is_user_instruction`, `tests/checked/*.txt`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +8,7 @@ use std::{
 
 use longma_loongarch::{Extension, Immediate, Op, Operand, RegisterKind, semantics::is_user_instruction};
 
-/// What each oracle was compared on: the lists of one oracle are the files whose names begin with it.
+/// The instructions compared with each oracle. The name of a list begins with the name of the oracle.
 struct Checked(BTreeMap<String, BTreeSet<String>>);
 
 impl Checked {
@@ -32,7 +31,7 @@ impl Checked {
         self.0.get(oracle).is_some_and(|compared| compared.contains(op.mnemonic()))
     }
 
-    /// The oracles of the semantics of `op`, as the page names them.
+    /// The oracles that checked the semantics of `op`, as named on the page.
     fn semantics(&self, op: Op) -> Vec<&'static str> {
         let names = [("qemu", "QEMU"), ("formula", "formula"), ("host", "x86")];
         names.into_iter().filter(|(oracle, _)| self.has(oracle, op)).map(|(_, name)| name).collect()
@@ -73,7 +72,7 @@ registers, `c` is a condition flag, `scr` a scratch register and `fcsr` a contro
 immediates, followed by their width in bits.
 ";
 
-/// The whole page.
+/// Generates the page.
 pub fn page() -> String {
     let checked = Checked::read();
     let mut page = String::from(HEAD);
@@ -124,7 +123,7 @@ pub fn page() -> String {
     page + &sections
 }
 
-/// `rd`, `si12`, `ui2+1`.
+/// Formats an operand as `rd`, `si12` or `ui2+1`.
 fn operand(operand: &Operand) -> String {
     match *operand {
         Operand::Register(kind, position) => {
@@ -158,7 +157,7 @@ fn operand(operand: &Operand) -> String {
     }
 }
 
-/// `VectorIntMul` as `vector int mul`.
+/// Formats `VectorIntMul` as `vector int mul`.
 fn words(camel_case: &str) -> String {
     let mut text = String::new();
     for letter in camel_case.chars() {

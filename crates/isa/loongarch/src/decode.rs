@@ -1,6 +1,4 @@
-//! From a word to an [`Instruction`], strictly: a word that the table does not have is `None`.
-//! Not a disassembler (see `print.rs`).
-//! Source: the table; the search structure is this file's own.
+//! Decodes an instruction word. Decoding is strict: a word that is not in the table yields `None`.
 
 use std::sync::LazyLock;
 
@@ -9,11 +7,11 @@ use crate::{
     table::{Operand, low_bits},
 };
 
-/// Rows are found by the word's highest bits; no instruction has an operand above bit 25, and few below bit 20 decide.
+/// Rows are indexed by the highest bits of the word. No operand is above bit 25, and few rows depend on bits below 20.
 const BUCKET_SHIFT: u32 = 20;
 
 struct Index {
-    /// `starts[b]..starts[b + 1]` are the candidates of the words whose bits 31..20 are `b`.
+    /// `starts[b]..starts[b + 1]` are the candidates for words whose bits 31..20 are `b`.
     starts: Vec<u32>,
     candidates: Vec<(u32, u32, Op)>,
 }
@@ -22,7 +20,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut buckets = vec![Vec::new(); 1 << (32 - BUCKET_SHIFT)];
     for op in Op::all() {
         let row = op.row();
-        // Every bucket whose number agrees with the row where the row decides: all subsets of the bits it leaves open.
+        // Add the row to all buckets whose number matches its fixed bits, that is for all subsets of its free bits.
         let open = !row.mask >> BUCKET_SHIFT;
         let mut subset = open;
         loop {
@@ -41,7 +39,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     Index { starts, candidates }
 });
 
-/// The instruction that `word` is, or `None` if the table has none.
+/// Decodes `word`; `None` if it is not an instruction.
 pub fn decode(word: u32) -> Option<Instruction> {
     let index = &*INDEX;
     let bucket = (word >> BUCKET_SHIFT) as usize;
@@ -70,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_word_is_two_instructions() {
+    fn every_word_decodes_to_at_most_one_instruction() {
         let rows: Vec<_> = Op::all().map(Op::row).collect();
         for (i, a) in rows.iter().enumerate() {
             for b in &rows[i + 1..] {

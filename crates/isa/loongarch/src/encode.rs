@@ -1,45 +1,43 @@
-//! From an [`Instruction`] to its word.
-//! Not an assembler of text.
-//! Source: the table.
+//! Encodes an [`Instruction`] as a word.
 
 use crate::{
     instruction::Instruction,
     table::{Operand, low_bits},
 };
 
-/// An operand that does not fit its field.
+/// An operand does not fit its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
     /// A register number is too large for its field.
     #[error("{mnemonic}: register number {number} does not fit the {width}-bit field at bit {position}")]
     Register {
-        /// The instruction's name.
+        /// The mnemonic.
         mnemonic: &'static str,
-        /// The number that was asked for.
+        /// The requested number.
         number: u8,
-        /// The field's lowest bit.
+        /// The lowest bit of the field.
         position: u8,
-        /// The field's width in bits.
+        /// The width of the field in bits.
         width: u8,
     },
     /// An immediate is out of range or not a multiple of its scale.
     #[error("{mnemonic}: {value} does not fit the {width}-bit immediate (scaled by {scale})", scale = 1 << scale)]
     Immediate {
-        /// The instruction's name.
+        /// The mnemonic.
         mnemonic: &'static str,
-        /// The value that was asked for.
+        /// The requested value.
         value: i32,
-        /// The field's width in bits.
+        /// The width of the field in bits.
         width: u8,
         /// The field counts units of 2^scale.
         scale: u8,
     },
 }
 
-/// The word of `instruction`.
+/// Encodes `instruction`.
 ///
 /// # Errors
-/// An operand that does not fit its field.
+/// An operand does not fit its field.
 pub fn encode(instruction: &Instruction) -> Result<u32, EncodeError> {
     let row = instruction.op.row();
     let mnemonic = row.mnemonic;

@@ -1,8 +1,7 @@
-//! What an instruction can see besides its registers: memory, the stable counter, the configuration words.
-//! Not an implementation of either; a process's memory is the `linux` crate's, a test's is an array.
+//! The environment of an instruction: memory, the stable counter and the configuration words. The caller implements it.
 //! Source: LoongArch Reference Manual, volume 1, sections 2.1.4 (memory), 2.2.10 (RDTIME, CPUCFG).
 
-/// What an access wanted to do.
+/// The kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// A load.
@@ -13,32 +12,32 @@ pub enum Access {
     Execute,
 }
 
-/// Why memory refused.
+/// Why memory refused an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultCause {
-    /// Nothing is mapped there.
+    /// The address is not mapped.
     Unmapped,
     /// The mapping does not permit this access.
     Forbidden,
-    /// The address is not a multiple of what the instruction needs (ALE, ADEF).
+    /// The address is not aligned as the instruction requires (ALE, ADEF).
     Misaligned,
-    /// The mapping's file ends before the address.
+    /// The address is beyond the end of the mapped file.
     BeyondFile,
 }
 
-/// An access that memory refused.
+/// A refused memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{access:?} of address {address:#x} failed: {cause:?}")]
 pub struct Fault {
-    /// The first byte of the access that failed.
+    /// The first byte that failed.
     pub address: u64,
-    /// What was wanted.
+    /// The kind of access.
     pub access: Access,
     /// Why it failed.
     pub cause: FaultCause,
 }
 
-/// A plain little-endian number in memory.
+/// A little-endian integer in memory.
 pub trait Scalar: Copy + Default + PartialEq + Eq + Send + Sync + 'static {
     /// The size in bytes: 1, 2, 4, 8 or 16.
     const BYTES: usize = size_of::<Self>();
@@ -49,25 +48,25 @@ impl Scalar for u32 {}
 impl Scalar for u64 {}
 impl Scalar for u128 {}
 
-/// What an instruction can see besides its registers.
+/// Everything that an instruction can access except registers.
 ///
-/// Methods take `&self`: many threads share one memory, as on hardware. An access may be misaligned (LoongArch user mode allows
-/// it) unless it is atomic.
+/// Methods take `&self`, because threads share memory as on hardware. Accesses may be misaligned, which LoongArch
+/// permits in user mode, unless they are atomic.
 pub trait Environment {
-    /// Loads a number.
+    /// Loads an integer.
     ///
     /// # Errors
     /// The access is not permitted.
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault>;
 
-    /// Stores a number; either all of it or, on error, nothing.
+    /// Stores an integer. On error nothing is stored.
     ///
     /// # Errors
     /// The access is not permitted.
     fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault>;
 
-    /// Atomically replaces `expected` by `new` and gives what was there; sequentially consistent.
-    /// An access that is not naturally aligned is [`FaultCause::Misaligned`].
+    /// Atomically replaces `expected` with `new` and returns the old value; sequentially consistent. An access that is
+    /// not naturally aligned fails with [`FaultCause::Misaligned`].
     ///
     /// # Errors
     /// The access is not permitted.
@@ -84,14 +83,14 @@ pub trait Environment {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The stable counter, in ticks of the constant frequency that CPUCFG words 4 and 5 give.
+    /// The stable counter in ticks. CPUCFG words 4 and 5 define its constant frequency.
     fn stable_counter(&self) -> u64;
 
-    /// The number of the core as `rdtime` gives it.
+    /// The core number that `rdtime` returns.
     fn counter_id(&self) -> u64 {
         0
     }
 
-    /// The configuration word `index`; 0 where there is none.
+    /// The configuration word `index`; 0 if it does not exist.
     fn cpucfg(&self, index: u32) -> u32;
 }

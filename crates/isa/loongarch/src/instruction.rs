@@ -1,17 +1,16 @@
-//! A decoded instruction: its name and its operands as plain numbers.
-//! Not the word, and not the text (see `encode.rs` and `print.rs`).
-//! Source: LoongArch Reference Manual, volume 1, section 1.2 (instruction formats).
+//! A decoded instruction: its opcode and its operands as plain numbers. Source: LoongArch Reference Manual, volume 1,
+//! section 1.2 (instruction formats).
 
 include!(concat!(env!("OUT_DIR"), "/ops.rs"));
 
 /// A decoded instruction.
 ///
-/// `d`, `j`, `k` and `a` are the register numbers of the fields at bits 0, 5, 10 and 15, whatever the register's kind, and 0
-/// where the instruction has no register there. `imm` and `imm2` are the first and second immediate in assembly order, scaled
-/// as in the text (a branch's offset in bytes), and 0 where there is none.
+/// `d`, `j`, `k` and `a` are the register numbers in the fields at bits 0, 5, 10 and 15, for all kinds of registers,
+/// and 0 if the instruction has no register there. `imm` and `imm2` are the first and second immediate in assembly
+/// order, scaled as in assembly text (a branch offset is in bytes), and 0 if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instruction {
-    /// Which instruction.
+    /// The opcode.
     pub op: Op,
     /// The register at bit 0.
     pub d: u8,

@@ -1,6 +1,6 @@
-//! The LoongArch instruction set: decode, encode, print, and the reference semantics of every instruction.
-//! Not an emulator of a system: memory, time and traps belong to the caller, through [`Environment`].
-//! Source: LoongArch Reference Manual, volume 1; `instructions.tsv` is the one table all of it comes from.
+//! The LoongArch instruction set: decoding, encoding, printing, and reference semantics. The caller provides memory and
+//! time through [`Environment`] and handles traps. Source: LoongArch Reference Manual, volume 1. All parts are
+//! generated from or checked against the table `instructions.tsv`.
 
 mod decode;
 mod encode;
@@ -22,7 +22,7 @@ pub use state::{ExtendedFlags, Fcsr, Reservation, State, Vector};
 pub use table::{Class, Extension, Immediate, Location, Operand, RegisterKind, Row};
 pub use trap::Trap;
 
-/// The README's example is a test.
+/// Runs the README's example as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

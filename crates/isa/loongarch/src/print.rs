@@ -1,6 +1,5 @@
-//! From an [`Instruction`] to its text, as LLVM prints it without aliases: `addi.d $a0, $sp, 16`.
-//! Not an assembler: nothing here reads text.
-//! Source: the table; register names of the LoongArch ELF psABI, section "Register Convention".
+//! Formats an [`Instruction`] as LLVM does without aliases: `addi.d $a0, $sp, 16`. Source: register names of the
+//! LoongArch ELF psABI, section "Register Convention".
 
 use std::fmt;
 
@@ -19,9 +18,9 @@ const FLOAT: [&str; 32] = [
     "fs5", "fs6", "fs7",
 ];
 
-/// A register as an operand: which file, and which of it.
+/// A register operand.
 ///
-/// `Display` writes the name of the psABI with its dollar sign: `$a0`, `$fa0`, `$vr0`, `$xr0`, `$fcc0`, `$fcsr0`, `$scr0`.
+/// `Display` writes the psABI name with a dollar sign: `$a0`, `$fa0`, `$vr0`, `$xr0`, `$fcc0`, `$fcsr0`, `$scr0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     /// The register file.
@@ -45,7 +44,7 @@ impl Register {
 impl fmt::Display for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |f: &mut fmt::Formatter<'_>, names: &[&str; 32], plain| {
-            // A number that no field holds still prints, so that an error message can show it.
+            // Numbers that no field can hold are printed too, for error messages.
             match names.get(usize::from(self.number)) {
                 Some(name) => write!(f, "${name}"),
                 None => write!(f, "${plain}{}", self.number),
@@ -75,8 +74,8 @@ impl Instruction {
         })
     }
 
-    /// The address this instruction branches to if it stands at `pc` and is taken; `None` if it is no branch, or if the
-    /// address comes from a register.
+    /// The target address if this instruction is a branch at `pc`; `None` if it is not a branch or takes its target
+    /// from a register.
     pub fn branch_target(&self, pc: u64) -> Option<u64> {
         let relative = match self.op.row().class {
             Class::Branch => true,
@@ -86,13 +85,13 @@ impl Instruction {
         relative.then(|| pc.wrapping_add_signed(i64::from(self.imm)))
     }
 
-    /// `jirl` and `jiscr*` take their base from a register; `b` and `bl` have an offset and nothing else.
+    /// `jirl` and `jiscr*` take the target from a register; `b` and `bl` have only an offset.
     fn is_register_jump(&self) -> bool {
         matches!(self.op, Op::Jirl | Op::Jiscr0 | Op::Jiscr1)
     }
 
-    /// The text of this instruction standing at `pc`: a branch shows the address it goes to (`beqz $a0, 0x120000040`), all
-    /// others print as usual.
+    /// Formats this instruction for address `pc`: a branch shows its target address (`beqz $a0, 0x120000040`) instead
+    /// of the offset.
     pub fn at(&self, pc: u64) -> impl fmt::Display + '_ {
         Located { instruction: self, pc }
     }
@@ -112,7 +111,7 @@ impl fmt::Display for OperandText {
     }
 }
 
-/// An instruction and where it stands.
+/// An instruction and its address.
 struct Located<'a> {
     instruction: &'a Instruction,
     pc: u64,
@@ -130,8 +129,8 @@ impl fmt::Display for Instruction {
     }
 }
 
-/// The name an assembler takes. The manual gives the exchange of a control register two more names, for the mask registers
-/// r0 (nothing is written: a read) and r1 (everything is: a write); they have no encoding of their own.
+/// The assembler mnemonic, and whether to omit the mask register. The manual gives csrxchg other names for the mask
+/// registers r0 (csrrd, which writes nothing) and r1 (csrwr, which writes all bits). The encoding is the same.
 fn assembly_name(instruction: &Instruction) -> (&'static str, bool) {
     match (instruction.op, instruction.j) {
         (Op::Csrxchg, 0) => ("csrrd", true),
@@ -142,7 +141,7 @@ fn assembly_name(instruction: &Instruction) -> (&'static str, bool) {
     }
 }
 
-/// Writes the mnemonic and the operands; `target`, if given, replaces the offset.
+/// Writes the mnemonic and the operands. `target`, if given, replaces the offset.
 fn write(f: &mut fmt::Formatter<'_>, instruction: &Instruction, target: Option<u64>) -> fmt::Result {
     let (name, without_mask) = assembly_name(instruction);
     f.write_str(name)?;

@@ -1,36 +1,36 @@
-//! The instruction table as data: one [`Row`] an instruction, generated from `instructions.tsv`.
-//! Not the decoder's search structure (see `decode.rs`).
-//! Source: LoongArch Reference Manual, volume 1, appendix B; LSX, LASX and LBT encodings as published by the LoongArch community.
+//! The instruction table: one [`Row`] for each instruction, generated from `instructions.tsv`. Source: LoongArch
+//! Reference Manual, volume 1, appendix B; LSX, LASX and LBT encodings as published by the LoongArch community.
 
 use std::fmt;
 
 use crate::instruction::Op;
 
-/// What the table knows of one instruction.
+/// The description of one instruction.
 #[derive(Debug)]
 pub struct Row {
-    /// The word with every operand field zero.
+    /// The word with all operand fields zero.
     pub matched: u32,
-    /// The bits of the word that tell the instruction from others; a word `w` is this instruction if `w & mask == matched`.
+    /// The fixed bits: a word `w` is this instruction if `w & mask == matched`.
     pub mask: u32,
-    /// The manual's name, in lower case.
+    /// The manual's mnemonic in lower case.
     pub mnemonic: &'static str,
     /// The operands in assembly order.
     pub operands: &'static [Operand],
-    /// What decides what it does. Memory has the bytes that are loaded.
+    /// The inputs that determine its effect. Memory has the number of bytes loaded.
     pub reads: &'static [Location],
-    /// What it may change. Memory has the bytes that are stored.
+    /// The outputs that it may change. Memory has the number of bytes stored.
     pub writes: &'static [Location],
-    /// The part of the architecture that has it.
+    /// The part of the architecture that defines it.
     pub extension: Extension,
-    /// The manual's version that brought it: `1.0` or `1.1`.
+    /// The version of the manual that introduced it: `1.0` or `1.1`.
     pub revision: &'static str,
-    /// What kind of work it is to a core.
+    /// Its class for timing models.
     pub class: Class,
 }
 
 impl Row {
-    /// Whether it is a full barrier besides what it does, which the manual tells by `_db` in the name (volume 1, section 2.2.7.1).
+    /// Whether it is also a full barrier, which the manual marks with `_db` in the mnemonic (volume 1, section
+    /// 2.2.7.1).
     pub fn orders_memory(&self) -> bool {
         self.mnemonic.contains("_db")
     }
@@ -39,38 +39,39 @@ impl Row {
 /// An operand of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A register of a kind, its number at a bit position of the word.
+    /// A register file, and the bit position of the register number.
     Register(RegisterKind, u8),
-    /// A number in the word.
+    /// An immediate.
     Immediate(Immediate),
 }
 
-/// Something that an instruction reads or writes.
+/// An input or output of an instruction.
 ///
-/// A destination of which a part stays, or all of it in some cases, is read as well; but bits that the manual leaves undefined, such
-/// as those above a single-precision result, are not. In x87 stack mode every scalar floating-point instruction also reads
-/// [`Top`](Self::Top) and [`StackMode`](Self::StackMode), which no row says. The program counter and constant counters are left out.
+/// A destination that is only partly or only sometimes written counts as read too, except for bits that the manual
+/// leaves undefined, such as those above a single-precision result. In x87 stack mode, scalar floating-point
+/// instructions also read [`Top`](Self::Top) and [`StackMode`](Self::StackMode), which the rows omit. The program
+/// counter and the constant counters are also omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// The register that an operand names: of a kind, its number at a bit position of the word.
+    /// The register of an operand: register file, and bit position of the register number.
     Operand(RegisterKind, u8),
-    /// A certain register, by kind and number.
+    /// A fixed register, by file and number.
     Register(RegisterKind, u8),
     /// The floating-point control and status register: rounding, enables, flags and causes.
     FloatControl,
-    /// EFLAGS, and NZCV in the same bits, of the binary-translation extension.
+    /// The flags of the binary-translation extension: EFLAGS, which include NZCV.
     Flags,
     /// The x87 top of stack.
     Top,
-    /// Whether the x87 stack renames registers.
+    /// Whether stack mode is on.
     StackMode,
-    /// What the last load-linked saw.
+    /// The reservation of the last load-linked.
     Reservation,
-    /// So many bytes of memory, at most.
+    /// At most this many bytes of memory.
     Memory(u8),
 }
 
-/// As the table has it.
+/// Formats the location as in the table.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let letter = |kind| match kind {
@@ -97,21 +98,21 @@ impl fmt::Display for Location {
     }
 }
 
-/// Where an immediate stands in the word and what it means.
+/// The encoding of an immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Immediate {
-    /// Two's complement if true.
+    /// Whether it is in two's complement.
     pub signed: bool,
-    /// `(position, width)` in bits, the most significant part first.
+    /// `(position, width)` of its parts in bits, the most significant part first.
     pub parts: &'static [(u8, u8)],
-    /// The value in the text is the field's shifted left by this.
+    /// The field is shifted left by this to get the value in assembly text.
     pub scale: u8,
-    /// The value in the text is the field's plus this.
+    /// This is added to the field to get the value in assembly text.
     pub plus: u8,
 }
 
 impl Immediate {
-    /// The number of bits in the word.
+    /// The total width in bits.
     pub const fn width(&self) -> u8 {
         let (mut sum, mut i) = (0, 0);
         while i < self.parts.len() {
@@ -121,7 +122,7 @@ impl Immediate {
         sum
     }
 
-    /// The value that stands in `word`, as the text has it (scaled, and with `plus` added).
+    /// Extracts the value from `word`, as in assembly text (scaled, and with `plus` added).
     pub fn extract(&self, word: u32) -> i32 {
         let mut field = 0u32;
         for &(position, width) in self.parts {
@@ -132,7 +133,7 @@ impl Immediate {
         (value << self.scale) + i32::from(self.plus)
     }
 
-    /// The bits of a word that hold `value`, or `None` if it does not fit.
+    /// The bits of a word that encode `value`; `None` if it does not fit.
     pub fn insert(&self, value: i32) -> Option<u32> {
         let value = value.checked_sub(i32::from(self.plus))?;
         if value & low_bits(self.scale) as i32 != 0 {
@@ -151,24 +152,24 @@ impl Immediate {
 /// A register file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterKind {
-    /// r0-r31, 64 bits.
+    /// r0 to r31, 64 bits.
     General,
-    /// f0-f31, the low 64 bits of the vector registers.
+    /// f0 to f31, the low 64 bits of the vector registers.
     Float,
-    /// vr0-vr31, 128 bits.
+    /// vr0 to vr31, 128 bits.
     Vector128,
-    /// xr0-xr31, 256 bits.
+    /// xr0 to xr31, 256 bits.
     Vector256,
-    /// fcc0-fcc7, one bit.
+    /// fcc0 to fcc7, one bit.
     Condition,
-    /// scr0-scr3 of the binary-translation extension, 64 bits.
+    /// scr0 to scr3 of the binary-translation extension, 64 bits.
     Scratch,
-    /// fcsr0-fcsr3 and their kin, 32 bits.
+    /// fcsr0 to fcsr3 and further numbers of the field, 32 bits.
     FloatControl,
 }
 
 impl RegisterKind {
-    /// The width of the field that names a register, in bits.
+    /// The width in bits of a register number field.
     pub const fn field_width(self) -> u8 {
         match self {
             Self::Condition => 3,
@@ -199,13 +200,13 @@ pub enum Extension {
     Lasx,
     /// Binary translation.
     Lbt,
-    /// For the kernel only: a user program gets SIGILL.
+    /// Privileged: a user program gets SIGILL.
     Privileged,
-    /// Virtualisation, for the kernel only.
+    /// Virtualisation; privileged.
     Lvz,
 }
 
-/// What kind of work an instruction is to a core; timing models give each a latency and a unit.
+/// The class of an instruction, for which timing models define a latency and a functional unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // the names are the manual's groups
 pub enum Class {
@@ -248,7 +249,7 @@ pub enum Class {
     LbtMul,
 }
 
-/// The bits that no operand uses.
+/// The bits that belong to no operand.
 const fn mask_of(operands: &[Operand]) -> u32 {
     let (mut used, mut i) = (0, 0);
     while i < operands.len() {
@@ -267,7 +268,7 @@ const fn mask_of(operands: &[Operand]) -> u32 {
     !used
 }
 
-/// A number with its lowest `width` bits set.
+/// An integer whose lowest `width` bits are set.
 pub(crate) const fn low_bits(width: u8) -> u32 {
     ((1u64 << width) - 1) as u32
 }
@@ -276,7 +277,7 @@ impl Op {
     /// The number of instructions in the table.
     pub const COUNT: usize = ROWS.len();
 
-    /// Every instruction, in the order of the table.
+    /// All instructions in table order.
     pub fn all() -> impl ExactSizeIterator<Item = Op> {
         (0..Self::COUNT as u16).map(|index| {
             // SAFETY: `Op` is `repr(u16)` and has exactly `COUNT` variants without gaps, both from the same build step.
@@ -284,17 +285,17 @@ impl Op {
         })
     }
 
-    /// The table's row of this instruction.
+    /// The table row of this instruction.
     pub fn row(self) -> &'static Row {
         &ROWS[self as usize]
     }
 
-    /// The manual's name.
+    /// The manual's mnemonic in lower case.
     pub fn mnemonic(self) -> &'static str {
         self.row().mnemonic
     }
 
-    /// True if it can set the program counter to something else than the next instruction.
+    /// Whether it can set the program counter to an address other than the next instruction.
     pub fn is_control_flow(self) -> bool {
         matches!(self.row().class, Class::Branch | Class::Jump)
     }

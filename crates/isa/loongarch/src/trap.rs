@@ -1,11 +1,10 @@
-//! Why an instruction did not complete.
-//! Not signals: what Linux makes of a trap is the `linux` crate's matter.
-//! Source: LoongArch Reference Manual, volume 1, section 6.1 (exceptions).
+//! The reasons why an instruction does not complete. Source: LoongArch Reference Manual, volume 1, section 6.1
+//! (exceptions).
 
 use crate::environment::Fault;
 
-/// Why an instruction did not complete. The program counter still names it, and no register or memory has changed but
-/// (for floating-point exceptions) the cause bits of FCSR.
+/// Why an instruction did not complete. The program counter still points to it. Registers and memory are unchanged,
+/// except that a floating-point exception sets the cause bits of FCSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trap {
     /// `syscall code`.
@@ -14,10 +13,10 @@ pub enum Trap {
     /// `break code`.
     #[error("break {0}")]
     Break(u32),
-    /// The word is no instruction (INE).
+    /// The word is not an instruction (INE).
     #[error("illegal instruction")]
     IllegalInstruction,
-    /// The instruction is the kernel's (IPE).
+    /// The instruction is privileged (IPE).
     #[error("privileged instruction")]
     PrivilegedInstruction,
     /// A load, store or fetch failed.
@@ -26,7 +25,7 @@ pub enum Trap {
     /// An address check of a bound-checking instruction failed (BCE).
     #[error("address bound check failed")]
     BoundCheck,
-    /// An enabled floating-point exception happened (FPE); FCSR's cause bits say which.
+    /// An enabled floating-point exception occurred (FPE). The cause bits of FCSR identify it.
     #[error("floating-point exception")]
     FloatingPoint,
 }

@@ -1,6 +1,4 @@
-//! The book's page of instructions says what is so.
-//! Not about instructions.
-//! Source: `examples/coverage.rs` makes the page.
+//! Checks that the book's page of instructions is up to date. `examples/coverage.rs` generates it.
 
 #[path = "../examples/coverage.rs"]
 mod coverage;

@@ -1,6 +1,5 @@
-//! Words and instructions: what is decoded encodes back, what is no instruction is refused, and LLVM is of the same opinion.
-//! Not about what instructions do.
-//! Source: the table against itself, and LLVM's disassembler.
+//! Decoding and encoding: decoded words encode back, invalid words are refused, and LLVM agrees. Source: the table, and
+//! LLVM's disassembler.
 
 mod llvm;
 
@@ -9,9 +8,10 @@ use std::collections::BTreeSet;
 use longma_loongarch::{EncodeError, Instruction, Op, Operand, decode, encode};
 use proptest::prelude::*;
 
-/// Instructions LLVM 19 does not know at all: the guest-TLB half of the virtualisation extension.
+/// Instructions that LLVM 19 does not support: the guest-TLB part of the virtualisation extension.
 const UNKNOWN_TO_LLVM: [&str; 5] = ["gtlbclr", "gtlbfill", "gtlbrd", "gtlbsrch", "gtlbwr"];
-/// LLVM takes fcsr0-fcsr3 only. The field has five bits, and a 3A5000 executes all its values (jiegec/la-inst, NOTES.md).
+/// LLVM accepts only fcsr0 to fcsr3. The field has five bits, and a 3A5000 executes all values (jiegec/la-inst,
+/// NOTES.md).
 const MORE_OPERANDS_THAN_LLVM: [&str; 2] = ["movfcsr2gr", "movgr2fcsr"];
 
 /// The word of `op` whose operand fields hold the bits of `filler`.
@@ -24,7 +24,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     (0..Op::COUNT).prop_map(|index| Op::all().nth(index).expect("index is below COUNT"))
 }
 
-/// A small generator, so that a fixed set of words is the same on every run.
+/// Pseudorandom words that are the same in each run.
 fn words(count: usize) -> impl Iterator<Item = u32> {
     let mut state = 0x2545_f491_4f6c_dd1du64;
     std::iter::repeat_with(move || {
@@ -59,14 +59,14 @@ proptest! {
     }
 
     #[test]
-    fn operands_survive_the_way_through_the_word(op in any_op(), filler: u32) {
+    fn operands_round_trip_through_the_word(op in any_op(), filler: u32) {
         let instruction = decode(word_of(op, filler)).expect("a word made from the table");
         let word = encode(&instruction).expect("operands that were decoded");
         prop_assert_eq!(decode(word), Some(instruction));
     }
 
     #[test]
-    fn encoding_any_operands_gives_a_word_that_means_them_or_an_error(
+    fn encoding_any_operands_gives_a_word_that_decodes_to_them_or_an_error(
         op in any_op(), d: u8, j: u8, k: u8, a: u8, imm: i32, imm2: i32,
     ) {
         let asked = Instruction { op, d, j, k, a, imm, imm2 };
@@ -138,7 +138,7 @@ fn an_immediate_one_past_either_end_or_off_its_scale_is_an_error() {
 }
 
 #[test]
-fn words_next_to_every_instruction_and_random_words_are_instructions_exactly_if_llvm_says_so() {
+fn words_near_instructions_and_random_words_decode_exactly_if_llvm_decodes_them() {
     let mut candidates = Vec::new();
     let mut fillers = words(usize::MAX);
     for op in Op::all() {

@@ -1,9 +1,9 @@
-//! The floating-point arithmetic against a library's and against the host's.
-//! Not the instructions (see `qemu_oracle`, which also compares every NaN, and `formulas.rs`).
-//! Source: rustc_apfloat, LLVM's arithmetic in Rust; the host's f32 and f64 in their one rounding mode.
+//! Compares floating-point arithmetic with a library and with the host. Source: rustc_apfloat, LLVM's arithmetic in
+//! Rust; the host's f32 and f64 in rounding to nearest.
 //!
-//! The library reports no overflow where the result is the greatest finite number, and underflow where the rounded result is subnormal; IEEE 754's tininess after rounding is wider by the
-//! results that only a bounded exponent rounds up to the smallest normal number. There the flags are compared with QEMU's alone.
+//! The library reports no overflow if the result is the greatest finite number, and reports underflow only if the
+//! rounded result is subnormal. IEEE 754's tininess after rounding also covers results that only a bounded exponent
+//! range rounds up to the smallest normal number. In these cases, flags are compared only with QEMU.
 
 use longma_loongarch::float::{
     self, Double, ExceptionFlags, Format, Half, Integer, Relation, RoundingMode, Single,
@@ -14,7 +14,7 @@ use rustc_apfloat::{
     ieee::{Double as ApDouble, Half as ApHalf, Single as ApSingle},
 };
 
-/// One of our formats and the library's.
+/// A format here and the corresponding one of the library.
 trait Twin: Format {
     type Library: Float;
 }
@@ -54,7 +54,7 @@ fn is_nan<F: Format>(bits: u64) -> bool {
     bits & (F::SIGN - 1) > F::INFINITY
 }
 
-/// Equal in the result and its exceptions, NaNs' payloads and the borderline underflow apart.
+/// Compares result and exceptions, except for NaN payloads and the borderline cases described above.
 fn agrees<F: Twin>(ours: (u64, ExceptionFlags), theirs: StatusAnd<F::Library>) -> Result<(), String> {
     let (bits, flags) = ours;
     let (their_bits, their_flags) = (theirs.value.to_bits() as u64, library_flags(theirs.status));
@@ -88,7 +88,7 @@ fn arithmetic_agrees<F: Twin>(a: u64, b: u64, c: u64, mode: RoundingMode) -> Res
     agrees::<F>(float::mul::<F>(a, b, mode), x.mul_r(y, round)).map_err(named("mul"))?;
     agrees::<F>(float::div::<F>(a, b, mode), x.div_r(y, round)).map_err(named("div"))?;
     let fused = float::mul_add::<F>(a, b, c, false, false, mode);
-    // A NaN beside an infinity times zero: whether that is invalid is left open by IEEE 754, and chosen apart.
+    // Infinity times zero plus a NaN: IEEE 754 leaves open whether that is invalid, and implementations differ.
     if !is_nan::<F>(c) {
         agrees::<F>(fused, x.mul_add_r(y, z, round)).map_err(named("mul_add"))?;
     }
@@ -123,7 +123,7 @@ fn arithmetic_agrees<F: Twin>(a: u64, b: u64, c: u64, mode: RoundingMode) -> Res
     Ok(())
 }
 
-/// Bit patterns of a format: any, near each other, and the ends of its ranges.
+/// Bit patterns of a format: arbitrary, close to each other, and at the ends of its ranges.
 fn patterns<F: Format>() -> impl Strategy<Value = u64> + Clone {
     let all = F::SIGN | (F::SIGN - 1);
     let edge = prop::sample::select(vec![
@@ -169,28 +169,28 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn double_arithmetic_is_the_librarys(
+    fn double_arithmetic_matches_the_library(
         a in patterns::<Double>(), b in patterns::<Double>(), c in patterns::<Double>(), mode in modes(),
     ) {
         arithmetic_agrees::<Double>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn single_arithmetic_is_the_librarys(
+    fn single_arithmetic_matches_the_library(
         a in patterns::<Single>(), b in patterns::<Single>(), c in patterns::<Single>(), mode in modes(),
     ) {
         arithmetic_agrees::<Single>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn half_arithmetic_is_the_librarys(
+    fn half_arithmetic_matches_the_library(
         a in patterns::<Half>(), b in patterns::<Half>(), c in patterns::<Half>(), mode in modes(),
     ) {
         arithmetic_agrees::<Half>(a, b, c, mode).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn conversions_are_the_librarys(a in patterns::<Double>(), b in patterns::<Single>(), mode in modes()) {
+    fn conversions_match_the_library(a in patterns::<Double>(), b in patterns::<Single>(), mode in modes()) {
         conversion_agrees::<Double, Single>(a, mode).map_err(TestCaseError::fail)?;
         conversion_agrees::<Double, Half>(a, mode).map_err(TestCaseError::fail)?;
         conversion_agrees::<Single, Double>(b, mode).map_err(TestCaseError::fail)?;
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn integers_convert_as_the_librarys(integer: u64, shift in 0u32..64, mode in modes()) {
+    fn integer_conversions_match_the_library(integer: u64, shift in 0u32..64, mode in modes()) {
         let (unsigned, signed) = (integer >> shift, integer as i64 >> shift);
         let round = library_mode(mode);
         agrees::<Double>(float::from_unsigned::<Double>(unsigned, mode), ApDouble::from_u128_r(unsigned.into(), round))
@@ -211,9 +211,9 @@ proptest! {
             .map_err(TestCaseError::fail)?;
     }
 
-    /// In the mode of the host's own arithmetic.
+    /// In the host's rounding mode.
     #[test]
-    fn roots_and_fused_sums_are_the_hosts(a: f64, b: f64, c: f64, d: f32) {
+    fn roots_and_fused_sums_match_the_host(a: f64, b: f64, c: f64, d: f32) {
         let nearest = RoundingMode::NearestEven;
         let root = float::sqrt::<Double>(a.abs().to_bits(), nearest).0;
         prop_assert_eq!(root, a.abs().sqrt().to_bits());
@@ -223,9 +223,9 @@ proptest! {
         prop_assert_eq!(fused, a.mul_add(b, c).to_bits());
     }
 
-    /// Squares of singles are exact doubles: the root is the neighbour that the mode says.
+    /// Squares of singles are exact as doubles, so the root must be the neighbour in the rounding direction.
     #[test]
-    fn directed_roots_enclose_the_number(a in patterns::<Single>(), mode in modes()) {
+    fn directed_roots_enclose_the_exact_root(a in patterns::<Single>(), mode in modes()) {
         let a = a & !Single::SIGN;
         let number = f32::from_bits(a as u32);
         if number == 0.0 || !number.is_finite() {
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn every_half_converts_and_compares_as_the_librarys() {
+fn every_half_converts_and_compares_as_in_the_library() {
     for a in 0..=0xffffu64 {
         conversion_agrees::<Half, Single>(a, RoundingMode::NearestEven).unwrap();
         conversion_agrees::<Half, Double>(a, RoundingMode::NearestEven).unwrap();
@@ -254,7 +254,7 @@ fn every_half_converts_and_compares_as_the_librarys() {
     }
 }
 
-/// Section 3.1.1.3 of the manual: high bits of the payload stay, the quiet bit is set, the sign stays.
+/// Section 3.1.1.3 of the manual: the sign and the high bits of the payload are preserved, and the quiet bit is set.
 #[test]
 fn a_nan_keeps_its_sign_and_the_high_bits_of_its_payload_through_conversions() {
     let nearest = RoundingMode::NearestEven;
@@ -267,7 +267,7 @@ fn a_nan_keeps_its_sign_and_the_high_bits_of_its_payload_through_conversions() {
     assert_eq!(float::convert::<Half, Single>(0xfd01, nearest), (0xffe0_2000, quiet));
 }
 
-/// Section 3.1.1.3: signaling before quiet, then fa, fj, fk.
+/// Section 3.1.1.3: signaling NaNs have priority over quiet ones, then fa, fj, fk.
 #[test]
 fn the_nan_of_highest_priority_is_the_result() {
     const SIGNALING: [u64; 3] = [0x7f80_0001, 0x7f80_0002, 0x7f80_0003];
@@ -293,17 +293,17 @@ fn the_nan_of_highest_priority_is_the_result() {
     assert_eq!(float::min::<Single>(qj, qk), (qj, ExceptionFlags::NONE));
 }
 
-/// The case that tells tininess after rounding from a subnormal result: it rounds up to the smallest normal number, but would stay
-/// below it if the exponent had no bound.
+/// A case that distinguishes tininess after rounding from a subnormal result: the result rounds up to the smallest
+/// normal number, but with an unbounded exponent it would stay below.
 #[test]
-fn tininess_is_seen_after_rounding_with_an_unbounded_exponent() {
+fn tininess_is_detected_after_rounding_with_an_unbounded_exponent() {
     let below_one = 1f64.to_bits() - 1;
     let smallest = f64::MIN_POSITIVE.to_bits();
     let underflow = ExceptionFlags::UNDERFLOW | ExceptionFlags::INEXACT;
-    // (1 - 2^-53) * 2^-1022 has 53 bits: it is a number of the format but for the exponent.
+    // (1 - 2^-53) * 2^-1022 has 53 bits, so it is representable except for its exponent.
     let product = float::mul::<Double>(below_one, smallest, RoundingMode::NearestEven);
     assert_eq!(product, (smallest, underflow));
-    // (1 - 2^-105) * 2^-1022, from a fused sum, rounds to 2^-1022 with any exponent.
+    // (1 - 2^-105) * 2^-1022, from a fused sum, rounds to 2^-1022 even with an unbounded exponent.
     let sum =
         float::mul_add::<Double>(smallest, 1f64.to_bits(), 1 | 1 << 63, false, false, RoundingMode::Upward);
     assert_eq!(sum, (smallest - 1, ExceptionFlags::TINY_EXACT));

@@ -1,6 +1,5 @@
-//! What QEMU cannot say: traps, the manual's version 1.1, and the places where QEMU leaves the manual; checked by formulas.
-//! Not the instructions that QEMU checks (see `qemu_oracle`).
-//! Source: LoongArch Reference Manual, volume 1, the section named in each test.
+//! Checks by formulas what QEMU cannot: traps, version 1.1 of the manual, and instructions in which QEMU deviates from
+//! the manual. Source: LoongArch Reference Manual, volume 1; each test names its section.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;
@@ -49,7 +48,7 @@ fn load(memory: &Array, offset: u64) -> u64 {
 }
 
 #[test]
-fn every_user_instruction_of_these_files_has_semantics_and_the_kernels_have_none() {
+fn every_user_instruction_has_semantics_and_privileged_ones_have_none() {
     for op in Op::all() {
         let extension = op.row().extension;
         if extension >= Extension::Lsx && extension <= Extension::Lbt {
@@ -100,7 +99,7 @@ fn r0_stays_zero_whatever_is_written_to_it() {
 }
 
 #[test]
-fn an_access_to_nothing_changes_nothing() {
+fn an_access_to_unmapped_memory_changes_nothing() {
     for op in Op::all() {
         let row = op.row();
         if !matches!(row.class, Class::Load | Class::Store | Class::Atomic) || row.extension > Extension::Fp {
@@ -124,7 +123,8 @@ fn an_access_to_nothing_changes_nothing() {
     }
 }
 
-/// Section 2.2.6: the address is aligned, or ALE; the bound holds, or BCE. As signed numbers (section 2.2.10 of ASRTLE).
+/// Section 2.2.6: first the alignment is checked (ALE), then the bound (BCE), as signed numbers (section 2.2.10,
+/// ASRTLE).
 #[test]
 fn bound_checking_accesses_check_alignment_and_then_the_bound() {
     let mut tried = Vec::new();
@@ -214,11 +214,11 @@ fn address_assertions_compare_as_signed_numbers() {
 }
 
 #[test]
-fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
+fn system_calls_and_breaks_report_their_code_and_keep_the_pc() {
     for (op, trap) in [
         (Op::Syscall, Trap::Syscall(17)),
         (Op::Break, Trap::Break(17)),
-        // No code of a debugger's call is one of BREAK's.
+        // A debugger call has no code of BREAK.
         (Op::Dbcl, Trap::Break(0)),
     ] {
         let mut after = state();
@@ -228,9 +228,9 @@ fn system_calls_and_breaks_name_their_code_and_stay_where_they_are() {
     checked::assert_listed("formula-call", [Op::Syscall, Op::Break, Op::Dbcl]);
 }
 
-/// Section 2.2.10: the words are sign-extended; the counter's number goes to rj.
+/// Section 2.2.10: the words are sign-extended, and rj gets the counter id.
 #[test]
-fn the_counter_and_the_configuration_are_the_environments() {
+fn the_environment_provides_the_counter_and_the_configuration() {
     let mut memory = memory(&[]);
     memory.counter = 0x8765_4321_fedc_ba98;
     for (op, value) in [
@@ -251,7 +251,7 @@ fn the_counter_and_the_configuration_are_the_environments() {
     checked::assert_listed("formula-configuration", [Op::RdtimelW, Op::RdtimehW, Op::RdtimeD, Op::Cpucfg]);
 }
 
-/// Section 2.2.5: a prefetch is a hint, whatever it hints at and wherever.
+/// Section 2.2.5: a prefetch is only a hint, at any address.
 #[test]
 fn a_prefetch_changes_nothing_and_does_not_fault() {
     for op in [Op::Preld, Op::Preldx] {
@@ -276,9 +276,9 @@ fn a_bit_field_that_ends_below_its_start_is_illegal() {
     }
 }
 
-/// The catalogued check values of CRC-32/ISO-HDLC and CRC-32/ISCSI, which invert at both ends.
+/// The published check values of CRC-32/ISO-HDLC and CRC-32/ISCSI, which invert at both ends.
 #[test]
-fn checksums_of_the_standard_message_are_the_catalogued_ones() {
+fn checksums_of_the_standard_message_match_the_catalogue() {
     for (byte, half, word, double, check) in [
         (Op::CrcWBW, Op::CrcWHW, Op::CrcWWW, Op::CrcWDW, 0xcbf4_3926u32),
         (Op::CrccWBW, Op::CrccWHW, Op::CrccWWW, Op::CrccWDW, 0xe306_9283),
@@ -312,7 +312,7 @@ fn atomic_ops(wanted: impl Fn(&str) -> bool) -> Vec<Op> {
 
 /// Section 2.2.7.
 #[test]
-fn atomic_operations_demand_alignment_and_another_destination_than_their_address() {
+fn atomic_operations_require_alignment_and_a_destination_other_than_the_address() {
     let ops = atomic_ops(|name| name.starts_with("am"));
     assert_eq!(ops.len(), 52);
     for op in ops {
@@ -423,7 +423,7 @@ fn a_conditional_store_succeeds_once_and_only_where_it_was_linked() {
     checked::assert_listed("formula-conditional", links);
 }
 
-/// Section 2.2.7 (SC.Q): 16 bytes, linked by LL.D of either half.
+/// Section 2.2.7 (SC.Q): 16 bytes, linked by an LL.D of either half.
 #[test]
 fn a_conditional_store_of_16_bytes_sees_a_change_of_either_half() {
     let conditional = three(Op::ScQ);
@@ -463,9 +463,9 @@ fn float_state(mode: RoundingMode, enables: u32, values: [u64; 3]) -> State {
 
 const F: Instruction = Instruction { d: 7, j: 1, k: 2, a: 3, ..Instruction::new(Op::FaddD) };
 
-/// Section 3.1.3: with its trap enabled an exception sets its cause only, and the destination stays.
+/// Section 3.1.3: an enabled exception sets only its cause, and the destination is unchanged.
 #[test]
-fn an_enabled_exception_traps_and_leaves_all_but_the_causes() {
+fn an_enabled_exception_traps_and_changes_only_the_causes() {
     let (one, zero, three) = (1f64.to_bits(), 0f64.to_bits(), 3f64.to_bits());
     let (huge, tiny) = (f64::MAX.to_bits(), f64::MIN_POSITIVE.to_bits());
     const I: u32 = 1;
@@ -504,7 +504,7 @@ fn an_enabled_exception_traps_and_leaves_all_but_the_causes() {
     }
 }
 
-/// Section 3.1.3.4: with the trap enabled an exact tiny result underflows too; without it, it does not.
+/// Section 3.1.3.4: an exact tiny result underflows only if the trap is enabled.
 #[test]
 fn an_exact_subnormal_underflows_only_if_that_traps() {
     let (tiny, half) = (f64::MIN_POSITIVE.to_bits(), 0.5f64.to_bits());
@@ -516,7 +516,8 @@ fn an_exact_subnormal_underflows_only_if_that_traps() {
     assert_eq!((result, state.fcsr.0 >> 24), (Err(Trap::FloatingPoint), 2));
 }
 
-/// Section 3.1.2.3: FCSR1 is the enables, FCSR2 the causes and flags, FCSR3 the rounding mode, each where FCSR0 has it.
+/// Section 3.1.2.3: FCSR1 accesses the enables, FCSR2 the causes and flags, FCSR3 the rounding mode, at the same bits
+/// as in FCSR0.
 #[test]
 fn the_control_registers_are_parts_of_the_first() {
     for (n, fields) in [(0, 0x1f1f_031fu32), (1, 0x1f), (2, 0x1f1f_0000), (3, 0x300), (4, 0), (31, 0)] {
@@ -535,7 +536,7 @@ fn the_control_registers_are_parts_of_the_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Section 3.2.1.2: FNMADD is `-fusedMultiplyAdd(fj, fk, fa)`: what is rounded is the sum, not its negation.
+    /// Section 3.2.1.2: FNMADD is `-fusedMultiplyAdd(fj, fk, fa)`, so the sum is rounded before it is negated.
     #[test]
     fn negated_sums_are_rounded_before_they_are_negated(
         j: f64, k: f64, a: f64, single in any::<[f32; 3]>(), mode in 0usize..4,

@@ -1,6 +1,5 @@
-//! What holds of every instruction whatever its operands: nothing panics, and a trap changes nothing.
-//! Not what each instruction computes.
-//! Source: the promises of `semantics::Semantics` and `Trap`.
+//! Properties of all instructions with any operands: nothing panics, and a trap changes nothing. Source: the contracts
+//! of `semantics::Semantics` and `Trap`.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;
@@ -16,10 +15,10 @@ use longma_loongarch::{
 };
 
 const MEMORY_BYTES: u64 = 256;
-/// The memory ends where a page of 16 KiB does: an access that fails in its middle crosses pages, as it would in a process.
+/// The memory ends at a 16 KiB page boundary, so an access that fails partway crosses pages, as in a process.
 const BASE: u64 = 0x8000 - MEMORY_BYTES;
 
-/// Any state; a register in three points into the memory.
+/// A random state, in which one register in three points to the memory.
 fn any_state(random: &mut Random) -> State {
     let mut state = State { pc: random.next() & !3, ..State::default() };
     for n in 1..32 {
@@ -51,7 +50,7 @@ fn any_state(random: &mut Random) -> State {
 }
 
 #[test]
-fn every_instruction_on_any_state_completes_or_traps_without_a_trace() {
+fn every_instruction_on_any_state_completes_or_traps_without_side_effects() {
     let mut random = Random(0x1111_2222_3333_4444);
     for op in Op::all() {
         for _ in 0..100 {

@@ -1,6 +1,5 @@
-//! The text of instructions: the manual's spelling, and LLVM's to the letter.
-//! Not about which words are instructions (see `encoding.rs`).
-//! Source: LLVM's disassembler; LoongArch ELF psABI for register names.
+//! The text of instructions, which must be the manual's spelling and equal to LLVM's output. Source: LLVM's
+//! disassembler; LoongArch ELF psABI for register names.
 
 mod checked;
 mod llvm;
@@ -30,12 +29,12 @@ fn every_instruction_prints_as_llvm_prints_it() {
             compared.insert(ours.op);
         }
     }
-    // LLVM 19 has no name for the guest-TLB instructions, which are not in the list.
+    // LLVM 19 does not support the guest-TLB instructions, so the list omits them.
     checked::assert_listed("llvm", compared);
 }
 
 #[test]
-fn instructions_read_as_in_the_manual() {
+fn instructions_print_as_in_the_manual() {
     for (instruction, text) in [
         (Instruction { d: 4, j: 3, imm: 16, ..Instruction::new(Op::AddiD) }, "addi.d $a0, $sp, 16"),
         (Instruction { d: 4, imm: -1, ..Instruction::new(Op::Lu12iW) }, "lu12i.w $a0, -1"),

@@ -1,6 +1,5 @@
-//! Small programs, encoded here, run by a fetch-decode-execute loop on an array.
-//! Not a runner: there is no process and no system call but the one that ends the program.
-//! Source: the algorithms are textbook ones; the expected results are computed by the host.
+//! Small programs run by a fetch-decode-execute loop on an array. Their only system call ends the program. Source:
+//! textbook algorithms; the host computes the expected results.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;
@@ -20,7 +19,7 @@ fn rri(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
     Instruction { d, j, imm, ..Instruction::new(op) }
 }
 
-/// Runs until `syscall 0` and gives the state there.
+/// Runs until `syscall 0` and returns the final state.
 fn run(program: &[Instruction], arguments: &[u64], data: &[u64]) -> (State, Vec<u64>) {
     let code: Vec<u32> = program.iter().map(|i| encode(i).expect("the program is encodable")).collect();
     let bytes = data.iter().flat_map(|value| value.to_le_bytes()).chain([0; 64]).collect();
@@ -44,7 +43,7 @@ fn run(program: &[Instruction], arguments: &[u64], data: &[u64]) -> (State, Vec<
     panic!("the program does not end");
 }
 
-/// r4 = n -> r4 = the n-th Fibonacci number, by calling itself with a stack at r3.
+/// r4 = n -> r4 = the n-th Fibonacci number, by recursion with a stack at r3.
 fn fibonacci() -> Vec<Instruction> {
     vec![
         rri(Op::Lu12iW, 3, 0, ((DATA + 0x1000) >> 12) as i32),
@@ -80,7 +79,7 @@ fn a_recursive_program_computes_fibonacci_numbers() {
     }
 }
 
-/// r4 = the address of r5 signed doublewords, which insertion sort puts in order.
+/// Insertion sort of r5 signed doublewords at address r4.
 fn insertion_sort() -> Vec<Instruction> {
     vec![
         rri(Op::Ori, 12, 0, 1),
@@ -88,7 +87,7 @@ fn insertion_sort() -> Vec<Instruction> {
         rri(Op::Bge, 5, 12, 56),
         Instruction { imm: 3, ..rrr(Op::AlslD, 13, 12, 4) },
         rri(Op::LdD, 14, 13, 0),
-        // shift: (r13 = where r14 would go)
+        // shift: (r13 = where r14 is inserted)
         rri(Op::Beq, 4, 13, 28),
         rri(Op::LdD, 15, 13, -8),
         rri(Op::Bge, 15, 14, 20),

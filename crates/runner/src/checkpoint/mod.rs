@@ -52,7 +52,7 @@ fn file_error(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Checkp
 
 /// The same file under a descriptor that no guest has: its own get their numbers back while this one is read.
 fn out_of_the_way(file: File) -> io::Result<File> {
-    descriptors::keep(file.into()).map(File::from)
+    descriptors::move_to_reserved(file.into()).map(File::from)
 }
 
 /// What a checkpoint says besides the contents of memory.
@@ -154,7 +154,7 @@ fn threads(simulated: &Simulated) -> Result<Vec<ThreadImage>, ImageError> {
         let deposit = deposits.get(&number).ok_or_else(|| refused("has not begun yet".into()))?;
         match deposit.arrivals.undelivered() {
             0 => {}
-            signals => return Err(refused(format!("has signals pending (a set of {signals:#x})"))),
+            signals => return Err(refused(format!("has pending signals (set {signals:#x})"))),
         }
         Ok(ThreadImage::new(number, &deposit.state, deposit.kernel, deadline))
     };
@@ -212,7 +212,7 @@ impl Checkpoint {
             return Err(wrong(FormatError::Damaged("its threads are not those of its schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
-            return Err(wrong(FormatError::Damaged("it has more threads than it has made")));
+            return Err(wrong(FormatError::Damaged("it has more threads than it has created")));
         }
         if !reader.contents.times_are_possible() {
             return Err(wrong(FormatError::Damaged("its times are none that a run comes to")));

@@ -67,7 +67,7 @@ impl HostIoOpen for Target {
             return Err(HostIoError::Errno(HostIoErrno::EMFILE));
         }
         let file = self.cores.process().open_mapped_file(Path::new(std::ffi::OsStr::from_bytes(name)))?;
-        let file = File::from(descriptors::keep(file.into())?);
+        let file = File::from(descriptors::move_to_reserved(file.into())?);
         let free = (0..).find(|number| !self.files.0.contains_key(number)).expect("few are open");
         self.files.0.insert(free, file);
         Ok(free)

@@ -37,7 +37,7 @@ impl Debugger {
     /// The port is taken or not permitted.
     pub fn listen(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
-        Ok(Self { listener: descriptors::keep(listener.into())?.into() })
+        Ok(Self { listener: descriptors::move_to_reserved(listener.into())?.into() })
     }
 
     /// Where it listens.
@@ -52,7 +52,7 @@ impl Debugger {
 /// A session, in which the process is stopped before its first instruction.
 pub(crate) fn session() -> io::Result<Arc<Session>> {
     let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK)?;
-    Ok(Arc::new(Session::new(descriptors::keep(wake)?)))
+    Ok(Arc::new(Session::new(descriptors::move_to_reserved(wake)?)))
 }
 
 /// Serves one debugger, on a thread of its own, until it lets go or the process ends; `translated` is there if the program is for another
@@ -69,8 +69,11 @@ pub(crate) fn serve(
     }
     std::thread::Builder::new().name("gdb".into()).spawn(move || {
         faults::shield_thread();
-        let stream =
-            debugger.listener.accept().map(|(stream, _)| OwnedFd::from(stream)).and_then(descriptors::keep);
+        let stream = debugger
+            .listener
+            .accept()
+            .map(|(stream, _)| OwnedFd::from(stream))
+            .and_then(descriptors::move_to_reserved);
         drop(debugger);
         let let_go = || {
             if let Some(translated) = &translated {

@@ -166,7 +166,7 @@ impl Target {
     /// The host's view of this program's memory, for what the guest's own permissions forbid.
     fn own_memory(&self, address: u64, write: bool) -> io::Result<(File, u64)> {
         let file = OpenOptions::new().read(true).write(write).open("/proc/self/mem")?;
-        let file = File::from(descriptors::keep(file.into())?);
+        let file = File::from(descriptors::move_to_reserved(file.into())?);
         Ok((file, (self.cores.process().memory().base() as u64).wrapping_add(address)))
     }
 

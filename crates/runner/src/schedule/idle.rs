@@ -23,7 +23,7 @@ pub(super) fn bell() -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it is new and nobody else's.
-    descriptors::keep(unsafe { OwnedFd::from_raw_fd(made) })
+    descriptors::move_to_reserved(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
 pub(super) fn ring(bell: &OwnedFd) {

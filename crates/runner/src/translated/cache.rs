@@ -1,5 +1,5 @@
 //! The files in which translations are kept between runs: one a program.
-//! Not what is in them (`longma_translate::kept`, `longma_core::KeptRegions`), nor whether it is of use: that is found where somebody comes to it.
+//! Not what is in them (`longma_translate::kept`, `longma_core::ExportedRegions`), nor whether it is of use: that is found where somebody comes to it.
 //! Source: the idea is FX!32's database and Rosetta's; the place is the XDG Base Directory Specification's for caches.
 
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use longma_core::KeptRegions;
+use longma_core::ExportedRegions;
 use longma_translate::kept::{Kept, Written};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
@@ -30,7 +30,7 @@ const UNFINISHED: &str = "unfinished";
 /// What a file has.
 pub(super) struct Content {
     pub units: Kept,
-    pub regions: KeptRegions,
+    pub regions: ExportedRegions,
     pub code: Bytes,
 }
 
@@ -213,7 +213,7 @@ mod tests {
         let part = |byte: u8| Bytes::from(vec![byte; bytes]);
         let positions = Arc::new(Written { steps: part(4), pending: part(5) });
         let units = Kept { index: part(1), units: part(2), words: part(3), positions };
-        Content { units, regions: KeptRegions::default(), code: part(6) }
+        Content { units, regions: ExportedRegions::default(), code: part(6) }
     }
 
     fn file(folder: &Path, program: &str, identity: &str) -> CacheFile {

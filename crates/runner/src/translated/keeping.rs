@@ -45,7 +45,7 @@ impl<F: FrontEnd> Translated<F> {
         let Content { units, regions, code } = content;
         if self.engine().take_up(units) {
             // The units are of use without the host's code.
-            let _ = cores.code().take_up(&regions, &code);
+            let _ = cores.code().import(&regions, &code);
         }
     }
 
@@ -69,7 +69,7 @@ impl<F: FrontEnd> Translated<F> {
             return;
         }
         let content = engine.keep(&self.view(cores)).and_then(|units| {
-            let (regions, code) = cores.code().keep()?;
+            let (regions, code) = cores.code().export()?;
             Some(Content { units, regions, code: code.into() })
         });
         drop(engine);

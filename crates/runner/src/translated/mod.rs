@@ -423,7 +423,7 @@ impl Memory for View<'_> {
     }
 
     fn enter(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
-        self.cores.process().address_space().write_kept(words)
+        self.cores.process().address_space().write_engine_range(words)
     }
 
     fn forget(&self, code: Range<u64>) -> Result<(), Fault> {

@@ -44,7 +44,7 @@ impl<F: FrontEnd> Translated<F> {
         match stop {
             Stop::Trap(Trap::Syscall(_)) if self.layout.code.contains(&pc) => {
                 let outcome = self.call(on, core);
-                cores.process().memory().forget_foreign_changes();
+                cores.process().memory().invalidate_changed_shared_code();
                 outcome
             }
             Stop::Trap(Trap::Break(code))
@@ -53,7 +53,7 @@ impl<F: FrontEnd> Translated<F> {
                 let outcome = self.come_out(on, &mut core.cpu().state, code);
                 if code as i32 == SERVICE {
                     // Instructions that make others' stores to code seen, such as CPUID, are among these.
-                    cores.process().memory().forget_foreign_changes();
+                    cores.process().memory().invalidate_changed_shared_code();
                 }
                 outcome
             }

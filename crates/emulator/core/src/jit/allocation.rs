@@ -1,5 +1,5 @@
-//! Which guest registers live in host registers throughout one region.
-//! Not linear scan: one mapping holds for a whole region, so that the guest's registers are known at every instruction.
+//! Register allocation: chooses the guest registers that are in host registers throughout one region. One mapping holds
+//! for the whole region, so that the location of each guest register is known at every instruction.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::block::End;
 
-/// How a region moves vector registers between host registers and memory.
+/// The width in which a region moves vector registers between host registers and memory.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VectorWidth {
-    /// Only scalar floating point: the low 64 bits.
+    /// Scalar floating point only: the low 64 bits.
     Scalar,
     /// LSX: 128 bits.
     Lsx,
@@ -22,26 +22,26 @@ pub(crate) enum VectorWidth {
     Lasx,
 }
 
-/// The mapping of one region.
+/// The register mapping of one region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Allocation {
     /// The guest register in each of [`GENERAL_HOSTS`].
     pub general: [u8; GENERAL_HOSTS.len()],
-    /// The inverse of `general`: an index of [`GENERAL_HOSTS`].
+    /// The inverse of `general`: indices of [`GENERAL_HOSTS`].
     pub general_host: [Option<u8>; 32],
-    /// Guest general registers that the region writes.
+    /// A bit set of guest general registers that the region writes.
     pub general_written: u32,
-    /// The guest register in each of [`VECTOR_HOSTS`], as far as they are used.
+    /// The guest register in each of [`VECTOR_HOSTS`], if the host register is used.
     pub vector: [Option<u8>; VECTOR_HOSTS.len()],
     /// The inverse of `vector`.
     pub vector_host: [Option<u8>; 32],
-    /// Guest vector registers that the region writes.
+    /// A bit set of guest vector registers that the region writes.
     pub vector_written: u32,
-    /// How much of a vector register the region uses.
+    /// The vector width that the region uses.
     pub vector_width: VectorWidth,
 }
 
-/// The registers of an instruction: `(kind, number, written)`.
+/// The register operands of an instruction: `(kind, number, written)`.
 pub(crate) fn registers_of(instruction: &Instruction) -> impl Iterator<Item = (RegisterKind, u8, bool)> + '_ {
     let row = instruction.op.row();
     let writes_first = match row.class {
@@ -68,7 +68,7 @@ fn is_store_conditional(instruction: &Instruction) -> bool {
 }
 
 impl Allocation {
-    /// Whether every register in it is one, and each is where it says.
+    /// Whether the mapping and its inverse are consistent and in range. Used to validate imported regions.
     pub fn is_sound(&self) -> bool {
         let is_at = |hosts: &[Option<u8>; 32], guest: u8, index: usize| {
             hosts.get(usize::from(guest)) == Some(&Some(index as u8))
@@ -81,7 +81,7 @@ impl Allocation {
                 .all(|(index, guest)| guest.is_none_or(|guest| is_at(&self.vector_host, guest, index)))
     }
 
-    /// Gives host registers to the guest registers that the region uses most.
+    /// Assigns host registers to the guest registers that the region uses most.
     pub fn choose(region: &Region) -> Self {
         let usage = Usage::count(region);
         let general = choose_general(&usage);
@@ -108,7 +108,7 @@ impl Allocation {
     }
 }
 
-/// How often each register is used, in executions.
+/// Estimated number of uses of each register during execution.
 struct Usage {
     general: [u64; 32],
     general_written: u32,
@@ -132,7 +132,7 @@ impl Usage {
         for block in &region.blocks {
             let weight = block.weight;
             if matches!(block.end, End::Call { .. } | End::IndirectCall { .. }) {
-                // A call writes the link register, and `bl` has no operand that says so.
+                // A call writes the link register, which is not an operand of `bl`.
                 usage.note(RegisterKind::General, 1, true, weight);
             }
             usage.crossings += match block.end {
@@ -171,8 +171,8 @@ impl Usage {
     }
 }
 
-/// Starts from the canonical registers and trades the least used for busier ones while that saves more memory accesses than
-/// loading and storing them at the region's edges costs.
+/// Starts from the canonical mapping. Replaces the least used registers with busier ones while this saves more memory
+/// accesses than the loads and stores at the region's edges cost.
 fn choose_general(usage: &Usage) -> [u8; GENERAL_HOSTS.len()] {
     let mut chosen = CANONICAL;
     let mut outside: Vec<u8> =

@@ -1,14 +1,14 @@
-//! A buffer of host code under construction: instructions, labels, and the places that jump to them.
-//! Not an encoder: `iced-x86` encodes; only the five relative jumps, whose targets come later, are written here.
-//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2.
+//! A buffer of host code under construction, with labels and fixups. `iced-x86` encodes the instructions, except for
+//! relative jumps and calls, whose targets are not known yet. Source: Intel 64 and IA-32 Architectures Software
+//! Developer's Manual, volume 2.
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, OpKind, Register};
 
-/// A place in the code, perhaps not known yet.
+/// A position in the code, which may not be known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(u32);
 
-/// A condition of a jump, a set or a conditional move, by its number in the opcode.
+/// A condition of a jump, set or conditional move, with its number in the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(dead_code)]
@@ -29,7 +29,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The condition that holds when this one does not.
+    /// The negated condition.
     pub fn inverted(self) -> Self {
         use Condition::*;
         match self {
@@ -57,7 +57,7 @@ pub enum Arg {
     Reg(Register),
     /// Memory.
     Mem(MemoryOperand),
-    /// An immediate; the instruction's code says how wide it is.
+    /// An immediate; the opcode determines its width.
     Imm(i64),
 }
 
@@ -85,20 +85,20 @@ impl From<i64> for Arg {
     }
 }
 
-/// Finished code, for any address that is a multiple of 64.
+/// Finished code, which can be placed at any multiple of 64.
 pub struct Assembled {
     bytes: Vec<u8>,
-    /// Positions of 32-bit displacements, each the end of its instruction, and the host addresses they go to.
+    /// The end offsets of instructions whose last 32 bits are a displacement, and their absolute targets.
     outward: Vec<(usize, u64)>,
 }
 
 impl Assembled {
-    /// The code; where it leads to other code is not in it yet.
+    /// The code, in which jumps to other code are not filled in yet.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The code as it stands at the host address `start`.
+    /// The code for placement at host address `start`.
     pub fn at(&self, start: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         for (end, target) in &self.outward {
@@ -115,13 +115,13 @@ pub struct Assembler {
     encoder: Encoder,
     length: usize,
     labels: Vec<Option<usize>>,
-    /// Positions of 32-bit displacements, each the end of its instruction, and where they go.
+    /// The end offsets of instructions whose last 32 bits are a displacement, and their target labels.
     fixups: Vec<(usize, Label)>,
     outward: Vec<(usize, u64)>,
 }
 
 impl Assembler {
-    /// Empty code.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self {
             encoder: Encoder::new(64),
@@ -132,23 +132,23 @@ impl Assembler {
         }
     }
 
-    /// The number of bytes so far.
+    /// The current length in bytes.
     pub fn position(&self) -> usize {
         self.length
     }
 
-    /// A label that is not placed yet.
+    /// Creates a label without a position.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() as u32 - 1)
     }
 
-    /// Places `label` here.
+    /// Sets the position of `label` to the current end.
     pub fn place(&mut self, label: Label) {
         self.labels[label.0 as usize] = Some(self.length);
     }
 
-    /// Where `label` was placed, from the start.
+    /// The offset of `label`, if it is placed.
     pub fn position_of(&self, label: Label) -> Option<usize> {
         self.labels[label.0 as usize]
     }
@@ -158,9 +158,9 @@ impl Assembler {
         self.append(code, arguments, false);
     }
 
-    /// `op` with two operands, memory first, done atomically.
+    /// Appends `op` with a memory and a register operand and a lock prefix.
     pub fn locked(&mut self, code: Code, memory: MemoryOperand, register: Register) {
-        // An exchange locks by itself, and the prefix is valid on it.
+        // An exchange is always locked, but accepts the prefix.
         self.append(code, &[memory.into(), register.into()], true);
     }
 
@@ -176,27 +176,27 @@ impl Assembler {
         }
     }
 
-    /// `op` with no operand.
+    /// Appends `op` without operands.
     pub fn op0(&mut self, code: Code) {
         self.op(code, &[]);
     }
 
-    /// `op` with one operand.
+    /// Appends `op` with one operand.
     pub fn op1(&mut self, code: Code, a: impl Into<Arg>) {
         self.op(code, &[a.into()]);
     }
 
-    /// `op` with two operands.
+    /// Appends `op` with two operands.
     pub fn op2(&mut self, code: Code, a: impl Into<Arg>, b: impl Into<Arg>) {
         self.op(code, &[a.into(), b.into()]);
     }
 
-    /// `op` with three operands.
+    /// Appends `op` with three operands.
     pub fn op3(&mut self, code: Code, a: impl Into<Arg>, b: impl Into<Arg>, c: impl Into<Arg>) {
         self.op(code, &[a.into(), b.into(), c.into()]);
     }
 
-    /// `op` with four operands.
+    /// Appends `op` with four operands.
     pub fn op4(
         &mut self,
         code: Code,
@@ -227,39 +227,40 @@ impl Assembler {
         self.fixups.push((self.length, label));
     }
 
-    /// Jumps to `label`.
+    /// Appends a jump to `label`.
     pub fn jump(&mut self, label: Label) {
         self.byte(0xe9);
         self.displacement_to_label(label);
     }
 
-    /// Jumps to `label` if `condition` holds.
+    /// Appends a conditional jump to `label`.
     pub fn jump_if(&mut self, condition: Condition, label: Label) {
         self.byte(0x0f);
         self.byte(0x80 | condition as u8);
         self.displacement_to_label(label);
     }
 
-    /// Calls `label`.
+    /// Appends a call to `label`.
     pub fn call(&mut self, label: Label) {
         self.byte(0xe8);
         self.displacement_to_label(label);
     }
 
-    /// Jumps to a host address in the code cache.
+    /// Appends a jump to a host address in the code cache.
     pub fn jump_to(&mut self, target: u64) {
         self.byte(0xe9);
         self.displacement_to(target);
     }
 
-    /// Calls a host address in the code cache.
+    /// Appends a call to a host address in the code cache.
     pub fn call_to(&mut self, target: u64) {
         self.byte(0xe8);
         self.displacement_to(target);
     }
 
-    /// A jump or call that lies in one aligned quadword, so that another thread may change its displacement in one store while it runs
-    /// (see `cross_modification.rs`); gives the displacement's position. It goes to `label` at first.
+    /// Appends a jump or call inside one aligned quadword, so that another thread can patch its displacement with one
+    /// store while it runs (see `cross_modification.rs`). Its initial target is `label`. Returns the position of the
+    /// displacement.
     pub fn patchable(&mut self, call: bool, label: Label) -> usize {
         const BYTES: usize = 5;
         let at = self.length % 8;
@@ -270,7 +271,7 @@ impl Assembler {
         self.length - 4
     }
 
-    /// `set` of `condition` into the low byte register `register`.
+    /// Sets a byte register to 1 if `condition` holds, else to 0.
     pub fn set_if(&mut self, condition: Condition, operand: impl Into<Arg>) {
         use Condition::*;
         let code = match condition {
@@ -291,7 +292,7 @@ impl Assembler {
         self.op1(code, operand);
     }
 
-    /// The finished code.
+    /// Resolves all labels and returns the code.
     pub fn finish(mut self) -> Assembled {
         let mut bytes = self.encoder.take_buffer();
         for (end, label) in self.fixups {
@@ -303,7 +304,7 @@ impl Assembler {
     }
 }
 
-/// Instructions of 0 to 4 bytes that do nothing (SDM volume 2, NOP, table 4-12).
+/// No-op instructions of 0 to 4 bytes (SDM volume 2, NOP, table 4-12).
 const NOTHING: [&[u8]; 5] = [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
 
 fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
@@ -331,7 +332,7 @@ fn with_registers_and_memory(code: Code, arguments: &[Arg]) -> Instruction {
     instruction
 }
 
-/// An instruction whose last operand is an immediate, of the width that `code` takes.
+/// An instruction whose last operand is an immediate with the width that `code` requires.
 fn with_immediate(code: Code, before: &[Arg], value: i64) -> Instruction {
     use Arg::{Mem, Reg};
     let narrow = value as i32;

@@ -1,6 +1,5 @@
-//! The host memory that translated code lives in: readable and executable where it runs, writable at another address.
-//! Not what the code is, nor when nobody runs it any more.
-//! Source: mmap(2), mremap(2) (an old size of zero maps shared memory once more), PR_SET_MDWE in prctl(2).
+//! The memory of translated code, mapped twice: readable and executable, and writable at another address. Source:
+//! mmap(2), mremap(2) (an old size of zero maps shared memory again), PR_SET_MDWE in prctl(2).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,47 +11,48 @@ use std::{
 
 use super::assembler::Assembled;
 
-/// The size of a cache unless somebody wants another; every relative jump reaches every byte of it.
+/// The default size of a cache. A relative jump can reach every byte of it.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
-/// Code begins at multiples of this: no two pieces share a line of the host's cache.
+/// The alignment of code, so that no two pieces share a cache line of the host.
 pub(super) const LINE_BYTES: usize = 64;
 
-/// A child gets a copy of no more than this: to translate anew is cheaper than to copy what it may never run.
+/// A forked child gets a copy of at most this much code: translating again is cheaper than copying code that may never
+/// run.
 const WORTH_COPYING_BYTES: usize = 8 << 20;
 
-/// With more changes than this since the last fork, the next one copies all code anew.
-const MOST_CHANGED: usize = 4096;
+/// If there are more changes than this since the last fork, the next fork copies all code.
+const MAX_CHANGES: usize = 4096;
 
-/// Memory for host code. No page of it is writable and executable at once, nor ever becomes executable, so that hosts which refuse
-/// that (PR_SET_MDWE) take it. The two mappings show the same memory, and stay at their addresses.
+/// Memory for host code. No page is ever writable and executable at once or becomes executable later, so hosts that
+/// enforce this (PR_SET_MDWE) accept it. Both mappings show the same memory and keep their addresses.
 pub(crate) struct CodeCache {
-    /// Where the code runs.
+    /// The address of the executable mapping.
     start: NonNull<u8>,
-    /// Where it is written.
+    /// The address of the writable mapping.
     writable: NonNull<u8>,
     bytes: usize,
-    /// Nothing behind this has been used.
+    /// The offset after the last byte ever used.
     used: usize,
     free: FreePieces,
     copy: Copy,
-    /// The memory is that of the process that this one was forked from.
-    is_parents: bool,
+    /// The memory is still shared with the parent process.
+    belongs_to_parent: bool,
 }
 
-/// The code as it was just before the last fork; the same bytes serve the next one.
+/// A copy of the code at the last fork, updated incrementally for the next one.
 #[derive(Default)]
 struct Copy {
     bytes: Vec<u8>,
-    /// Where the code has changed since, if a copy is kept: pieces written over others, and jumps redirected.
+    /// The ranges changed since: reused pieces and redirected jumps.
     changed: Vec<Range<usize>>,
 }
 
-// SAFETY: the memory is owned by this value and only written through `&mut self` or by single aligned atomic stores.
+// SAFETY: this value owns the memory and writes it only through `&mut self` or with single aligned atomic stores.
 unsafe impl Send for CodeCache {}
 
 impl CodeCache {
-    /// Reserves `bytes` of address space, twice; the host backs it with memory as it is used.
+    /// Reserves `bytes` bytes of address space twice. The host allocates memory on use.
     pub fn reserve(bytes: usize) -> io::Result<Self> {
         let start = map(ptr::null_mut(), bytes)?;
         match map_again(start, ptr::null_mut(), bytes) {
@@ -63,58 +63,58 @@ impl CodeCache {
                 used: 0,
                 free: FreePieces::default(),
                 copy: Copy::default(),
-                is_parents: false,
+                belongs_to_parent: false,
             }),
             Err(error) => {
-                // SAFETY: the mapping just made.
+                // SAFETY: the mapping was made above.
                 unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
                 Err(error)
             }
         }
     }
 
-    /// The host addresses of the whole cache.
+    /// The host address range of the cache.
     pub fn range(&self) -> Range<u64> {
         let start = self.start.as_ptr() as u64;
         start..start + self.bytes as u64
     }
 
-    /// The largest piece that is left.
-    pub fn room(&self) -> usize {
+    /// The size of the largest free piece.
+    pub fn free_bytes(&self) -> usize {
         (self.bytes - self.used).max(self.free.largest())
     }
 
-    /// Puts code in and gives its address.
+    /// Writes code into the cache and returns its address range.
     ///
     /// # Panics
-    /// Without room for it.
+    /// If there is not enough space.
     pub fn insert(&mut self, code: &Assembled) -> Range<u64> {
         let length = code.bytes().len().next_multiple_of(LINE_BYTES);
         let offset = self.free.take(length).unwrap_or_else(|| {
-            assert!(length <= self.bytes - self.used, "callers look at room() first");
+            assert!(length <= self.bytes - self.used, "callers check free_bytes() first");
             self.used += length;
             self.used - length
         });
         let address = self.start.as_ptr() as u64 + offset as u64;
         let code = code.at(address);
         self.copy.note(offset..offset + length);
-        // SAFETY: the destination lies inside the mapping, where no code is that anybody runs.
+        // SAFETY: the destination is inside the mapping, and no thread runs code there.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(offset), code.len()) };
         address..address + length as u64
     }
 
-    /// All that has ever been written.
+    /// All code from the start to the end of the used part.
     pub fn written(&self) -> &[u8] {
-        // SAFETY: the range is inside the mapping, which is only written through `&mut self`.
+        // SAFETY: the range is inside the mapping, which is written only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) }
     }
 
-    /// Puts code behind all that has been written; false if there is no room for it.
+    /// Appends code after the used part. Returns false if there is not enough space.
     pub fn extend(&mut self, code: &[u8]) -> bool {
         if code.len() > self.bytes - self.used || !code.len().is_multiple_of(LINE_BYTES) {
             return false;
         }
-        // SAFETY: the destination lies inside the mapping, where no code is that anybody runs.
+        // SAFETY: the destination is inside the mapping, and no thread runs code there.
         unsafe {
             ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr().add(self.used), code.len());
         }
@@ -122,108 +122,110 @@ impl CodeCache {
         true
     }
 
-    /// Changes what has just been written at `place`, and nobody runs yet.
+    /// Overwrites code at offset `place` that no thread runs yet.
     ///
     /// # Panics
-    /// Outside of what has been written.
+    /// If the range is outside the used part.
     pub fn overwrite(&mut self, place: usize, bytes: &[u8]) {
-        assert!(place + bytes.len() <= self.used, "whoever has written code knows where it is");
+        assert!(place + bytes.len() <= self.used, "the code to patch is in the cache");
         self.copy.note(place..place + bytes.len());
-        // SAFETY: inside the mapping, by the assertion.
+        // SAFETY: the range is inside the mapping, as asserted above.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.writable.as_ptr().add(place), bytes.len()) };
     }
 
-    /// Takes back what [`CodeCache::insert`] gave, which nobody may run any more.
+    /// Frees code that [`CodeCache::insert`] returned and that no thread can run any more.
     pub fn remove(&mut self, code: Range<u64>) {
         let start = self.start.as_ptr() as u64;
         self.free.put((code.start - start) as usize, (code.end - code.start) as usize);
     }
 
-    /// Redirects the jump or call whose 32-bit displacement stands at `displacement` to `target`; threads may be running it, see
-    /// [`cross_modification`](super::cross_modification).
+    /// Patches the jump or call whose 32-bit displacement is at `displacement` to go to `target`. Threads may be
+    /// executing it, see [`cross_modification`](super::cross_modification).
     pub fn redirect(&mut self, displacement: u64, target: u64) {
         debug_assert!(self.range().contains(&displacement) && (1..=4).contains(&(displacement % 8)));
         let distance = target.wrapping_sub(displacement + 4) as u32;
         let (quadword, shift) = (displacement & !7, displacement % 8 * 8);
         let offset = (quadword - self.start.as_ptr() as u64) as usize;
         self.copy.note(offset..offset + 8);
-        // SAFETY: the quadword is inside the mapping, and only this value writes there.
+        // SAFETY: the quadword is inside the mapping, and only this value writes to it.
         let whole = unsafe { AtomicU64::from_ptr(self.writable.as_ptr().add(offset).cast()) };
         let others = whole.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
         whole.store(others | u64::from(distance) << shift, Ordering::Release);
     }
 
-    /// Just before a fork: keeps what the child may need. The memory itself will be the parent's, which goes on writing to it.
-    pub fn keep_for_child(&mut self) {
-        if self.is_parents {
+    /// Saves the code for a child just before a fork. The child shares the memory with the parent, which continues to
+    /// write to it.
+    pub fn save_for_child(&mut self) {
+        if self.belongs_to_parent {
             return;
         }
         if self.used > WORTH_COPYING_BYTES {
             self.copy = Copy::default();
             return;
         }
-        // SAFETY: the range is inside the mapping, which is only written through this value.
+        // SAFETY: the range is inside the mapping, which is written only through this value.
         let code = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.used) };
         self.copy.follow(code);
     }
 
-    /// In a forked child. The memory is its parent's still, and must not be run or written to before [`CodeCache::part`]. False if
-    /// there was so much code that nothing is left of it.
-    pub fn become_forked(&mut self) -> bool {
-        self.is_parents = true;
+    /// Runs in a forked child. The memory still belongs to the parent and must not be executed or written before
+    /// [`CodeCache::take_private_copy`]. Returns false if there was too much code to copy, so that the cache is empty.
+    pub fn adopt_in_child(&mut self) -> bool {
+        self.belongs_to_parent = true;
         if self.used > WORTH_COPYING_BYTES {
             self.clear();
         }
         !self.is_empty()
     }
 
-    /// True in a forked child before [`CodeCache::part`].
-    pub fn is_parents(&self) -> bool {
-        self.is_parents
+    /// Whether this is a forked child before [`CodeCache::take_private_copy`].
+    pub fn belongs_to_parent(&self) -> bool {
+        self.belongs_to_parent
     }
 
-    /// True if there is no code.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Forgets all the code, which nobody may run any more.
+    /// Removes all code. No thread may run it any more.
     pub fn clear(&mut self) {
         (self.used, self.free, self.copy) = (0, FreePieces::default(), Copy::default());
     }
 
-    /// In a forked child: parts with the parent's memory. The code is at the same addresses afterwards.
+    /// Runs in a forked child: replaces the shared memory with private copies of the code at the same addresses.
     ///
     /// # Errors
-    /// The host gives no memory, or the process has as many mappings as it may (vm.max_map_count). It can be tried again.
-    pub fn part(&mut self) -> io::Result<()> {
-        if !self.is_parents {
+    /// The host has no memory, or the process has reached its mapping limit (vm.max_map_count). The call can be
+    /// repeated.
+    pub fn take_private_copy(&mut self) -> io::Result<()> {
+        if !self.belongs_to_parent {
             return Ok(());
         }
         map(self.start.as_ptr(), self.bytes)?;
         map_again(self.start, self.writable.as_ptr(), self.bytes)?;
-        self.is_parents = false;
+        self.belongs_to_parent = false;
         let code = &self.copy.bytes;
-        // SAFETY: the memory just mapped is as large as what was copied out of it.
+        // SAFETY: the memory mapped above is as large as the cache that was copied.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), self.writable.as_ptr(), code.len()) };
         Ok(())
     }
 }
 
 impl Copy {
-    /// The code at `range` is about to change.
+    /// Records a change to the code at `range`.
     fn note(&mut self, range: Range<usize>) {
         if self.bytes.is_empty() || range.start >= self.bytes.len() {
             return;
         }
-        if self.changed.len() == MOST_CHANGED {
+        if self.changed.len() == MAX_CHANGES {
             *self = Self::default();
             return;
         }
         self.changed.push(range);
     }
 
-    /// Becomes a copy of `code` again.
+    /// Updates the copy from `code`.
     fn follow(&mut self, code: &[u8]) {
         let have = self.bytes.len().min(code.len());
         for range in self.changed.drain(..) {
@@ -234,10 +236,10 @@ impl Copy {
     }
 }
 
-/// Maps fresh shared memory that code can run in: anywhere, or in place of what is at `place`.
+/// Maps new shared executable memory at any address, or replaces the mapping at `place`.
 fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: at an address of the kernel's choice it touches nothing that exists; a place is a cache's own.
+    // SAFETY: at a kernel-chosen address it affects no existing mapping; `place` is owned by a cache.
     let start = unsafe {
         libc::mmap(
             place.cast(),
@@ -251,11 +253,11 @@ fn map(place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     given(start)
 }
 
-/// Maps the memory at `start` once more, writable: anywhere, or in place of what is at `place`. No descriptor is needed, which a guest
-/// could exchange for another in between.
+/// Maps the memory at `start` again as writable memory, at any address or in place of the mapping at `place`. This
+/// needs no file descriptor, which a guest could replace concurrently.
 fn map_again(start: NonNull<u8>, place: *mut u8, bytes: usize) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MREMAP_FIXED };
-    // SAFETY: the mapping is shared, so that a size of zero leaves it as it is; a place is a cache's own.
+    // SAFETY: the mapping is shared, so a size of zero leaves it in place; `place` is owned by a cache.
     unsafe {
         let again = libc::mremap(start.as_ptr().cast(), 0, bytes, libc::MREMAP_MAYMOVE | fixed, place);
         let again = given(again)?;
@@ -272,12 +274,12 @@ fn given(address: *mut libc::c_void) -> io::Result<NonNull<u8>> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    Ok(NonNull::new(address.cast()).expect("mmap gives no null page"))
+    Ok(NonNull::new(address.cast()).expect("mmap never returns null"))
 }
 
 impl Drop for CodeCache {
     fn drop(&mut self) {
-        // SAFETY: the mappings are this value's own, and whoever drops it no longer runs its code.
+        // SAFETY: this value owns the mappings, and its owner no longer runs the code.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.bytes);
             libc::munmap(self.writable.as_ptr().cast(), self.bytes);
@@ -285,10 +287,10 @@ impl Drop for CodeCache {
     }
 }
 
-/// Pieces that were used and are not any more. Neighbours are one piece.
+/// Free pieces below the end of the used part. Adjacent pieces are merged.
 #[derive(Default)]
 struct FreePieces {
-    /// Start -> length.
+    /// Start offset to length.
     by_start: BTreeMap<usize, usize>,
     /// `(length, start)`.
     by_length: BTreeSet<(usize, usize)>,
@@ -299,7 +301,7 @@ impl FreePieces {
         self.by_length.last().map_or(0, |(length, _)| *length)
     }
 
-    /// Takes `length` bytes out of the smallest piece that has them.
+    /// Takes `length` bytes from the smallest piece that is large enough.
     fn take(&mut self, length: usize) -> Option<usize> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;
         self.forget(start, found);
@@ -342,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_taken_do_not_overlap_and_all_come_together_again(
+        fn allocated_pieces_do_not_overlap_and_freed_pieces_merge(
             steps in prop::collection::vec((any::<bool>(), 1usize..40, any::<prop::sample::Index>()), 1..200),
         ) {
             const ALL: usize = 1000;
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_runs_and_no_page_is_writable_and_executable() {
+    fn written_code_runs_and_no_page_is_writable_and_executable() {
         let mut cache = CodeCache::reserve(1 << 20).expect("memory");
         let mut code = crate::jit::assembler::Assembler::new();
         code.op2(iced_x86::Code::Mov_r32_imm32, iced_x86::Register::EAX, 7);
@@ -380,16 +382,16 @@ mod tests {
         assert_eq!(run(), 7);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
         assert!(!maps.lines().any(|line| line.contains("rwx")), "{maps}");
-        cache.keep_for_child();
-        assert!(cache.become_forked());
-        cache.part().expect("memory");
+        cache.save_for_child();
+        assert!(cache.adopt_in_child());
+        cache.take_private_copy().expect("memory");
         assert_eq!(run(), 7);
     }
 
     proptest! {
-        /// Code of a byte each that pieces are filled with, put in, taken away and redirected between forks.
+        /// Inserts, removes and redirects pieces filled with a constant byte, between forks.
         #[test]
-        fn a_child_has_the_code_of_the_moment_of_its_fork(
+        fn a_child_has_the_code_as_of_its_fork(
             steps in prop::collection::vec((0u8..4, 1usize..6, any::<prop::sample::Index>()), 1..60),
         ) {
             let mut cache = CodeCache::reserve(1 << 20).expect("memory");
@@ -406,8 +408,8 @@ mod tests {
                         cache.redirect(pieces[which.index(pieces.len())].start + 1, 77 * lines as u64);
                     }
                     _ => {
-                        cache.keep_for_child();
-                        // SAFETY: the range is inside the mapping, and nobody writes meanwhile.
+                        cache.save_for_child();
+                        // SAFETY: the range is inside the mapping, and no thread writes concurrently.
                         let code = unsafe { std::slice::from_raw_parts(cache.start.as_ptr(), cache.used) };
                         prop_assert!(cache.copy.bytes == code);
                     }

@@ -1,5 +1,4 @@
-//! The direct jumps between regions, found by where they go.
-//! Not their code, which whoever has the cache changes.
+//! The table of direct jumps between regions, by target. The owner of the cache patches them.
 
 use rustc_hash::FxHashMap;
 use slab::Slab;
@@ -9,27 +8,27 @@ use slab::Slab;
 pub(super) struct Link {
     /// The host address of its displacement.
     pub displacement: u64,
-    /// The guest address it goes to.
+    /// The target guest address.
     pub target: u64,
-    /// Where it goes while its target has no code.
+    /// The host address of the target while it is not linked.
     pub unlinked: u64,
 }
 
-/// The number of a link.
+/// The index of a link.
 pub(super) type LinkNumber = usize;
 
-/// A link in the list of those that go to the same target.
+/// A link in the list of links to the same target.
 struct Listed {
     link: Link,
     before: Option<LinkNumber>,
     behind: Option<LinkNumber>,
 }
 
-/// All links. Adding and removing one costs the same however many there are: functions that everything calls have very many.
+/// All links. Adding and removing take constant time, since some functions have very many callers.
 #[derive(Default)]
 pub(super) struct Links {
     listed: Slab<Listed>,
-    /// The first link by target.
+    /// The head of the list for each target.
     first: FxHashMap<u64, LinkNumber>,
 }
 
@@ -44,7 +43,7 @@ impl Links {
         number
     }
 
-    /// The link of a number.
+    /// The link with this number.
     pub fn get(&self, number: LinkNumber) -> Option<&Link> {
         self.listed.get(number).map(|listed| &listed.link)
     }
@@ -61,7 +60,7 @@ impl Links {
         }
     }
 
-    /// The links that go to `target`.
+    /// The links to `target`.
     pub fn to(&self, target: u64) -> impl Iterator<Item = &Link> {
         let first = self.first.get(&target).copied();
         std::iter::successors(first, |number| self.listed[*number].behind)
@@ -83,7 +82,7 @@ mod tests {
             let (mut links, mut alive) = (Links::default(), Vec::new());
             for (displacement, (target, which)) in steps.into_iter().enumerate() {
                 let displacement = displacement as u64;
-                // Target 0 stands for a removal.
+                // Target 0 represents a removal.
                 if target > 0 {
                     let number = links.add(Link { displacement, target, unlinked: 0 });
                     alive.push((number, target, displacement));

@@ -1,5 +1,5 @@
-//! Host code to be read: what the translator makes of some guest code, with names for the addresses in it.
-//! Not code to be run: it stands nowhere, and where it leads to is made up. Nor its text, which is the reader's.
+//! Host code for inspection: translates guest code at fixed fictitious addresses and names the addresses in it. The
+//! code is not executable.
 
 use std::{collections::BTreeMap, mem::offset_of};
 
@@ -9,14 +9,14 @@ use longma_loongarch::{
 
 use super::{
     assembler::Assembled,
-    call_out::execute_call_out,
     code_cache::LINE_BYTES,
-    emit::{self, Emitted, Surroundings},
+    emit::{self, EmitContext, Emitted},
+    interpreter_call::execute_interpreter_call,
     region::{Profile, Region},
     trampolines::{BASE_BIAS, Trampolines},
 };
 use crate::{
-    block::{Block, Interest},
+    block::{Block, BlockEnds},
     counting::Counting,
     cpu::{Cpu, JumpCacheEntry, SignMasks, VectorConstants},
     guest::NoEnvironment,
@@ -24,47 +24,49 @@ use crate::{
     traced_blocks::TracedBlocks,
 };
 
-/// Where the shared code is said to stand.
+/// The fictitious address of the trampolines.
 const SHARED: u64 = 0x1000_0000;
-/// Where a region's code is said to stand.
+/// The fictitious address of a region's code.
 const REGION: u64 = 0x1010_0000;
 
-/// What is translated besides the instructions themselves.
+/// Options that add code around the translated instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Guest address 0 is not host address 0.
+    /// Guest address 0 differs from host address 0.
     pub based: bool,
-    /// Blocks are counted.
+    /// Count blocks.
     pub counting: bool,
-    /// Blocks are traced.
+    /// Trace blocks.
     pub tracing: bool,
 }
 
-/// Host code and what its addresses are. The same guest code gives the same on every host, but for the numbers that `names` has names for.
+/// Host code and names for its addresses. Equal guest code gives equal host code on all hosts, except for the addresses
+/// in `names`.
 #[derive(Clone, Debug)]
 pub struct HostCode {
-    /// The host address that the code is written for.
+    /// The host address for which the code is written.
     pub start: u64,
     /// The code.
     pub bytes: Vec<u8>,
-    /// `(position, guest address)` of every instruction, ascending by position; the last, with guest address 0, is the end of the blocks.
+    /// `(position, guest address)` of each instruction, ascending by position. The last entry, with guest address 0, is
+    /// the end of the blocks.
     pub positions: Vec<(u32, u64)>,
-    /// Host addresses with their names: of the shared code, of the exits, of instructions that are handed to the interpreter.
+    /// Names of host addresses: trampolines, exits, and instructions executed by the interpreter.
     pub names: BTreeMap<u64, String>,
 }
 
 impl HostCode {
-    /// The code of the region that begins at guest address `start`, where `words` stand; every block counts as having run once.
-    /// `None` if the first word is no instruction.
+    /// Translates the region that starts at guest address `start` and consists of `words`, as if each block had run
+    /// once. Returns `None` if the first word is not an instruction.
     pub fn of(start: u64, words: &[u32], extras: Extras) -> Option<Self> {
-        let region = Region::form(start, &Once::of(&Words { start, words }));
+        let region = Region::form(start, &SingleRunProfile::of(&Words { start, words }));
         region.blocks.first()?;
         let (trampolines, mut names, _) = shared();
         let counting = extras.counting.then(Counting::default);
         let tracing = extras.tracing.then(TracedBlocks::default);
         let emitted = emit::emit(
             &region,
-            Surroundings {
+            EmitContext {
                 trampolines,
                 based: extras.based,
                 counting: counting.as_ref(),
@@ -72,24 +74,27 @@ impl HostCode {
                 registers: &RegisterAccesses::default(),
             },
         );
-        let Emitted { code, spill, call_out, positions, call_outs, .. } = emitted;
+        let Emitted { code, spill, interpreter_call, positions, interpreter_calls, .. } = emitted;
         names.insert(REGION + spill as u64, "leave_region".into());
-        names.insert(REGION + call_out as u64, "interpret_one".into());
-        for placed in &call_outs {
-            let call_out = &*placed.call_out;
-            names.insert(std::ptr::from_ref(call_out) as u64, format!("{{{}}}", call_out.instruction));
+        names.insert(REGION + interpreter_call as u64, "interpret_one".into());
+        for placed in &interpreter_calls {
+            let interpreter_call = &*placed.interpreter_call;
+            names.insert(
+                std::ptr::from_ref(interpreter_call) as u64,
+                format!("{{{}}}", interpreter_call.instruction),
+            );
         }
         Some(Self { start: REGION, bytes: code.at(REGION), positions, names })
     }
 
-    /// The code that all regions share.
+    /// The trampolines.
     pub fn shared() -> Self {
         let (_, names, bytes) = shared();
         Self { start: SHARED, bytes, positions: Vec::new(), names }
     }
 }
 
-/// What stands in memory at the base register of translated code (RBP) plus `displacement`.
+/// The name of the field at `displacement` from the base register of translated code (RBP).
 pub fn field_name(displacement: i64) -> Option<String> {
     let offset = usize::try_from(displacement + BASE_BIAS).ok()?;
     let mut fields = fields();
@@ -108,10 +113,10 @@ pub fn field_name(displacement: i64) -> Option<String> {
     Some(name + &inside)
 }
 
-/// The general registers, each of which has a name of its own.
+/// Marks the general registers, which have individual names.
 const GENERAL: &str = "";
 
-/// What translated code reads and writes of a [`Cpu`]: its place, its name, the bytes of one and how many there are.
+/// The fields of a [`Cpu`] that translated code accesses: offset, name, element size in bytes, and number of elements.
 fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     let state = |offset| offset_of!(Cpu, state) + offset;
     let signs = |offset| offset_of!(Cpu, sign_masks) + offset;
@@ -151,7 +156,7 @@ fn fields() -> Vec<(usize, &'static str, usize, usize)> {
     ]
 }
 
-/// The shared code: where its parts are, by name too, and its bytes.
+/// The trampolines: their addresses, their names and their bytes.
 fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
     let mut bytes: Vec<u8> = Vec::new();
     let trampolines = Trampolines::write(&mut |code: &Assembled| {
@@ -166,16 +171,16 @@ fn shared() -> (Trampolines, BTreeMap<u64, String>, Vec<u8>) {
         (trampolines.leave, "leave"),
         (trampolines.leave_indirect, "leave_indirect"),
         (trampolines.return_miss, "return_miss"),
-        (trampolines.call_out, "call_out"),
-        (execute_call_out as *const () as u64, "execute_call_out"),
+        (trampolines.interpreter_call, "interpreter_call"),
+        (execute_interpreter_call as *const () as u64, "execute_interpreter_call"),
     ];
     (trampolines, names.map(|(address, name)| (address, name.into())).into(), bytes)
 }
 
-/// A host instruction of one byte that does nothing.
+/// A one-byte no-op.
 const NOTHING: u8 = 0x90;
 
-/// Guest code that stands in no memory.
+/// Guest code that is not in guest memory.
 struct Words<'a> {
     start: u64,
     words: &'a [u32],
@@ -209,19 +214,19 @@ impl Environment for Words<'_> {
     }
 }
 
-/// The profile of a program each of whose blocks has run once.
-struct Once(BTreeMap<u64, Block>);
+/// A profile in which each block has run once.
+struct SingleRunProfile(BTreeMap<u64, Block>);
 
-impl Once {
+impl SingleRunProfile {
     fn of(program: &Words) -> Self {
         let addresses = (0..program.words.len() as u64).map(|index| program.start + 4 * index);
         let blocks = addresses
-            .filter_map(|pc| Some((pc, Block::decode(pc, program, Interest::default(), |_| {}).ok()?)));
+            .filter_map(|pc| Some((pc, Block::decode(pc, program, BlockEnds::default(), |_| {}).ok()?)));
         Self(blocks.collect())
     }
 }
 
-impl Profile for Once {
+impl Profile for SingleRunProfile {
     fn block(&self, pc: u64) -> Option<(&Block, u32)> {
         self.0.get(&pc).map(|block| (block, 1))
     }

@@ -1,14 +1,14 @@
-//! The translator: regions of guest code become host code that all threads of a process share.
-//! Not the decision what is hot (see `core.rs`), nor the emission of instructions (see `emit/`).
-//! Source: the techniques are those of dynamic binary translators since FX!32 and QEMU.
+//! The translator, which compiles regions of guest code to host code shared by all threads of a process. Source: the
+//! techniques of dynamic binary translators since FX!32 and QEMU.
 
+mod address_filter;
 mod allocation;
 mod assembler;
-mod call_out;
 mod code_cache;
 mod cross_modification;
 mod emit;
-pub(crate) mod kept;
+pub(crate) mod exported_code;
+mod interpreter_call;
 mod links;
 pub(crate) mod listing;
 pub(crate) mod recovery;
@@ -16,9 +16,8 @@ pub(crate) mod region;
 mod regions;
 mod registers;
 mod side_entry;
-mod sketch;
-mod succession;
 mod trampolines;
+mod translator_generations;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -31,103 +30,105 @@ use std::{
 };
 
 use longma_guest::host::locks::{Mutex, MutexGuard, RwLock};
-use longma_guest::host::shake::shake;
+use longma_guest::host::schedule_fuzz::perturb;
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::{code_cache::CACHE_BYTES, succession::Succession};
 use self::{
+    address_filter::AddressFilter,
     code_cache::CodeCache,
     cross_modification::serialise_all,
-    emit::{Emitted, Surroundings},
+    emit::{EmitContext, Emitted},
     links::{Link, Links},
     region::{Profile, Region},
     regions::{Regions, Retained},
-    sketch::Sketch,
     trampolines::{BASE_BIAS, Trampolines},
 };
+pub(crate) use self::{code_cache::CACHE_BYTES, translator_generations::TranslatorGenerations};
 use crate::{
     counting::Counting,
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     readers::Readers,
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
 
-/// In the place of a host address: the block is inside of a region, and an entry is made when somebody comes there.
+/// Used instead of a host address for a block inside a region that has no entry point yet. The entry point is made on
+/// first use.
 const NO_ENTRY_YET: u64 = 0;
 
-/// Room that the largest region may need; a cache with less is full.
-pub(crate) const REGION_ROOM_BYTES: usize = 4 << 20;
+/// Upper bound for the size of a region. A cache with less space is full.
+pub(crate) const MAX_REGION_BYTES: usize = 4 << 20;
 
-/// Blocks that a forked child interprets before it gets a copy of the code: about as long as the copy takes. As many more before it asks
-/// again if the host refuses the memory.
-const INTERPRETED_FIRST: u32 = 4000;
+/// The number of blocks that a forked child interprets before it copies the code, which takes about as long as the
+/// copy. If the host has no memory for the copy, the child interprets this many again before it retries.
+const INTERPRETED_BEFORE_COPY: u32 = 4000;
 
-/// What the translators of a process have in common.
+/// The configuration shared by the translators of a process.
 #[derive(Clone)]
-pub(crate) struct Origin {
-    /// Guest address 0 is not host address 0.
+pub(crate) struct TranslatorConfig {
+    /// Guest address 0 differs from host address 0.
     pub based: bool,
     /// The size of a code cache.
     pub cache_bytes: usize,
-    /// Blocks are counted.
+    /// The block counters, if blocks are counted.
     pub counting: Option<Arc<Counting>>,
-    /// Blocks are traced.
+    /// The traced blocks, if blocks are traced.
     pub tracing: Option<Arc<TracedBlocks>>,
-    /// Blocks in all regions ever translated.
+    /// The number of blocks in all regions translated so far.
     pub translated_blocks: Arc<AtomicU64>,
-    /// Instructions that access registers of devices.
+    /// Instructions that access device registers.
     pub registers: Arc<RegisterAccesses>,
     /// The cores that may run the code.
     pub readers: Arc<Readers>,
 }
 
-/// What the fault handler needs to know of a region.
+/// The data about a region that the fault handler needs.
 pub(crate) struct Placed {
     /// The region's host code.
     pub code: Range<u64>,
-    /// Where the code that spills and leaves stands.
+    /// The host address of the code that spills registers and exits.
     pub spill: u64,
-    /// `(position, guest address)` of every instruction.
+    /// `(position, guest address)` of each instruction.
     pub positions: Vec<(u32, u64)>,
-    /// Where the code of counted blocks begins.
-    pub counted_blocks: Vec<(u32, LeftBlock)>,
+    /// The positions of counted blocks.
+    pub counted_blocks: Vec<(u32, InterruptedBlock)>,
 }
 
-/// Translated code of one process.
+/// The translated code of one process.
 pub(crate) struct Translator {
     work: Mutex<Work>,
-    /// Host code by guest address, for jumps from the canonical mapping; or [`NO_ENTRY_YET`]. What is not here has no code: cold code is
-    /// asked for very often.
+    /// Host entry points by guest address, for jumps that use the canonical mapping; or [`NO_ENTRY_YET`]. Untranslated
+    /// code has no entry, because lookups of cold code are frequent.
     entries: RwLock<FxHashMap<u64, u64>>,
-    /// The addresses that have ever been among them.
-    sketch: Sketch,
-    /// Regions by where their code ends; only the fault handler reads it besides the translator.
+    /// All addresses ever added to `entries`.
+    address_filter: AddressFilter,
+    /// Regions by the end address of their code. Only the translator and the fault handler read it.
     placed: RwLock<BTreeMap<u64, Placed>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
-    /// In a forked child: how many blocks it has yet to interpret before its code is worth a copy. Most children end or execute
-    /// another program before.
+    /// In a forked child: the number of blocks to interpret before copying the code. Most children exit or call execve
+    /// earlier.
     to_interpret: AtomicU32,
-    origin: Origin,
+    config: TranslatorConfig,
 }
 
-/// What translation changes, under one lock.
+/// The state that translation changes, under one lock.
 struct Work {
     cache: CodeCache,
     links: Links,
     regions: Regions,
-    /// Regions that are no more, each with the number of changes that all cores must have seen before its memory is used again.
+    /// Removed regions, each with the number of changes that all cores must have processed before its memory can be
+    /// reused.
     retired: VecDeque<(u64, Retained)>,
 }
 
 impl Translator {
-    /// A translator with nothing translated.
+    /// Creates a translator without translations.
     ///
     /// # Errors
     /// The host gives no executable memory.
-    pub fn new(origin: &Origin) -> io::Result<Self> {
-        let mut cache = CodeCache::reserve(origin.cache_bytes)?;
+    pub fn new(config: &TranslatorConfig) -> io::Result<Self> {
+        let mut cache = CodeCache::reserve(config.cache_bytes)?;
         let trampolines = Trampolines::write(&mut |code| cache.insert(code).start);
         serialise_all();
         Ok(Self {
@@ -139,29 +140,29 @@ impl Translator {
                 retired: VecDeque::new(),
             }),
             entries: RwLock::default(),
-            sketch: Sketch::default(),
+            address_filter: AddressFilter::default(),
             placed: RwLock::default(),
             trampolines,
             to_interpret: AtomicU32::new(0),
-            origin: origin.clone(),
+            config: config.clone(),
         })
     }
 
-    /// True if there is no room for another region.
+    /// Whether there is no space for another region.
     pub fn is_full(&self) -> bool {
         let mut work = self.lock();
         self.reclaim(&mut work);
-        !work.cache.is_parents() && work.cache.room() < REGION_ROOM_BYTES
+        !work.cache.belongs_to_parent() && work.cache.free_bytes() < MAX_REGION_BYTES
     }
 
-    /// Where a return goes on that the return stack does not have.
+    /// The host address for returns that the return stack does not predict.
     pub fn return_miss(&self) -> u64 {
         self.trampolines.return_miss
     }
 
-    /// The host code for guest address `pc`, if there is any.
+    /// The host code for guest address `pc`, if it is translated.
     pub fn find(&self, pc: u64) -> Option<u64> {
-        if !self.sketch.may_have(pc) {
+        if !self.address_filter.may_have(pc) {
             return None;
         }
         let found = self.entries.read().expect("no panic while held").get(&pc).copied();
@@ -171,17 +172,17 @@ impl Translator {
         }
     }
 
-    /// As [`Translator::find`], of entries that have been made.
+    /// Like [`Translator::find`], but creates no entry points.
     fn entry(&self, pc: u64) -> Option<u64> {
         let entries = self.entries.read().expect("no panic while held");
         entries.get(&pc).copied().filter(|host| *host != NO_ENTRY_YET)
     }
 
-    /// Runs translated code from `host` until it comes back.
+    /// Runs translated code from `host` until it exits.
     pub fn run(&self, cpu: &mut Cpu, host: u64) -> ExitReason {
         type Enter = unsafe extern "sysv64" fn(*mut u8, u64) -> u32;
-        // SAFETY: `enter` was written with exactly this signature, keeps what the ABI wants kept, and the base register it is
-        // given reaches only fields of `cpu`.
+        // SAFETY: `enter` was written with exactly this signature, preserves callee-saved registers, and accesses only
+        // fields of `cpu` through the base register.
         let reason = unsafe {
             let enter = std::mem::transmute::<u64, Enter>(self.trampolines.enter);
             let base = std::ptr::from_mut(cpu).cast::<u8>().add(BASE_BIAS as usize);
@@ -197,18 +198,18 @@ impl Translator {
         }
     }
 
-    /// Translates the region at `pc` from what `profile` saw; gives its host code. `None` if there is nothing to translate, or if
-    /// `is_current` says that the profile may be of code that has changed since: it is asked under the lock that forgetting takes, so
-    /// that a change is either known to it or finds the region.
+    /// Translates the region at `pc` from the blocks in `profile` and returns its host code. Returns `None` if there is
+    /// nothing to translate, or if `is_current` reports that the code may have changed since the profile was taken. It
+    /// is called under the lock that invalidation takes, so a change is either visible to it or finds the new region.
     pub fn translate(
         &self,
         pc: u64,
         profile: &impl Profile,
         is_current: impl FnOnce() -> bool,
     ) -> Option<u64> {
-        shake();
+        perturb();
         let mut work = self.lock();
-        if !is_current() || work.cache.is_parents() {
+        if !is_current() || work.cache.belongs_to_parent() {
             return None;
         }
         if let Some(host) = self.entry(pc) {
@@ -219,31 +220,31 @@ impl Translator {
             return None;
         }
         self.reclaim(&mut work);
-        if work.cache.room() < REGION_ROOM_BYTES {
+        if work.cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
         Some(self.place(&mut work, &region))
     }
 
-    /// The lock that everything is changed under. A forked child gets memory of its own if the host gives it; otherwise the cache
-    /// [is still its parent's](CodeCache::is_parents), and is not to be written to.
+    /// Takes the main lock. A forked child gets private memory here if the host has enough; otherwise the cache [still
+    /// belongs to the parent](CodeCache::belongs_to_parent) and must not be written.
     fn lock(&self) -> MutexGuard<'_, Work> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.part().is_ok() && work.cache.is_empty() {
-            // The same code at the same addresses: they were the first.
+        if work.cache.take_private_copy().is_ok() && work.cache.is_empty() {
+            // The trampolines get the same addresses again, because they are written first.
             Trampolines::write(&mut |code| work.cache.insert(code).start);
             serialise_all();
         }
-        let left = if work.cache.is_parents() { INTERPRETED_FIRST } else { 0 };
+        let left = if work.cache.belongs_to_parent() { INTERPRETED_BEFORE_COPY } else { 0 };
         self.to_interpret.store(left, Ordering::Relaxed);
         work
     }
 
-    /// Whether the code is not to be run or added to yet. A caller who finds so interprets a block.
-    pub fn waits(&self) -> bool {
+    /// Whether the code must not be run or extended yet. The caller then interprets a block.
+    pub fn must_interpret(&self) -> bool {
         match self.to_interpret.load(Ordering::Relaxed) {
             0 => false,
-            1 => self.lock().cache.is_parents(),
+            1 => self.lock().cache.belongs_to_parent(),
             left => {
                 self.to_interpret.store(left - 1, Ordering::Relaxed);
                 true
@@ -254,12 +255,12 @@ impl Translator {
     fn place(&self, work: &mut Work, region: &Region) -> u64 {
         let emitted = emit::emit(
             region,
-            Surroundings {
+            EmitContext {
                 trampolines: self.trampolines,
-                based: self.origin.based,
-                counting: self.origin.counting.as_deref(),
-                tracing: self.origin.tracing.as_deref(),
-                registers: &self.origin.registers,
+                based: self.config.based,
+                counting: self.config.counting.as_deref(),
+                tracing: self.config.tracing.as_deref(),
+                registers: &self.config.registers,
             },
         );
         let Emitted {
@@ -271,7 +272,7 @@ impl Translator {
             blocks,
             links,
             allocation,
-            call_outs,
+            interpreter_calls,
             ..
         } = emitted;
         let code = work.cache.insert(&code);
@@ -279,7 +280,7 @@ impl Translator {
         let host = start + entry as u64;
         let placed = Placed { code: code.clone(), spill: start + spill as u64, positions, counted_blocks };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
-        self.origin.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
+        self.config.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         let positions: FxHashMap<u64, usize> = blocks.into_iter().collect();
         let blocks = region.blocks.iter().filter_map(|block| {
             let guest = block.start..block.start + 4 * block.instructions.len() as u64;
@@ -299,11 +300,11 @@ impl Translator {
             entries: vec![region.entry],
             links: links.collect(),
             pieces: vec![code],
-            call_outs,
+            interpreter_calls,
         };
         let mut entries = self.entries.write().expect("no panic while held");
         for (guest, _) in &retained.blocks {
-            self.sketch.add(guest.start);
+            self.address_filter.add(guest.start);
             entries.entry(guest.start).or_insert(NO_ENTRY_YET);
         }
         drop(entries);
@@ -312,15 +313,15 @@ impl Translator {
         host
     }
 
-    /// Makes `host`, which has just been written, the code of `pc`, for jumps that wait for it too.
+    /// Makes `host`, which has just been written, the code of `pc`, and links pending jumps to it.
     fn publish(&self, work: &mut Work, pc: u64, host: u64) {
         serialise_all();
-        self.sketch.add(pc);
+        self.address_filter.add(pc);
         self.entries.write().expect("no panic while held").insert(pc, host);
         work.links.to(pc).for_each(|link| work.cache.redirect(link.displacement, host));
     }
 
-    /// An entry from the canonical mapping to a block inside a region.
+    /// Creates an entry point from the canonical mapping to a block inside a region.
     fn make_side_entry(&self, pc: u64) -> Option<u64> {
         let mut work = self.lock();
         if let Some(host) = self.entry(pc) {
@@ -328,7 +329,7 @@ impl Translator {
         }
         let Work { cache, regions, .. } = &mut *work;
         let (block, region) = regions.block(pc)?;
-        if cache.is_parents() || cache.room() < REGION_ROOM_BYTES {
+        if cache.belongs_to_parent() || cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
         let code = cache.insert(&side_entry::write(&region.allocation, block));
@@ -339,13 +340,13 @@ impl Translator {
         Some(host)
     }
 
-    /// Forgets what was translated from guest addresses in `range`, and gives the guest addresses that had code, in ascending order, and
-    /// the regions. Threads leave the old code at their next safe point; it stays where it is until the regions, handed to
-    /// [`Translator::retire`], have been left by all.
+    /// Removes translations of guest addresses in `range`. Returns the guest addresses that had entry points,
+    /// ascending, and the removed regions. Threads leave the old code at their next safe point. The code stays in place
+    /// until all threads have left the regions, which the caller passes to [`Translator::retire`].
     pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
         let mut work = self.lock();
-        if work.cache.is_parents() {
-            // The jumps to it cannot be redirected: all of it goes, which nobody has run yet.
+        if work.cache.belongs_to_parent() {
+            // Jumps in the parent's memory cannot be patched. Remove all code, which this process has not run yet.
             return (self.forget_all(&mut work), Vec::new());
         }
         let old = work.regions.remove(range);
@@ -365,7 +366,7 @@ impl Translator {
             }
         }
         for pc in &gone {
-            // Another region may have the block too.
+            // Another region may contain the block too.
             match regions.block(*pc) {
                 Some(_) => entries.insert(*pc, NO_ENTRY_YET),
                 None => entries.remove(pc),
@@ -375,23 +376,23 @@ impl Translator {
         serialise_all();
         drop(entries);
         drop(work);
-        shake();
+        perturb();
         (gone, old)
     }
 
-    /// Lets the memory of forgotten regions be used again when every core has seen `changes` changes.
+    /// Allows reuse of the memory of removed regions once all cores have processed `changes` changes.
     pub fn retire(&self, old: Vec<Retained>, changes: u64) {
         if !old.is_empty() {
             self.lock().retired.extend(old.into_iter().map(|region| (changes, region)));
         }
     }
 
-    /// Takes back the memory of the regions that nobody can be in.
+    /// Frees the memory of removed regions that no core can be executing.
     fn reclaim(&self, work: &mut Work) {
         if work.retired.is_empty() {
             return;
         }
-        let seen = self.origin.readers.all_have_seen();
+        let seen = self.config.readers.all_have_seen();
         let mut placed = self.placed.write().expect("no panic while held");
         while work.retired.front().is_some_and(|(changes, _)| *changes <= seen) {
             let Some((_, region)) = work.retired.pop_front() else { break };
@@ -400,18 +401,20 @@ impl Translator {
         }
     }
 
-    /// In a forked child: the code becomes its own, as soon as it is used. Gives the guest addresses that have none any more.
-    fn become_forked(&self) -> Vec<u64> {
+    /// Runs in a forked child: the code is copied on first use. Returns the guest addresses that lost their
+    /// translations.
+    fn adopt_in_child(&self) -> Vec<u64> {
         let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.become_forked() {
-            self.to_interpret.store(INTERPRETED_FIRST, Ordering::Relaxed);
+        if work.cache.adopt_in_child() {
+            self.to_interpret.store(INTERPRETED_BEFORE_COPY, Ordering::Relaxed);
             return Vec::new();
         }
         self.to_interpret.store(1, Ordering::Relaxed);
         self.forget_all(&mut work)
     }
 
-    /// In a forked child that has run none of it: forgets all the code, and gives the guest addresses that had some.
+    /// Removes all code in a forked child that has not run any of it. Returns the guest addresses that had entry
+    /// points.
     fn forget_all(&self, work: &mut Work) -> Vec<u64> {
         work.cache.clear();
         (work.links, work.regions, work.retired) = Default::default();
@@ -422,8 +425,8 @@ impl Translator {
         gone
     }
 
-    /// Before a fork, while no other thread holds a lock: keeps what the child will need.
+    /// Saves the code that a forked child needs. Call it before the fork, while no other thread holds a lock.
     pub fn prepare_fork(&self) {
-        self.work.lock().expect("no panic while held").cache.keep_for_child();
+        self.work.lock().expect("no panic while held").cache.save_for_child();
     }
 }

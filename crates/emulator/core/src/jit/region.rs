@@ -1,21 +1,21 @@
-//! A region: the blocks that are translated together, found from one entry along direct branches and behind calls.
-//! Not a function: it is what ran so far of one, and loops stay whole.
-//! Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation" (MICRO 1995).
+//! Forms regions, the unit of translation: the blocks reachable from one entry through direct branches and after calls,
+//! as far as they have run. Source: profile-guided region formation after Hank, Hwu and Rau, "Region-based compilation"
+//! (MICRO 1995).
 
 use longma_loongarch::Instruction;
 use rustc_hash::FxHashSet;
 
 use crate::block::{Block, End};
 
-/// The most blocks of a region.
+/// The maximum number of blocks in a region.
 const MAX_BLOCKS: usize = 200;
 
-/// The most instructions of a region.
+/// The maximum number of instructions in a region.
 const MAX_INSTRUCTIONS: usize = 3000;
 
-/// What the interpreter knows of the program so far.
+/// The blocks that the interpreter has executed.
 pub(crate) trait Profile {
-    /// The block at `pc` and how often it ran, if it ran.
+    /// The block at `pc` and its execution count, if it has run.
     fn block(&self, pc: u64) -> Option<(&Block, u32)>;
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct RegionBlock {
     pub start: u64,
     pub instructions: Vec<Instruction>,
     pub end: End,
-    /// An estimate of how often it runs for each time the region is entered.
+    /// The estimated number of executions each time the region is entered.
     pub weight: u64,
-    /// True if a jump from its own place or behind goes to it.
+    /// Whether a backward jump, or a jump from the block itself, targets it.
     pub is_loop_head: bool,
 }
 
-/// Blocks in the order of their addresses.
+/// A region. Its blocks are in address order.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub entry: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Collects what ran behind `entry`.
+    /// Collects the executed blocks reachable from `entry`.
     pub fn form(entry: u64, profile: &impl Profile) -> Self {
         let mut found: Vec<(Block, u32)> = Vec::new();
         let mut pending = vec![entry];
@@ -81,13 +81,14 @@ impl Region {
     }
 }
 
-/// A loop: the addresses from its head to its farthest jump back, and how often the head ran.
+/// A loop: the addresses from its head to its last backward jump, and how often the head ran.
 struct Loop {
     addresses: std::ops::RangeInclusive<u64>,
     runs: u32,
 }
 
-/// The loops of a region. Compilers lay a loop out in one piece, so addresses stand for membership.
+/// The loops of a region. Compilers lay out a loop contiguously, so a block belongs to a loop if its address is in the
+/// range.
 fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
     let runs = |head: u64| at(blocks, head).map_or(0, |(_, runs)| *runs);
     let of = |head: &u64| Loop { addresses: *head..=*head, runs: runs(*head) };
@@ -95,7 +96,7 @@ fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
     for (block, _) in blocks {
         for head in successors(block.end).filter(|to| *to <= block.start) {
             if let Ok(number) = heads.binary_search(&head) {
-                // The blocks ascend.
+                // The blocks are in ascending order, so the last assignment wins.
                 loops[number].addresses = head..=block.start;
             }
         }
@@ -103,13 +104,13 @@ fn loops_of(blocks: &[(Block, u32)], heads: &[u64]) -> Vec<Loop> {
     loops
 }
 
-/// The block that begins at an address, of those that are in order.
+/// The block that starts at `start`, found by binary search.
 fn at(blocks: &[(Block, u32)], start: u64) -> Option<&(Block, u32)> {
     blocks.binary_search_by_key(&start, |(block, _)| block.start).ok().map(|number| &blocks[number])
 }
 
-/// Each loop around a block is taken to go round eight times; a block that ran far less often than a loop's head is taken to be
-/// off that loop's usual path.
+/// Estimates a block's weight. Each loop around it is assumed to iterate eight times. A block that ran far less often
+/// than the head of a loop is assumed to be off the loop's usual path.
 fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
     const ROUNDS: u64 = 8;
     const MAX_DEPTH: usize = 6;
@@ -118,11 +119,11 @@ fn weight_of(start: u64, runs: u32, loops: &[Loop]) -> u64 {
     ROUNDS.pow(depth as u32)
 }
 
-/// Where control may go from a block without leaving the function.
+/// The addresses that may follow a block within the function.
 pub(crate) fn successors(end: End) -> impl Iterator<Item = u64> {
     let (a, b) = match end {
         End::Next(next) | End::Jump(next) => (Some(next), None),
-        // The path that falls through is followed first: it is popped last-in first-out.
+        // The fall-through path is processed first, because the work list is last-in first-out.
         End::Branch { taken, next } => (Some(taken), Some(next)),
         End::Call { next, .. } | End::IndirectCall { next } | End::Leave { next } => (Some(next), None),
         End::Return | End::Indirect | End::Invalid => (None, None),
@@ -130,7 +131,7 @@ pub(crate) fn successors(end: End) -> impl Iterator<Item = u64> {
     a.into_iter().chain(b)
 }
 
-/// Ends each block where the next one begins, so that no instruction is translated twice.
+/// Ends each block where the next one starts, so that no instruction is translated twice.
 fn cut_overlaps(blocks: &mut [(Block, u32)]) {
     for number in 1..blocks.len() {
         let next = blocks[number].0.start;

@@ -1,31 +1,30 @@
-//! The regions that have been translated, found by the guest addresses that they come from.
-//! Not their code, nor the jumps between them.
+//! The table of translated regions, by the guest addresses they were translated from.
 
 use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
 
-use super::{allocation::Allocation, call_out::CallOuts, links::LinkNumber};
+use super::{allocation::Allocation, interpreter_call::InterpreterCalls, links::LinkNumber};
 
-/// Bytes of guest memory that share a list of regions.
+/// Size of the guest memory pages that index the regions.
 const PAGE_BYTES: u64 = 4096;
 
-/// The number of a region.
+/// The index of a region.
 pub(super) type RegionNumber = usize;
 
-/// What must live as long as a region's code, and what is to be undone when it goes.
+/// The data that must live as long as a region's code, and that is needed to remove the region.
 pub(crate) struct Retained {
     pub allocation: Allocation,
-    /// The guest addresses of its blocks, and where they are in host code.
+    /// The guest address range and the host address of each block.
     pub blocks: Vec<(Range<u64>, u64)>,
-    /// The guest addresses that are known to lead into it.
+    /// The guest addresses of its entry points.
     pub entries: Vec<u64>,
-    /// Its host code; behind the first piece, entries that were made later.
+    /// Its host code. Pieces after the first are entry points added later.
     pub pieces: Vec<Range<u64>>,
     pub links: Vec<LinkNumber>,
-    /// The code holds their addresses.
-    pub call_outs: CallOuts,
+    /// The interpreter calls, whose addresses the code contains.
+    pub interpreter_calls: InterpreterCalls,
 }
 
 impl Retained {
@@ -38,17 +37,17 @@ impl Retained {
     }
 }
 
-/// The numbers of the pages that a range of guest addresses touches.
+/// The pages that overlap a range of guest addresses.
 fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
 
-/// All regions that may be run. What one costs does not depend on how many there are or have been.
+/// All active regions. The cost of an operation does not depend on the number of regions.
 #[derive(Default)]
 pub(super) struct Regions {
     retained: Slab<Retained>,
     by_page: FxHashMap<u64, Vec<RegionNumber>>,
-    /// Blocks inside regions: `(host address, region)`; of several at one guest address the newest.
+    /// Blocks inside regions: `(host address, region)`, the newest for each guest address.
     blocks: FxHashMap<u64, (u64, RegionNumber)>,
 }
 
@@ -66,18 +65,18 @@ impl Regions {
         number
     }
 
-    /// The block at a guest address: its host address in the mapping of its region, and that region.
+    /// The block at a guest address: its host address, valid in the mapping of its region, and the region.
     pub fn block(&mut self, pc: u64) -> Option<(u64, &mut Retained)> {
         let &(host, number) = self.blocks.get(&pc)?;
         Some((host, &mut self.retained[number]))
     }
 
-    /// All of them.
+    /// All regions.
     pub fn all(&self) -> impl Iterator<Item = &Retained> {
         self.retained.iter().map(|(_, region)| region)
     }
 
-    /// Takes out the regions that have code from `range`.
+    /// Removes and returns the regions with code from `range`.
     pub fn remove(&mut self, range: &Range<u64>) -> Vec<Retained> {
         let touched = pages_of(range);
         let mut numbers: Vec<RegionNumber> = if touched.end - touched.start > self.by_page.len() as u64 {

@@ -1,11 +1,11 @@
-//! Which host register holds which guest register.
-//! Not the choice for a region (see `allocation.rs`): the two files of registers and the mapping every region shares at its edges.
-//! Source: System V psABI for the host, LoongArch psABI for what programs use most.
+//! The assignment of guest registers to host registers: the host registers available, and the canonical mapping that
+//! all regions use at their edges. Source: System V psABI for the host, LoongArch psABI for the registers that programs
+//! use most.
 
 use iced_x86::Register;
 
-/// Host registers that hold guest general registers. RAX, RCX and RDX are scratch, RBP is the [`Cpu`](crate::cpu::Cpu), RSP the
-/// return stack.
+/// Host registers that hold guest general registers. RAX, RCX and RDX are scratch, RBP points to the
+/// [`Cpu`](crate::cpu::Cpu), and RSP to the return stack.
 pub(crate) const GENERAL_HOSTS: [Register; 11] = [
     Register::RBX,
     Register::RSI,
@@ -20,11 +20,11 @@ pub(crate) const GENERAL_HOSTS: [Register; 11] = [
     Register::R15,
 ];
 
-/// The guest register in each of [`GENERAL_HOSTS`] whenever code of one region jumps to another: the stack pointer, the first
-/// arguments, temporaries, and saved registers.
+/// The canonical mapping: the guest register in each of [`GENERAL_HOSTS`] when one region jumps to another. It holds
+/// the stack pointer, the first arguments, temporaries and saved registers.
 pub(crate) const CANONICAL: [u8; 11] = [3, 4, 5, 6, 7, 8, 9, 12, 13, 23, 24];
 
-/// Host vector registers that hold guest floating-point and vector registers; XMM0 to XMM2 are scratch.
+/// Host vector registers that hold guest floating-point and vector registers. XMM0 to XMM2 are scratch.
 pub(crate) const VECTOR_HOSTS: [Register; 13] = [
     Register::XMM3,
     Register::XMM4,
@@ -41,7 +41,7 @@ pub(crate) const VECTOR_HOSTS: [Register; 13] = [
     Register::XMM15,
 ];
 
-/// The number of a 64-bit general register.
+/// The hardware number of a 64-bit general register.
 fn number(register: Register) -> u32 {
     register as u32 - Register::RAX as u32
 }
@@ -58,7 +58,7 @@ pub(crate) fn low16(register: Register) -> Register {
 
 /// The low 8 bits of a 64-bit register.
 pub(crate) fn low8(register: Register) -> Register {
-    // The names AH to BH stand between BL and SPL.
+    // In the enumeration, AH to BH are between BL and SPL.
     match number(register) {
         low @ 0..4 => Register::AL + low,
         high => Register::SPL + (high - 4),

@@ -1,5 +1,4 @@
-//! Entries into the middle of regions, made when something jumps there.
-//! Not the entry of a region, which is part of its code.
+//! Entry points into the middle of regions, made when a jump first targets a block there.
 
 use super::{
     allocation::Allocation,
@@ -7,7 +6,7 @@ use super::{
     emit::enter_mapping,
 };
 
-/// The code that goes from the canonical mapping to the block at `block`.
+/// The code that switches from the canonical mapping to the mapping of the block at `block` and jumps there.
 pub(super) fn write(allocation: &Allocation, block: u64) -> Assembled {
     let mut assembler = Assembler::new();
     enter_mapping(&mut assembler, allocation);

@@ -1,6 +1,5 @@
-//! The code that all regions share: into translated code, out of it, and out for one instruction.
-//! Not code of any guest program.
-//! Source: System V psABI (host registers a function must keep).
+//! Code shared by all regions: entry to translated code, exit from it, and calls to the interpreter. Source: System V
+//! psABI (callee-saved host registers).
 
 use std::mem::offset_of;
 
@@ -10,52 +9,54 @@ use longma_loongarch::State;
 
 use super::{
     assembler::{Assembled, Assembler, Condition},
-    call_out::execute_call_out,
     emit::control::find_host_code,
+    interpreter_call::execute_interpreter_call,
     registers::{CANONICAL, GENERAL_HOSTS},
 };
 use crate::cpu::{Cpu, ExitReason};
 
-/// The base register points this far into the [`Cpu`], so that one-byte displacements reach every general register.
+/// The offset of the base register into the [`Cpu`], chosen so that one-byte displacements reach all general registers.
 pub(crate) const BASE_BIAS: i64 = 128;
 
-/// A field of the [`Cpu`] as translated code addresses it.
+/// The operand for a field of the [`Cpu`].
 pub(crate) fn field(offset: usize) -> MemoryOperand {
     MemoryOperand::with_base_displ_size(Register::RBP, offset as i64 - BASE_BIAS, 1)
 }
 
-/// The memory of guest general register `number`.
+/// The operand for guest general register `number` in memory.
 pub(crate) fn general_slot(number: u8) -> MemoryOperand {
     field(offset_of!(Cpu, state.x) + 8 * usize::from(number))
 }
 
-/// The memory of guest vector register `number`.
+/// The operand for guest vector register `number` in memory.
 pub(crate) fn vector_slot(number: u8) -> MemoryOperand {
     field(offset_of!(Cpu, state.v) + 32 * usize::from(number))
 }
 
-/// Host addresses of the shared code.
+/// Host addresses of the trampolines.
 #[derive(Clone, Copy)]
 pub(crate) struct Trampolines {
     /// `extern "sysv64" fn(cpu + BASE_BIAS, host code) -> ExitReason`.
     pub enter: u64,
-    /// Writes the canonical registers to memory, then as `leave`. The reason is in EAX.
+    /// Spills the canonical registers, then continues as `leave`. EAX holds the reason.
     pub leave_canonical: u64,
-    /// Back to the run loop; the registers are in memory already. The reason is in EAX.
+    /// Returns to the run loop. The registers have been spilled, and EAX holds the reason.
     pub leave: u64,
-    /// Leaves because an indirect jump's target, in RDX, is not at hand. The mapping is canonical.
+    /// Exits because the target of an indirect jump, in RDX, is not in the lookup table. The mapping is canonical.
     pub leave_indirect: u64,
-    /// A return to RDX that the return stack did not expect: empties it, then jumps. The mapping is canonical.
+    /// Handles a return to RDX that the return stack did not predict: empties the stack and jumps. The mapping is
+    /// canonical.
     pub return_miss: u64,
-    /// Has the interpreter execute the instruction that RDX points at, on the host's stack; registers are in memory. The result is in EAX.
-    pub call_out: u64,
+    /// Calls the interpreter on the host stack for the instruction that RDX points to. The registers have been spilled,
+    /// and EAX returns the result.
+    pub interpreter_call: u64,
 }
 
 const CALLEE_SAVED: [Register; 6] =
     [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 impl Trampolines {
-    /// Writes the shared code by `insert`, which puts code somewhere and says where that is.
+    /// Writes the trampolines. `insert` stores code and returns its address.
     pub fn write(insert: &mut dyn FnMut(&Assembled) -> u64) -> Self {
         let leave_canonical = append(insert, |a| {
             for (host, guest) in GENERAL_HOSTS.into_iter().zip(CANONICAL) {
@@ -83,7 +84,7 @@ impl Trampolines {
             leave: append(insert, leave),
             leave_indirect,
             return_miss,
-            call_out: append(insert, call_out),
+            interpreter_call: append(insert, interpreter_call),
         }
     }
 }
@@ -98,7 +99,7 @@ fn enter(a: &mut Assembler) {
     for register in CALLEE_SAVED {
         a.op1(Code::Push_r64, register);
     }
-    // One more word keeps the stack aligned for the functions that call_out calls.
+    // One more word aligns the stack for the functions that interpreter_call calls.
     a.op1(Code::Push_r64, Register::RBP);
     a.op2(Code::Mov_r64_rm64, Register::RBP, Register::RDI);
     a.op2(Code::Mov_r64_rm64, Register::RAX, Register::RSI);
@@ -124,8 +125,8 @@ fn leave(a: &mut Assembler) {
     a.op0(Code::Retnq);
 }
 
-fn call_out(a: &mut Assembler) {
-    // The caller's return address is on the return stack; everything the host's function may touch is on the host's.
+fn interpreter_call(a: &mut Assembler) {
+    // The return address is on the return stack; the host function runs on the host stack.
     a.op2(Code::Mov_rm64_r64, field(offset_of!(Cpu, return_stack)), Register::RSP);
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, host_stack)));
     a.op1(Code::Stmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
@@ -133,7 +134,7 @@ fn call_out(a: &mut Assembler) {
     a.op0(Code::VEX_Vzeroupper);
     a.op2(Code::Lea_r64_m, Register::RDI, MemoryOperand::with_base_displ(Register::RBP, -BASE_BIAS));
     a.op2(Code::Mov_r64_rm64, Register::RSI, Register::RDX);
-    a.op2(Code::Mov_r64_imm64, Register::RAX, execute_call_out as *const () as i64);
+    a.op2(Code::Mov_r64_imm64, Register::RAX, execute_interpreter_call as *const () as i64);
     a.op1(Code::Call_rm64, Register::RAX);
     a.op1(Code::Ldmxcsr_m32, field(offset_of!(Cpu, guest_mxcsr)));
     a.op2(Code::Mov_r64_rm64, Register::RSP, field(offset_of!(Cpu, return_stack)));

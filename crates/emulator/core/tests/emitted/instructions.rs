@@ -1,5 +1,4 @@
-//! Each instruction by itself: its host code in the middle of a block, where nothing is known of registers.
-//! Not what stands around it (see `sequences.rs`).
+//! The host code of single instructions in the middle of a block, with no known register values.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +11,13 @@ use crate::text::{Text, target};
 const PC: u64 = 0x1000;
 
 const HEAD: &str = "\
-# The host code of one instruction at 0x1000, with the number of its host instructions; renewed as tests/emitted/main.rs says.
+# The host code of one instruction at 0x1000, with the number of its host instructions; update as described in tests/emitted/main.rs.
 # rbx sp, rsi a0, rdi a1, r8 a2, r9 a3, r10 a4, r11 a5, r12 t0, r13 t1, r14 s0, r15 s1; xmm3 and up: the vector registers by number.
-# At rbp: the guest's other registers. `run_loop`, `interpreted` and `unlinked` are code out of line, as sequences/ shows it.
-# `call-out`: the interpreter executes it. `run loop`: the region is left for it.
+# At rbp: the guest's other registers. `run_loop`, `interpreted` and `unlinked` are out-of-line code, see sequences/.
+# `interpreter call`: the interpreter executes it. `run loop`: the region exits to it.
 ";
 
-/// The text of each part of the architecture.
+/// The text for each instruction set extension.
 pub fn texts() -> BTreeMap<String, String> {
     let mut parts: BTreeMap<String, Part> = BTreeMap::new();
     for op in Op::all() {
@@ -35,18 +34,18 @@ pub fn texts() -> BTreeMap<String, String> {
     parts.into_iter().map(|(name, part)| (name, part.finish())).collect()
 }
 
-/// Instructions whose operands have something special.
+/// Instructions with special operands.
 pub fn forms() -> String {
     let mut part = Part::default();
     special().iter().for_each(|instruction| part.add(&instruction.to_string(), shown(instruction)));
     part.finish()
 }
 
-/// A file's text.
+/// The text of one file.
 #[derive(Default)]
 struct Part {
     text: String,
-    /// How many have host code, are handed to the interpreter, are left to the run loop.
+    /// The numbers of instructions with host code, executed by the interpreter, and passed to the run loop.
     counts: [u32; 3],
 }
 
@@ -54,7 +53,7 @@ impl Part {
     fn add(&mut self, name: &str, shown: Shown) {
         let (which, text) = match shown {
             Shown::Code(code) => (0, code),
-            Shown::CallOut => (1, format!("{name}: call-out\n")),
+            Shown::InterpreterCall => (1, format!("{name}: interpreter call\n")),
             Shown::RunLoop => (2, format!("{name}: run loop\n")),
         };
         self.counts[which] += 1;
@@ -62,24 +61,24 @@ impl Part {
     }
 
     fn finish(self) -> String {
-        let [code, call_outs, run_loop] = self.counts;
+        let [code, interpreter_calls, run_loop] = self.counts;
         format!(
-            "{HEAD}# {code} have host code, {call_outs} are call-outs, {run_loop} the run loop's.\n\n{}",
+            "{HEAD}# {code} have host code, {interpreter_calls} are interpreter calls, {run_loop} are left to the run loop.\n\n{}",
             self.text
         )
     }
 }
 
-/// What becomes of an instruction.
+/// How an instruction is translated.
 enum Shown {
     Code(String),
-    CallOut,
+    InterpreterCall,
     RunLoop,
 }
 
 fn shown(instruction: &Instruction) -> Shown {
     let word = |i: &Instruction| encode(i).unwrap_or_else(|error| panic!("{i}: {error}"));
-    // Behind it is an end of the block that needs none of its registers, and where a branch may go, another.
+    // The next block uses none of the instruction's registers, and so does the target of a branch.
     let end = word(&Instruction { j: 1, ..Instruction::new(Op::Jirl) });
     let words = [word(instruction), end, end, end];
     let host = HostCode::of(PC, &words, Extras::default()).expect("an instruction");
@@ -92,7 +91,7 @@ fn shown(instruction: &Instruction) -> Shown {
     let code = text.range(start, end);
     name_targets(&mut text, &code);
     if code.iter().any(|i| target(i) == Some(text.named("interpret_one"))) {
-        return Shown::CallOut;
+        return Shown::InterpreterCall;
     }
     if let [only] = code[..]
         && target(&only).is_some_and(|to| text.names.get(&to).is_some_and(|name| name == "run_loop"))
@@ -103,7 +102,7 @@ fn shown(instruction: &Instruction) -> Shown {
     Shown::Code(format!("{instruction}: {}\n{}", code.len(), text.lines(&code)))
 }
 
-/// Names what `code` goes to out of line by what it does.
+/// Names the out-of-line targets of `code` by their function.
 fn name_targets(text: &mut Text, code: &[Host]) {
     for to in code.iter().filter_map(target) {
         if text.names.contains_key(&to) {
@@ -119,7 +118,7 @@ fn name_targets(text: &mut Text, code: &[Host]) {
     }
 }
 
-/// What code out of line does.
+/// The function of out-of-line code.
 fn kind(text: &Text, code: &[Host]) -> String {
     let goes = |name: &str| code.iter().any(|i| target(i) == Some(text.named(name)));
     let reason = code.iter().find(|i| i.code() == Code::Mov_r32_imm32).map(|i| i.immediate32());
@@ -141,7 +140,7 @@ fn kind(text: &Text, code: &[Host]) -> String {
     }
 }
 
-/// Operands that have nothing special: registers that differ, all but the base register's in host registers.
+/// Typical operands: different registers, all of them in host registers except the base register.
 fn usual(op: Op) -> Instruction {
     let mut instruction = Instruction { d: 4, j: 5, k: 6, a: 7, ..Instruction::new(op) };
     let mut immediates = op.row().operands.iter().filter_map(|operand| match operand {
@@ -164,14 +163,14 @@ fn usual(op: Op) -> Instruction {
     instruction
 }
 
-/// The same with general registers that are in memory, of the instructions that compute on those.
+/// The same instruction with general registers that are in memory, for instructions that compute on them.
 fn in_memory(instruction: &Instruction) -> Instruction {
     let row = instruction.op.row();
     let mut moved = *instruction;
     if matches!(row.extension, Extension::Base | Extension::Mul | Extension::Bit | Extension::Atomic) {
         for operand in row.operands {
             if let Operand::Register(RegisterKind::General, position) = operand {
-                // s2 and up, which are in memory wherever they are used this little.
+                // s2 and later registers, which are in memory unless they are used often.
                 set_register(&mut moved, *position, instruction.register_at(*position) + 21);
             }
         }
@@ -200,11 +199,11 @@ fn field(op: Op, d: u8, j: u8, high: i32, low: i32) -> Instruction {
     Instruction { d, j, imm: high, imm2: low, ..Instruction::new(op) }
 }
 
-/// Operands for which the translator has code of its own.
+/// Operands for which the translator emits special code.
 fn special() -> Vec<Instruction> {
     use Op::*;
     let mut all = Vec::new();
-    // Sums, differences and logic: the destination is a source, a source is zero, nothing is written.
+    // Arithmetic and logic: the destination is also a source, a source is zero, or the result is discarded.
     for op in [AddD, AddW, SubD, SubW, And, Or, Xor, Nor, Orn, Andn, MulD, MulW, Maskeqz, Masknez, Slt, Sltu]
     {
         for (d, j, k) in [(4, 4, 5), (4, 5, 4), (4, 4, 4), (4, 5, 0), (4, 0, 5), (0, 4, 5)] {
@@ -222,7 +221,7 @@ fn special() -> Vec<Instruction> {
     for op in [DivD, DivW, DivDu, DivWu, ModD, ModW, ModDu, ModWu] {
         all.extend([three(op, 4, 4, 5), three(op, 4, 5, 0)]);
     }
-    // Bit fields: whole parts of a register, the ends, one bit, nothing.
+    // Bit fields: whole parts of a register, the ends, one bit, or none.
     for (high, low) in [(7, 0), (15, 0), (31, 0), (20, 0), (31, 8), (20, 8), (63, 0), (63, 32), (40, 8)] {
         all.push(field(BstrpickD, 4, 5, high, low));
         all.push(field(BstrinsD, 4, 5, high, low));
@@ -236,7 +235,7 @@ fn special() -> Vec<Instruction> {
         all.extend([two(op, 4, 4, 3), two(op, 4, 5, 0), two(op, 4, 0, 3)]);
     }
     all.extend([SllD, SrlW, RotrD].map(|op| three(op, 4, 4, 4)));
-    // Memory: no displacement, the base is overwritten, nothing is written, zero is stored.
+    // Memory: no displacement, the base is overwritten, the result is discarded, or zero is stored.
     for op in [LdD, LdBu, FldD, Vld] {
         all.extend([two(op, 4, 5, 0), two(op, 4, 4, 8)]);
     }
@@ -245,7 +244,7 @@ fn special() -> Vec<Instruction> {
     for op in [LlD, ScW, AmaddW, AmswapD, AmorDbD] {
         all.extend([three(op, 0, 5, 6), three(op, 4, 5, 4), three(op, 4, 4, 6)]);
     }
-    // Vectors: constants, and the elements that scalars are.
+    // Vectors: constants, and elements used as scalars.
     all.extend([0, 5, -1024, 0x400 + 7].map(|imm| two(Vldi, 4, 0, imm)));
     all.extend([0, 1].map(|imm| two(VextrinsD, 4, 5, imm)));
     all.extend([0, 1].map(|imm| two(VreplveiD, 4, 5, imm)));

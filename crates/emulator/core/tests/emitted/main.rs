@@ -1,36 +1,36 @@
-//! What the translator emits, as text beside this file: a change of generated code is seen where the change is reviewed.
-//! Not whether the code is right (see `differential.rs`), nor whether it is fast: a count of instructions is no time.
-//! The texts are the same on every host: nothing is run, and nothing that is emitted depends on what the host's processor can do.
+//! Snapshots of the emitted host code, which make changes to generated code visible in review. They are equal on all
+//! hosts, because nothing is executed and emitted code does not depend on the host's processor. For correctness see
+//! `differential.rs`.
 //!
-//! `LONGMA_UPDATE=1 cargo test -p longma-core --test emitted` renews the files.
+//! `LONGMA_UPDATE=1 cargo test -p longma-core --test emitted` updates the files.
 
 mod instructions;
-mod kept;
 mod sequences;
+mod snapshots;
 mod text;
 
-use kept::{Kept, nothing_else_is_kept};
+use snapshots::{Snapshots, check_no_other_files};
 
 #[test]
-fn the_host_code_of_every_instruction_is_what_its_file_says() {
-    let kept = Kept::new("instructions");
+fn the_host_code_of_every_instruction_matches_its_snapshot() {
+    let snapshots = Snapshots::new("instructions");
     for (name, text) in instructions::texts() {
-        kept.is(&name, &text);
+        snapshots.is(&name, &text);
     }
-    kept.is("forms", &instructions::forms());
-    kept.finish();
+    snapshots.is("forms", &instructions::forms());
+    snapshots.finish();
 }
 
 #[test]
-fn the_host_code_of_common_sequences_is_what_their_files_say() {
-    let kept = Kept::new("sequences");
+fn the_host_code_of_common_sequences_matches_its_snapshot() {
+    let snapshots = Snapshots::new("sequences");
     for (name, text) in sequences::texts() {
-        kept.is(name, &text);
+        snapshots.is(name, &text);
     }
-    kept.finish();
+    snapshots.finish();
 }
 
 #[test]
-fn no_text_is_nobodys() {
-    nothing_else_is_kept(&["instructions", "sequences"]);
+fn every_snapshot_belongs_to_a_test() {
+    check_no_other_files(&["instructions", "sequences"]);
 }

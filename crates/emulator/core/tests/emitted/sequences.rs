@@ -1,5 +1,4 @@
-//! Regions as programs have them: loops, calls, jumps, with all that is around their instructions.
-//! Not single instructions (see `instructions.rs`).
+//! The host code of complete regions: loops, calls and jumps, with entries, edges and exits.
 
 use std::fmt::Write;
 
@@ -10,7 +9,7 @@ use crate::text::{Text, target};
 
 const PC: u64 = 0x1000;
 
-/// Code of a region, and how it is translated.
+/// The code of a region and its translation options.
 struct Sequence {
     name: &'static str,
     what: &'static str,
@@ -18,7 +17,7 @@ struct Sequence {
     extras: Extras,
 }
 
-/// The text of each sequence.
+/// The text for each sequence.
 pub fn texts() -> Vec<(&'static str, String)> {
     let mut texts: Vec<_> = sequences().iter().map(|sequence| (sequence.name, text(sequence))).collect();
     let shared = HostCode::shared();
@@ -44,7 +43,7 @@ fn text(sequence: &Sequence) -> String {
         text.names.insert(*at, format!("to_{pc:x}"));
     }
     text.add_labels(&shown);
-    let mut out = format!("# {}; renewed as tests/emitted/main.rs says.\n\n", sequence.what);
+    let mut out = format!("# {}; update as described in tests/emitted/main.rs.\n\n", sequence.what);
     let mut piece = |heading: &str, from: u64, to: u64| {
         let code = text.range(from, to);
         let shown: Vec<_> = code.iter().filter(|i| i.ip() < hidden).copied().collect();
@@ -55,7 +54,7 @@ fn text(sequence: &Sequence) -> String {
     piece("entry", host.start, text.pieces[0].0);
     for pair in text.pieces.windows(2) {
         let [(from, pc), (to, next)] = *pair else { continue };
-        // Two pieces of one address: a check at the block's beginning, or the way back from a call, then the instruction.
+        // If two pieces have the same address, the first is a check at the start of the block or the code after a call.
         let heading = if next == pc { format!("{pc:#x} before") } else { guest(&words, pc, next) };
         piece(&heading, from, to);
     }
@@ -65,10 +64,10 @@ fn text(sequence: &Sequence) -> String {
     out
 }
 
-/// Regions whose exits are shown: they depend on nothing but on which registers are where, and the first of these has what most have.
+/// Regions whose exits are shown. Exits depend only on the register mapping; the first region has the most common one.
 const SHOW_EXITS: [&str; 3] = ["counted_loop", "busy_registers", "many_vectors"];
 
-/// The instructions at `pc`: one, or two that are translated as one if what comes then, at `next`, stands behind both.
+/// The guest instructions at `pc`: one, or two if they are translated together, in which case `next` is after both.
 fn guest(words: &[u32], pc: u64, next: u64) -> String {
     let at = |pc: u64| {
         let word = words[((pc - PC) / 4) as usize];
@@ -86,7 +85,7 @@ fn two(op: Op, d: u8, j: u8, imm: i32) -> Instruction {
     Instruction { d, j, imm, ..Instruction::new(op) }
 }
 
-/// A conditional branch on `j` and, if it compares two, `d`.
+/// A conditional branch on `j` and, if it compares two registers, `d`.
 fn branch(op: Op, j: u8, d: u8, offset: i32) -> Instruction {
     Instruction { d, j, imm: offset, ..Instruction::new(op) }
 }
@@ -122,7 +121,7 @@ fn memory_loop() -> Vec<Instruction> {
     ]
 }
 
-/// An exclusive access tried again until it succeeds.
+/// Retries an exclusive access until it succeeds.
 fn exclusive() -> Vec<Instruction> {
     vec![
         two(Op::LlD, 12, 4, 0),
@@ -155,7 +154,7 @@ fn many_vectors() -> Vec<Instruction> {
     code
 }
 
-/// Registers that are not among the usual ones, used so much that they are in host registers.
+/// Uses registers outside the canonical mapping so often that they are assigned host registers.
 fn busy_registers() -> Vec<Instruction> {
     let mut code = vec![three(Op::Xor, 25, 25, 26); 3];
     code.extend([two(Op::AddiD, 27, 27, -1), branch(Op::Bnez, 27, 0, -16)]);
@@ -191,7 +190,7 @@ fn loops() -> Vec<Sequence> {
     let counting = Extras { counting: true, ..none };
     let tracing = Extras { tracing: true, ..none };
     let based = Extras { based: true, ..none };
-    let memory = "Loads and stores in a loop: one check of range a base register and round";
+    let memory = "Loads and stores in a loop: one range check for each base register and iteration";
     let based_memory = "Loads and stores in a loop, where guest address 0 is not host address 0";
     vec![
         plain("counted_loop", "A counted loop", counted_loop()),
@@ -204,7 +203,7 @@ fn loops() -> Vec<Sequence> {
         plain("vector_loop", "A loop of LSX", vector_loop()),
         plain(
             "busy_registers",
-            "A loop of registers that are in memory elsewhere, and a call behind it",
+            "A loop with registers that are otherwise in memory, followed by a call",
             busy_registers(),
         ),
     ]
@@ -232,23 +231,27 @@ fn ways() -> Vec<Sequence> {
     let from_table = vec![three(Op::LdxD, 12, 5, 4), jump(0, 12)];
     let system_call = vec![two(Op::AddiD, 11, 0, 64), Instruction::new(Op::Syscall), back()];
     vec![
-        plain("call", "A call of a place outside, and the way back", vec![go(Op::Bl, 0x100), add(), back()]),
-        plain("indirect_call", "A call of an address in a register", vec![jump(1, 12), add(), back()]),
+        plain("call", "A call out of the region, and the return", vec![go(Op::Bl, 0x100), add(), back()]),
+        plain("indirect_call", "A call through a register", vec![jump(1, 12), add(), back()]),
         plain("indirect_jump", "A jump to an address from a table", from_table),
-        plain("jump_out", "Two ways out of a region", out),
-        plain("branches", "A choice between two blocks that meet again", choice),
-        plain("float_branch", "A comparison of numbers and the branch on it, as one and as two", comparisons),
+        plain("jump_out", "Two exits of a region", out),
+        plain("branches", "Two branches that join", choice),
+        plain("float_branch", "A floating-point comparison and its branch, fused and separate", comparisons),
         plain("system_call", "A system call", system_call),
     ]
 }
 
 fn others() -> Vec<Sequence> {
     let load = vec![two(Op::LdD, 4, 4, 16), three(Op::AddD, 4, 4, 5), back()];
-    let call_out =
+    let interpreter_call =
         vec![three(Op::AddD, 4, 4, 5), three(Op::VdivB, 1, 2, 3), three(Op::AddD, 4, 4, 6), back()];
     vec![
-        plain("load", "A load that may fault, and what it loads is used", load),
-        plain("call_out", "An instruction that the interpreter executes, between others", call_out),
+        plain("load", "A load that may fault, and a use of its result", load),
+        plain(
+            "interpreter_call",
+            "An instruction that the interpreter executes, between others",
+            interpreter_call,
+        ),
         plain("constants", "Constants of several instructions", constants()),
         plain("many_vectors", "More vector registers than the host has, of both widths", many_vectors()),
     ]

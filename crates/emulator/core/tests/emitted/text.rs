@@ -1,5 +1,4 @@
-//! Host code as text: addresses are labels and names, padding is left out.
-//! Not which code is shown.
+//! Formats host code as text, with labels and names instead of addresses and without padding.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use longma_core::{HostCode, field_name};
 
 /// Decoded host code.
 pub struct Text {
-    /// In order, padding included.
+    /// In address order, including padding.
     pub code: Vec<Host>,
     /// `(host address, guest address)` of each piece, as [`HostCode::positions`] has them.
     pub pieces: Vec<(u64, u64)>,
@@ -28,30 +27,30 @@ impl Text {
         Self { code, pieces: pieces.collect(), names: host.names.clone() }
     }
 
-    /// The instructions in a range of host addresses that do something.
+    /// The instructions in a range of host addresses, without padding.
     pub fn range(&self, start: u64, end: u64) -> Vec<Host> {
         let inside = self.code.iter().filter(|i| (start..end).contains(&i.ip()) && !is_padding(i));
         inside.copied().collect()
     }
 
-    /// Where the blocks end.
+    /// The end of the blocks.
     pub fn end_of_blocks(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.0)
     }
 
-    /// The code from `start` to the first instruction behind which nothing goes on.
+    /// The code from `start` to the first unconditional jump.
     pub fn straight(&self, start: u64) -> Vec<Host> {
         let from = self.code.partition_point(|i| i.ip() < start);
         let length = self.code[from..].iter().position(|i| i.mnemonic() == Mnemonic::Jmp).unwrap_or(0);
         self.code[from..=from + length].iter().filter(|i| !is_padding(i)).copied().collect()
     }
 
-    /// The address of a name.
+    /// The address with this name.
     pub fn named(&self, name: &str) -> u64 {
         self.names.iter().find(|(_, named)| *named == name).map_or(0, |(address, _)| *address)
     }
 
-    /// Numbers the places that `code` jumps to and that have no name.
+    /// Assigns numbered labels to jump targets of `code` that have no name.
     pub fn add_labels(&mut self, code: &[Host]) {
         let targets: BTreeSet<u64> =
             code.iter().filter_map(target).filter(|to| !self.names.contains_key(to)).collect();
@@ -60,7 +59,7 @@ impl Text {
         }
     }
 
-    /// The lines of `code`, those with labels before what they name.
+    /// Formats `code`, with labels before the instructions that they name.
     pub fn lines(&self, code: &[Host]) -> String {
         let mut formatter = formatter(Names(self.names.clone()));
         let mut text = String::new();
@@ -76,12 +75,12 @@ impl Text {
     }
 }
 
-/// What makes calls and jumps that other threads redirect lie in one quadword.
+/// Whether the instruction pads a patchable call or jump to one quadword.
 fn is_padding(instruction: &Host) -> bool {
     instruction.mnemonic() == Mnemonic::Nop
 }
 
-/// Where a direct jump or call goes.
+/// The target of a direct jump or call.
 pub fn target(instruction: &Host) -> Option<u64> {
     (instruction.op0_kind() == OpKind::NearBranch64).then(|| instruction.near_branch_target())
 }
@@ -100,7 +99,7 @@ fn formatter(names: Names) -> IntelFormatter {
     formatter
 }
 
-/// Immediates that the processor extends by their sign have one; others are patterns of bits.
+/// Shows immediates as signed if the processor sign-extends them; others are bit patterns.
 struct Signs;
 
 impl FormatterOptionsProvider for Signs {

@@ -1,5 +1,4 @@
-//! Random programs, and memory to run them in.
-//! Not what is compared: that is each test's.
+//! Generates random programs, and memory in which to run them.
 
 use longma_core::Watch;
 use longma_guest::{AddressSpace, GuestMemory, Protection, host::faults};
@@ -11,10 +10,11 @@ use proptest::prelude::*;
 pub const CODE: u64 = 0x1_0000_0000;
 pub const DATA: u64 = 0x1_0010_0000;
 pub const DATA_BYTES: u64 = 0x1_0000;
-/// Often enough that every block becomes hot and runs translated for long.
+/// Enough rounds for each block to become hot and run translated for most of the time.
 pub const ROUNDS: u64 = 200;
 
-/// r28 counts the rounds, r29 points into the data, r30 and r31 hold small offsets: random instructions leave them alone.
+/// r28 counts the rounds, r29 points into the data, r30 and r31 hold small offsets. Random instructions do not change
+/// them.
 pub const COUNTER: u8 = 28;
 pub const POINTER: u8 = 29;
 const INDEX: u8 = 30;
@@ -30,7 +30,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Memory for one program at a time.
+    /// Maps memory for one program at a time.
     pub fn new() -> Self {
         faults::install();
         faults::prepare_thread();
@@ -40,7 +40,7 @@ impl Bench {
         Self { space }
     }
 
-    /// Puts a program and its data into memory.
+    /// Writes a program and its data to memory.
     pub fn load(&self, program: &[u32], data: &[u8]) -> GuestMemory {
         let memory = self.space.memory();
         let bytes: Vec<u8> = program.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -49,7 +49,7 @@ impl Bench {
         memory.clone()
     }
 
-    /// The data as it is now.
+    /// The current data.
     pub fn data(&self) -> Vec<u8> {
         let mut data = vec![0; DATA_BYTES as usize];
         self.space.memory().read(DATA, &mut data).expect("the data is mapped");
@@ -57,12 +57,12 @@ impl Bench {
     }
 }
 
-/// The words of a program.
+/// Encodes a program.
 pub fn encoded(program: &[Instruction]) -> Vec<u32> {
     program.iter().map(|i| encode(i).unwrap_or_else(|error| panic!("{error}"))).collect()
 }
 
-/// An instruction that random programs may have: it computes, or accesses memory through the pointer.
+/// Whether random programs may contain the instruction: it computes, or accesses memory through the pointer.
 fn is_usable(op: Op) -> bool {
     let row = op.row();
     let excluded = matches!(
@@ -88,7 +88,7 @@ pub fn usable(extensions: &[Extension]) -> Vec<Op> {
     Op::all().filter(|op| is_usable(*op) && extensions.contains(&op.row().extension)).collect()
 }
 
-/// Random operands for `op`, kept such that memory accesses stay in the data.
+/// Random operands for `op`, restricted so that memory accesses stay in the data.
 pub fn instruction(op: Op) -> BoxedStrategy<Instruction> {
     let row = op.row();
     let accesses_memory = matches!(row.class, Class::Load | Class::Store | Class::Atomic);
@@ -134,7 +134,7 @@ pub fn instruction(op: Op) -> BoxedStrategy<Instruction> {
         .boxed()
 }
 
-/// Makes an access go through the pointer, aligned where that matters.
+/// Makes an access use the pointer, aligned where required.
 fn aim_at_data(i: &mut Instruction, operands: usize, class: Class) {
     i.j = POINTER;
     let third = i.op.row().operands.get(2);
@@ -145,7 +145,7 @@ fn aim_at_data(i: &mut Instruction, operands: usize, class: Class) {
     }
 }
 
-/// A starting state: general registers random, some of them edge cases; vector registers numbers and bit patterns.
+/// A random initial state: general registers include edge cases; vector registers hold numbers and bit patterns.
 pub fn starting_state() -> impl Strategy<Value = State> {
     let word = prop_oneof![
         any::<u64>(),
@@ -188,29 +188,29 @@ pub fn starting_state() -> impl Strategy<Value = State> {
     })
 }
 
-/// A piece of a random program.
+/// A part of a random program.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// Some instructions in a row.
+    /// Straight-line code.
     Straight(Vec<Instruction>),
-    /// A branch over some of them, taken or not as registers have it.
+    /// A conditional branch over the instructions.
     Over(Instruction, Vec<Instruction>),
-    /// A floating-point comparison, and a branch over some of them by its result.
+    /// A floating-point comparison, and a branch on its result over the instructions.
     OverCompared(Instruction, Op, Vec<Instruction>),
-    /// A loop around them that runs a few times.
+    /// A loop around the instructions with a few iterations.
     Repeat(u8, Vec<Instruction>),
-    /// They are a function, and this is a direct call of it.
+    /// A direct call of a function that consists of the instructions.
     Call(Vec<Instruction>),
-    /// They are a function, and this is a call of it by its address.
+    /// An indirect call of a function that consists of the instructions.
     CallByAddress(Vec<Instruction>),
     /// `syscall` with a code.
     Syscall(i32),
 }
 
-/// Counts the rounds of inner loops.
+/// Counts the iterations of inner loops.
 const INNER_COUNTER: u8 = 31;
 
-/// A loop around `pieces` that ends in `syscall 0`, and behind it the functions that they call.
+/// A loop around `pieces` that ends in `syscall 0`, followed by the functions that they call.
 pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
     let mut program = Vec::new();
     let mut functions: Vec<(usize, &[Instruction])> = Vec::new();
@@ -252,7 +252,7 @@ pub fn assemble(pieces: &[Piece]) -> Vec<u32> {
     program.push(Instruction::new(Op::Syscall));
     for (call, body) in functions {
         let distance = (program.len() - call) as i32;
-        // `pcaddi` counts in words.
+        // The immediate of `pcaddi` is in words.
         program[call].imm = if program[call].op == Op::Bl { 4 * distance } else { distance };
         program.extend(body.iter().map(|i| spare_link_register(*i)));
         program.push(Instruction { j: 1, ..Instruction::new(Op::Jirl) });
@@ -264,7 +264,7 @@ fn add(d: u8, j: u8, imm: i32) -> Instruction {
     Instruction { d, j, imm, ..Instruction::new(Op::AddiD) }
 }
 
-/// Functions return to where they were called from.
+/// Keeps the link register, so that functions return to their callers.
 fn spare_link_register(mut i: Instruction) -> Instruction {
     if i.d == 1 && i.op.row().operands.first() == Some(&Operand::Register(RegisterKind::General, 0)) {
         i.d = 27;
@@ -272,7 +272,7 @@ fn spare_link_register(mut i: Instruction) -> Instruction {
     i
 }
 
-/// Random pieces of instructions among `ops`.
+/// Random parts with instructions from `ops`.
 pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
     let is_compare = |op: &Op| op.mnemonic().starts_with("fcmp.");
     let comparisons: Vec<Op> = ops.iter().copied().filter(is_compare).collect();
@@ -304,7 +304,7 @@ pub fn pieces(ops: Vec<Op>) -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 1..7)
 }
 
-/// Bytes that depend on `seed` alone.
+/// Pseudorandom bytes determined by `seed`.
 pub fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {

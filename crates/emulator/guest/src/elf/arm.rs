@@ -1,23 +1,22 @@
-//! Which programs for AArch64 are run: by their ELF headers.
-//! Not their translation.
-//! Source: ELF for the Arm 64-bit Architecture (AArch64), section "ELF Header".
+//! Checks the ELF headers of AArch64 programs. Source: ELF for the Arm 64-bit Architecture (AArch64), section "ELF
+//! Header".
 
 use crate::words::u16_at;
 
 /// EM_AARCH64.
 pub(super) const MACHINE_AARCH64: u16 = 183;
 
-/// Whether the header, in its own byte order, says AArch64.
+/// Whether the header, read in its own byte order, names AArch64.
 pub(super) fn is_for_arm(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);
     machine == MACHINE_AARCH64 || header[5] == 2 && machine.swap_bytes() == MACHINE_AARCH64
 }
 
-/// Gives what speaks against running a program for AArch64, and what to do.
+/// Returns why an AArch64 program cannot run, and how to rebuild it.
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     match (header[4], header[5]) {
         (2, 1) => Ok(()),
-        (2, _) => Err("big-endian; build it for aarch64-linux"),
-        _ => Err("of the ILP32 ABI; build it for aarch64-linux without -mabi=ilp32"),
+        (2, _) => Err("is big-endian; rebuild it for aarch64-linux"),
+        _ => Err("uses the ILP32 ABI; rebuild it for aarch64-linux without -mabi=ilp32"),
     }
 }

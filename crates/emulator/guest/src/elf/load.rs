@@ -1,6 +1,4 @@
-//! Maps a checked ELF image.
-//! Not the reading of the file's headers.
-//! Source: Linux fs/binfmt_elf.c (behaviour), elf(5).
+//! Maps a parsed ELF image into a guest address space. Source: Linux fs/binfmt_elf.c (behaviour), elf(5).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,21 +10,21 @@ use crate::{AddressSpace, Backing, MapRequest, Origin, Placement, Protection};
 
 use super::{Image, Segment};
 
-/// Where an image came to lie.
+/// The addresses of a loaded image.
 #[derive(Clone, Copy, Debug)]
 pub struct Loaded {
-    /// Added to every address of the file.
+    /// The load bias: guest address minus the address in the file.
     pub bias: u64,
-    /// The first instruction.
+    /// The entry point.
     pub entry: u64,
-    /// The program headers; 0 if they are not in memory.
+    /// The address of the program headers; 0 if no segment contains them.
     pub headers: u64,
-    /// The address after the last segment.
+    /// The first address after the last segment.
     pub end: u64,
 }
 
-/// Maps `image`, whose file the guest calls `name`. A relocatable one goes to `preferred` if that is given and free, and anywhere
-/// else otherwise.
+/// Maps `image` from `file`, whose path in the guest is `name`. A relocatable image is loaded at `preferred` if that
+/// range is free, and at any free range otherwise.
 pub fn load(
     space: &AddressSpace,
     image: &Image,
@@ -51,11 +49,11 @@ pub fn load(
             span.end - span.start,
             Protection::default(),
         );
-        // What lies between segments is not mapped in the end, but two images must not interleave.
+        // Reserve the whole span so that two images cannot interleave. The gaps between segments are unmapped below.
         space.map(&request)?;
         0
     };
-    // The span's reservation goes piece by piece as segments replace it.
+    // Each segment replaces a part of the reservation.
     let mut next = span.start.wrapping_add(bias);
     for segment in &image.segments {
         let start = space.page_down(segment.address.wrapping_add(bias));
@@ -70,7 +68,7 @@ pub fn load(
     Ok(Loaded { bias, entry: image.entry.wrapping_add(bias), headers, end: next })
 }
 
-/// Finds a place for `length` bytes with the given alignment and maps it without permissions.
+/// Finds a free range of `length` bytes with the given alignment and maps it without permissions.
 fn reserve(space: &AddressSpace, length: u64, alignment: u64, preferred: Option<u64>) -> Result<u64, Errno> {
     let none = Protection::default();
     if let Some(wanted) = preferred {
@@ -123,7 +121,8 @@ fn map_segment(
         };
         space.map(&request)?;
         if segment.memory_bytes > segment.file_bytes && segment.protection.write {
-            // The page that the file's last bytes share with zeros: what follows them in the file must not show.
+            // The last page with file contents may hold later bytes of the file. Clear them: memory after `file_bytes`
+            // reads as zero.
             let rest = zero_from.min(end) - file_end;
             space.memory().fill(file_end, rest, 0)?;
         }

@@ -1,6 +1,5 @@
-//! Which programs for MIPS are run: by their ELF headers.
-//! Not their translation.
-//! Source: MIPS ELF psABI supplement, "ELF header"; Linux arch/mips/include/asm/elf.h (e_flags).
+//! Checks the ELF headers of MIPS programs. Source: MIPS ELF psABI supplement, "ELF header"; Linux
+//! arch/mips/include/asm/elf.h (e_flags).
 
 use crate::words::{u16_at, u32_at};
 
@@ -11,30 +10,30 @@ const OTHER_ABIS: u32 = 0x20 | 0xf000;
 /// EF_MIPS_ARCH_ASE_M16 and EF_MIPS_MICROMIPS.
 const OTHER_ENCODINGS: u32 = 0x0600_0000;
 
-/// Whether the header, in its own byte order, says MIPS.
+/// Whether the header, read in its own byte order, names MIPS.
 pub(super) fn is_for_mips(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);
     machine == MACHINE_MIPS || header[5] == 2 && machine.swap_bytes() == MACHINE_MIPS
 }
 
-/// Gives what speaks against running a program for MIPS, and what to do.
+/// Returns why a MIPS program cannot run, and how to rebuild it.
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     let flags = u32_at(header, 48);
     if header[5] != 1 {
         return Err(
-            "big-endian; only little-endian programs for MIPS64 are run: build it for mips64el-linux-gnuabi64",
+            "is big-endian; only little-endian MIPS64 programs are supported: rebuild it for mips64el-linux-gnuabi64",
         );
     }
     if header[4] != 2 || flags & OTHER_ABIS != 0 {
-        return Err("of another ABI than n64; build it for mips64el-linux-gnuabi64");
+        return Err("uses an ABI other than n64; rebuild it for mips64el-linux-gnuabi64");
     }
     if flags & OTHER_ENCODINGS != 0 {
-        return Err("with MIPS16 or microMIPS instructions; build it without -mips16 and -mmicromips");
+        return Err("contains MIPS16 or microMIPS instructions; rebuild it without -mips16 and -mmicromips");
     }
     // EF_MIPS_ARCH: MIPS III, IV, V, MIPS64, MIPS64 release 2.
     match flags >> 28 {
         2 | 3 | 4 | 6 | 8 => Ok(()),
-        10 => Err("of release 6; build it with -march=mips64r2"),
-        _ => Err("for a 32-bit processor; build it with -march=mips64r2"),
+        10 => Err("targets release 6; rebuild it with -march=mips64r2"),
+        _ => Err("targets a 32-bit processor; rebuild it with -march=mips64r2"),
     }
 }

@@ -1,6 +1,5 @@
-//! ELF programs: what a LoongArch64 kernel needs to know of a file, checked, and its mapping.
-//! Not symbols, relocations or sections: those are the dynamic linker's and the debugger's.
-//! Source: ELF-64 Object File Format 1.5; LoongArch ELF psABI 2.40, section "ELF header".
+//! Parses and validates ELF executables and maps them into guest memory. Source: ELF-64 Object File Format 1.5;
+//! LoongArch ELF psABI 2.40, section "ELF header".
 
 mod arm;
 mod load;
@@ -24,9 +23,9 @@ const TYPE_EXECUTABLE: u16 = 2;
 const TYPE_DYNAMIC: u16 = 3;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
-/// More program headers than any linker makes; Linux allows 64 KiB of them.
+/// More program headers than linkers produce. Linux accepts up to 64 KiB of them.
 const MOST_PROGRAM_HEADERS: u16 = 1170;
-/// PATH_MAX.
+/// PATH_MAX, the limit for an interpreter path.
 const LONGEST_INTERPRETER: u64 = 4096;
 
 const PT_LOAD: u32 = 1;
@@ -34,18 +33,18 @@ const PT_INTERP: u32 = 3;
 const PT_PHDR: u32 = 6;
 const PT_GNU_STACK: u32 = 0x6474_e551;
 
-/// Where an ELF file's bytes come from.
+/// Random access to the bytes of an ELF file.
 pub trait Source {
-    /// Fills `buffer` from byte `offset` on; false if the file ends before that.
+    /// Fills `buffer` with the bytes at `offset`. Returns false if the file ends first.
     ///
     /// # Errors
     /// The file cannot be read.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<bool>;
 
-    /// The file's size in bytes.
+    /// The file size in bytes.
     ///
     /// # Errors
-    /// The file cannot be examined.
+    /// The metadata of the file cannot be read.
     fn size(&self) -> std::io::Result<u64>;
 }
 
@@ -77,34 +76,34 @@ impl Source for std::fs::File {
     }
 }
 
-/// What is wrong with an ELF file.
+/// Why a file cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] std::io::Error),
-    /// No byte at all.
+    /// The file is empty.
     #[error("it is empty; give a LoongArch64 Linux program")]
     NoBytes,
-    /// No ELF magic.
+    /// The file does not start with the ELF magic.
     #[error("it is not an ELF file: it starts with {0:02x?}; give a LoongArch64 Linux program")]
     Magic([u8; 4]),
-    /// Too short for the magic.
+    /// The file is shorter than the ELF magic.
     #[error("it is not an ELF file: it has {0} bytes; give a LoongArch64 Linux program")]
     Short(u64),
-    /// Fewer bytes than the header says.
+    /// The file ends before a structure that its header describes.
     #[error(
         "it ends in the middle of {what}, which needs {needs} bytes from offset {offset:#x}; the file is truncated"
     )]
     Truncated {
-        /// Of what.
+        /// The structure.
         what: &'static str,
-        /// Where it starts.
+        /// Its file offset.
         offset: u64,
-        /// How long it is.
+        /// Its length in bytes.
         needs: u64,
     },
-    /// Not 64-bit little-endian.
+    /// The file is not 64-bit little-endian.
     #[error(
         "its class is {class} and its byte order {order}; a LoongArch64 program has 2 (64-bit) and 1 (little-endian)"
     )]
@@ -114,48 +113,48 @@ pub enum ElfError {
         /// EI_DATA.
         order: u8,
     },
-    /// Another machine.
+    /// The file is for an unsupported machine.
     #[error(
         "it is a program for {name} (e_machine {number}), not for LoongArch64 (258); build it for loongarch64-linux",
         name = machine_name(*.0), number = .0
     )]
     Machine(u16),
-    /// For MIPS, and not of the kind that is translated.
-    #[error("it is a program for MIPS, {0}")]
+    /// A MIPS program of an unsupported kind.
+    #[error("it is a program for MIPS but {0}")]
     Mips(&'static str),
-    /// For AArch64, and not of the kind that is translated.
-    #[error("it is a program for AArch64, {0}")]
+    /// An AArch64 program of an unsupported kind.
+    #[error("it is a program for AArch64 but {0}")]
     Arm(&'static str),
-    /// For x86, and not of the kind that is translated.
-    #[error("it is a program for x86, {0}")]
+    /// An x86 program of an unsupported kind.
+    #[error("it is a program for x86 but {0}")]
     X86(&'static str),
-    /// Neither executable nor PIE.
-    #[error("its type is {0}, which cannot be run; link it into an executable (type 2) or a PIE (type 3)")]
+    /// The file is neither an executable nor a PIE.
+    #[error("its type is {0}, which cannot be run; link it as an executable (type 2) or a PIE (type 3)")]
     Type(u16),
-    /// A header field that makes no sense.
+    /// A header field has an invalid value.
     #[error("{what} is {value:#x}, {why}; the file is damaged or was linked for another system")]
     Field {
-        /// Which field.
+        /// The name of the field.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What it must be.
+        /// Why the value is invalid.
         why: &'static str,
     },
-    /// A segment that makes no sense.
+    /// A segment is invalid.
     #[error("program header {index} ({start:#x}..{end:#x}) {why}")]
     Segment {
-        /// Which.
+        /// The index of its program header.
         index: usize,
         /// Its first address.
         start: u64,
-        /// The address after its last.
+        /// The first address after it.
         end: u64,
-        /// What is wrong.
+        /// What is wrong with it.
         why: &'static str,
     },
-    /// No PT_LOAD.
-    #[error("it has no loadable segment; there is nothing to run")]
+    /// The file has no PT_LOAD segment.
+    #[error("it has no loadable segment")]
     Empty,
 }
 
@@ -171,22 +170,22 @@ fn machine_name(machine: u16) -> &'static str {
     }
 }
 
-/// Whose instructions a program consists of.
+/// The instruction set of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Architecture {
-    /// The one that everything else here is about.
+    /// The native instruction set of the emulator, which is executed without translation.
     #[default]
     LoongArch64,
-    /// Little-endian MIPS64 up to release 2, with the n64 calling convention: an engine translates it.
+    /// Little-endian MIPS64 up to release 2 with the n64 ABI; translated.
     Mips64,
-    /// x86-64 with its usual calling convention: an engine translates it.
+    /// x86-64 with the System V ABI; translated.
     X86_64,
-    /// Little-endian AArch64 with its usual calling convention: an engine translates it.
+    /// Little-endian AArch64 with the LP64 ABI; translated.
     Aarch64,
 }
 
 impl Architecture {
-    /// Whose instructions a file has, by its header, if it can run here.
+    /// Determines the instruction set from an ELF header and checks that it is supported.
     fn of(header: &[u8; HEADER_BYTES]) -> Result<Self, ElfError> {
         let (class, order) = (header[4], header[5]);
         let architecture = if mips::is_for_mips(header) {
@@ -211,7 +210,7 @@ impl Architecture {
         Ok(architecture)
     }
 
-    /// The size of a page in bytes.
+    /// The page size in bytes.
     pub fn page_bytes(self) -> u64 {
         match self {
             Self::X86_64 | Self::Aarch64 => HOST_PAGE_BYTES,
@@ -219,17 +218,17 @@ impl Architecture {
         }
     }
 
-    /// Of how many parts of the address space a program has one; the engine has the others.
+    /// The program gets one part out of this many equal parts of the address space; the translator uses the rest.
     pub fn share(self) -> u64 {
         match self {
             Self::LoongArch64 => 1,
             Self::Mips64 | Self::Aarch64 => 2,
-            // Instructions have no alignment: the table of targets has an entry for each byte.
+            // Instructions are unaligned, so the lookup table of targets has an entry for each byte.
             Self::X86_64 => 8,
         }
     }
 
-    /// The ELF header's machine (e_machine).
+    /// The e_machine value of the ELF header.
     pub fn machine(self) -> u16 {
         match self {
             Self::LoongArch64 => MACHINE,
@@ -239,17 +238,17 @@ impl Architecture {
         }
     }
 
-    /// The length of the instruction that makes a system call.
+    /// The length of the system call instruction in bytes.
     pub fn syscall_bytes(self) -> u64 {
         if self == Self::X86_64 { 2 } else { 4 }
     }
 
-    /// What a function may use below the stack pointer without saying so.
+    /// The size in bytes of the red zone below the stack pointer.
     pub fn red_zone_bytes(self) -> u64 {
         if self == Self::X86_64 { 128 } else { 0 }
     }
 
-    /// AT_PLATFORM.
+    /// The AT_PLATFORM string.
     pub fn platform(self) -> &'static [u8] {
         match self {
             Self::X86_64 => b"x86_64",
@@ -258,51 +257,51 @@ impl Architecture {
         }
     }
 
-    /// Whether an engine translates it.
+    /// Whether programs are translated to LoongArch64 before execution.
     pub fn is_translated(self) -> bool {
         self != Self::LoongArch64
     }
 }
 
-/// A segment to be mapped.
+/// A loadable segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its first address, before the load bias.
     pub address: u64,
     /// Its size in memory.
     pub memory_bytes: u64,
-    /// How many of those come from the file; the rest is zero.
+    /// How many of those bytes come from the file; the rest is zero.
     pub file_bytes: u64,
-    /// Where in the file.
+    /// The offset of its contents in the file.
     pub offset: u64,
-    /// What it permits.
+    /// Its access permissions.
     pub protection: Protection,
 }
 
-/// What loading needs to know of an ELF file. Everything in it has been checked.
+/// The validated headers of an ELF executable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Whose instructions it consists of.
+    /// The instruction set.
     pub architecture: Architecture,
-    /// The first instruction, before the load bias.
+    /// The entry point, before the load bias.
     pub entry: u64,
-    /// Whether it can be loaded anywhere (ET_DYN).
+    /// Whether it can be loaded at any address (ET_DYN).
     pub relocatable: bool,
     /// The loadable segments, in ascending order and without overlap.
     pub segments: Vec<Segment>,
-    /// The dynamic linker it asks for.
+    /// The path of the dynamic linker, if it needs one.
     pub interpreter: Option<Vec<u8>>,
-    /// Where the program headers are in memory, before the load bias; 0 if they are in no segment.
+    /// The address of the program headers, before the load bias; 0 if no segment contains them.
     pub headers_address: u64,
-    /// How many program headers there are.
+    /// The number of program headers.
     pub headers_count: u16,
-    /// Whether the stack must be executable.
+    /// Whether it needs an executable stack.
     pub executable_stack: bool,
-    /// The strictest alignment a segment asks for.
+    /// The largest alignment of its segments in bytes.
     pub alignment: u64,
 }
 
-/// The first bytes of an ELF file.
+/// Reads the ELF header and checks the magic.
 fn file_header(file: &(impl Source + ?Sized)) -> Result<[u8; HEADER_BYTES], ElfError> {
     let mut magic = [0; 4];
     if !file.read_at(0, &mut magic)? {
@@ -322,7 +321,7 @@ fn file_header(file: &(impl Source + ?Sized)) -> Result<[u8; HEADER_BYTES], ElfE
     Ok(header)
 }
 
-/// Checks what the header says of the file, but for whose it is.
+/// Checks the header fields other than class, byte order and machine.
 fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Result<(), ElfError> {
     let kind = u16_at(header, 16);
     if kind != TYPE_EXECUTABLE && kind != TYPE_DYNAMIC {
@@ -337,7 +336,7 @@ fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Resu
     if count == 0 || count > MOST_PROGRAM_HEADERS {
         return field("the number of program headers (e_phnum)", count.into(), "not within 1..=1170");
     }
-    // Soft-float objects have 1 here, single-float 2, double-float 3; all run on a machine with an FPU.
+    // 1 is soft-float, 2 single-float, 3 double-float. All three run on a machine with an FPU.
     let abi = u32_at(header, 48) & 7;
     if abi > 3 && architecture == Architecture::LoongArch64 {
         return field("the ABI (e_flags)", abi.into(), "not one of LP64S, LP64F, LP64D");
@@ -346,10 +345,11 @@ fn check_fields(header: &[u8; HEADER_BYTES], architecture: Architecture) -> Resu
 }
 
 impl Image {
-    /// Reads and checks an ELF file; `limit` is the first address a program may not use. Of one that is translated it is a part of that.
+    /// Reads and checks an ELF file. `limit` is the first address that the program may not use; a translated program
+    /// gets only its [share](Architecture::share) of that range.
     ///
     /// # Errors
-    /// The file is not a program that can be run, or is damaged.
+    /// The file is damaged or is not a supported program.
     pub fn parse(file: &(impl Source + ?Sized), limit: u64) -> Result<Self, ElfError> {
         let header = file_header(file)?;
         let architecture = Architecture::of(&header)?;
@@ -422,7 +422,7 @@ impl Image {
             PT_INTERP => {
                 let what = "the interpreter's path (PT_INTERP)";
                 if !(2..=LONGEST_INTERPRETER).contains(&file_bytes) {
-                    let why = "not a sensible length";
+                    let why = "not a plausible length";
                     return Err(ElfError::Field { what, value: file_bytes, why });
                 }
                 let mut path = vec![0; file_bytes as usize];
@@ -444,7 +444,7 @@ impl Image {
         Ok(())
     }
 
-    /// What speaks against mapping `segment` after those before it.
+    /// Why `segment` cannot be mapped after the segments before it, or `None` if it can.
     fn objection(&self, segment: &Segment, size: u64, limit: u64) -> Option<&'static str> {
         let Segment { address, memory_bytes, file_bytes, offset, .. } = *segment;
         let lowest = self.segments.last().map_or(0, |before| before.address + before.memory_bytes);
@@ -455,11 +455,11 @@ impl Image {
             .and_then(|end| self.page_up(end))
             .is_none_or(|end| end > limit)
         {
-            Some("does not fit into the address space; link it lower, or the file is damaged")
+            Some("does not fit into the address space; link it at a lower address, or the file is damaged")
         } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
             Some("needs more bytes than the file has; the file is truncated")
         } else if address < lowest {
-            Some("overlaps the one before it or stands out of order; the file is damaged")
+            Some("overlaps the previous segment or is out of order; the file is damaged")
         } else if address % self.page_bytes() != offset % self.page_bytes() && file_bytes > 0 {
             Some(if self.page_bytes() == PAGE_BYTES {
                 "has an address and a file offset that differ within a 16 KiB page; link with -z max-page-size=0x4000"
@@ -467,13 +467,13 @@ impl Image {
                 "has an address and a file offset that differ within a page; the file is damaged"
             })
         } else if !self.relocatable && self.page_down(address) < 1 << 16 {
-            Some("lies in the first 64 KiB, which are never mapped; link it higher")
+            Some("is in the first 64 KiB, which are never mapped; link it at a higher address")
         } else {
             None
         }
     }
 
-    /// The addresses from the first to after the last segment, in whole pages, before the load bias.
+    /// The page-aligned address range that covers all segments, before the load bias.
     pub fn span(&self) -> std::ops::Range<u64> {
         let end = self.segments.last().map_or(0, |last| last.address + last.memory_bytes);
         self.page_down(self.segments[0].address)..self.page_up(end).unwrap_or(end)

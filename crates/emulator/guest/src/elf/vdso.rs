@@ -1,17 +1,17 @@
-//! The vDSO: a small shared object the kernel maps into every process, built here byte by byte.
-//! Not fast paths: its functions make the system call. The signal trampoline is what unwinders look for.
-//! Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version LINUX_5.10); ELF gABI chapter 5 (hash table).
+//! Builds the vDSO: the shared object that the kernel maps into each process. Its functions make the system call.
+//! Unwinders recognise its signal trampoline. Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version
+//! LINUX_5.10); ELF gABI chapter 5 (hash table).
 
-/// Where `__vdso_rt_sigreturn` is in the image.
+/// The offset of `__vdso_rt_sigreturn` in the image.
 pub const SIGNAL_RETURN_OFFSET: u64 = TEXT as u64;
 
 const TEXT: usize = 0x400;
-/// The ELF header and two program headers.
+/// The size of the ELF header and two program headers.
 const HEADERS_BYTES: usize = 64 + 2 * 56;
-/// A function's place; 16 bytes are enough for three instructions.
+/// The space for one function: up to three instructions and padding.
 const FUNCTION_BYTES: usize = 16;
 
-/// Name, system call, and whether it returns.
+/// Name, system call number, and whether the function returns.
 const FUNCTIONS: [(&str, u32, bool); 5] = [
     ("__vdso_rt_sigreturn", 139, false),
     ("__vdso_clock_gettime", 113, true),
@@ -30,12 +30,12 @@ const SYSCALL: u32 = 0x002b_0000;
 /// `jirl zero, ra, 0`
 const RETURN: u32 = 0x4c00_0020;
 
-/// The image as far as it is written; each part gives its place.
+/// Appends to the image. Each method that appends a table returns the offset of that table.
 struct Writer {
     bytes: Vec<u8>,
 }
 
-/// The texts of the string table, one after another, and where each of them is.
+/// The string table and the offsets of its strings.
 struct Strings {
     bytes: Vec<u8>,
     functions: Vec<u32>,
@@ -43,7 +43,7 @@ struct Strings {
     object: u32,
 }
 
-/// The hash of ELF's DT_HASH and version records.
+/// The hash function of DT_HASH and of version records.
 fn elf_hash(name: &str) -> u32 {
     name.bytes().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add(byte.into());
@@ -52,10 +52,10 @@ fn elf_hash(name: &str) -> u32 {
     })
 }
 
-/// The image's bytes; it fits into one guest page and has no relocations.
+/// The bytes of the image. It fits into one guest page and has no relocations.
 pub fn vdso_image() -> Vec<u8> {
     let strings = Strings::new();
-    // The headers come last, when all places are known.
+    // The headers are written last, when all offsets are known.
     let mut image = Writer { bytes: vec![0; HEADERS_BYTES] };
     let hash = image.hash_table();
     let symbols = image.symbols(&strings.functions);
@@ -113,7 +113,7 @@ impl Writer {
         self.bytes.len() as u64
     }
 
-    /// One bucket that chains all symbols: five names need no more.
+    /// A hash table with one bucket that chains all symbols, which is enough for five names.
     fn hash_table(&mut self) -> u64 {
         let place = self.align(8);
         let symbols = FUNCTIONS.len() as u32 + 1;
@@ -127,7 +127,7 @@ impl Writer {
         self.bytes.extend([0; 24]);
         for (index, name) in names.iter().enumerate() {
             self.u32s([*name]);
-            // Global function, default visibility, in a section that exists.
+            // A global function with default visibility, in an existing section.
             self.bytes.extend([0x12, 0]);
             self.u16s([1]);
             self.u64s([TEXT + index * FUNCTION_BYTES, FUNCTION_BYTES].map(|word| word as u64));
@@ -135,7 +135,7 @@ impl Writer {
         place
     }
 
-    /// Each symbol's version.
+    /// The version index of each symbol.
     fn versions(&mut self) -> u64 {
         let place = self.align(8);
         self.u16s([0]);
@@ -143,7 +143,7 @@ impl Writer {
         place
     }
 
-    /// The object's own name is definition 1 (base), the version is definition 2.
+    /// Definition 1 (base) is the name of the object, definition 2 the version.
     fn definitions(&mut self, strings: &Strings) -> u64 {
         let place = self.align(8);
         let definitions = [(strings.object, NAME, 1, 28), (strings.version, VERSION, 0, 0)];
@@ -164,7 +164,7 @@ impl Writer {
     }
 }
 
-/// The ELF header, and the program headers of an image of `total` bytes with its dynamic section.
+/// The ELF header and the program headers of an image of `total` bytes with the given dynamic section.
 fn headers(total: u64, dynamic: u64, dynamic_bytes: u64) -> Vec<u8> {
     let mut headers = Writer { bytes: b"\x7fELF\x02\x01\x01".to_vec() };
     headers.align(16);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_is_an_elf_file_that_our_own_loader_accepts() {
+    fn the_image_is_an_elf_file_that_the_loader_accepts() {
         let image = vdso_image();
         let parsed = super::super::Image::parse(&image[..], 1 << 46).unwrap();
         assert!(parsed.relocatable && parsed.segments.len() == 1 && parsed.interpreter.is_none());

@@ -1,6 +1,4 @@
-//! Which programs for x86 are run: by their ELF headers.
-//! Not their translation.
-//! Source: System V ABI, AMD64 supplement, "ELF header".
+//! Checks the ELF headers of x86 programs. Source: System V ABI, AMD64 supplement, "ELF header".
 
 use crate::words::u16_at;
 
@@ -9,17 +7,17 @@ pub(super) const MACHINE_X86_64: u16 = 62;
 /// EM_386.
 const MACHINE_386: u16 = 3;
 
-/// Whether the header says x86.
+/// Whether the header names x86.
 pub(super) fn is_for_x86(header: &[u8; 64]) -> bool {
     let machine = u16_at(header, 18);
     header[5] == 1 && (machine == MACHINE_X86_64 || machine == MACHINE_386)
 }
 
-/// Gives what speaks against running a program for x86, and what to do.
+/// Returns why an x86 program cannot run, and how to rebuild it.
 pub(super) fn check(header: &[u8; 64]) -> Result<(), &'static str> {
     match (header[4], u16_at(header, 18)) {
         (2, MACHINE_X86_64) => Ok(()),
-        (_, MACHINE_X86_64) => Err("of the x32 ABI; build it for x86_64-linux without -mx32"),
-        _ => Err("for 32-bit processors; build it for x86_64-linux"),
+        (_, MACHINE_X86_64) => Err("uses the x32 ABI; rebuild it for x86_64-linux without -mx32"),
+        _ => Err("targets 32-bit processors; rebuild it for x86_64-linux"),
     }
 }

@@ -1,15 +1,16 @@
-//! Host system calls on behalf of the guest, made so that no signal gets lost just before one blocks.
-//! Not a table of calls, nor what one waits for in simulated time.
-//! Source: Linux arch/x86/entry/entry_64.S (calling convention), signal.c (restart: the program counter is set back to `syscall`).
+//! Makes blocking host system calls for the guest without losing a signal that arrives just before the call blocks.
+//! Source: Linux arch/x86/entry/entry_64.S (calling convention), signal.c (restart: the program counter is set back to
+//! `syscall`).
 
 use std::arch::global_asm;
 
 use super::attention::{Attention, with_attention};
 use crate::Errno;
 
-// The handler of a host signal finds the program counter between `start` and `end` in two cases: the call has not begun, or the
-// kernel wants it restarted (all our handlers have SA_RESTART). Either way it has had no effect, and the handler continues
-// at `interrupted`. At `end` the call is over and its result stands.
+// A host signal handler finds the program counter between `start` and `end` in two cases: the call has not begun, or
+// the kernel set the program counter back to restart it (all our handlers have SA_RESTART). In both cases the call had
+// no effect, and the handler redirects the thread to `interrupted`. At `end` the call is complete and its result is
+// valid.
 global_asm!(
     ".pushsection .text.longma_interruptible_call,\"ax\",@progbits",
     ".balign 16",
@@ -48,8 +49,8 @@ unsafe extern "C" {
     static longma_interruptible_call_interrupted: u8;
 }
 
-/// Where a host thread that a signal found at `pc` continues so that its call returns [`Errno::RESTART`]; `None` if it is not
-/// about to make an interruptible call.
+/// If a signal at `pc` interrupted an interruptible call before it had any effect, returns the address where the thread
+/// must continue so that the call returns [`Errno::RESTART`].
 pub fn interrupted_at(pc: u64) -> Option<u64> {
     let (start, end) = (&raw const longma_interruptible_call_start, &raw const longma_interruptible_call_end);
     (start as u64..end as u64)
@@ -57,18 +58,18 @@ pub fn interrupted_at(pc: u64) -> Option<u64> {
         .then_some(&raw const longma_interruptible_call_interrupted as u64)
 }
 
-/// Makes host call `number`, unless this thread's [`Attention`] is requested before it begins.
+/// Makes host system call `number`, unless the [`Attention`] flag of this thread is set before the call begins.
 ///
 /// # Errors
-/// What the call returns, or [`Errno::RESTART`] if it had no effect and may be made again after the signal.
+/// The error of the call, or [`Errno::RESTART`] if the call had no effect and may restart after signal delivery.
 ///
 /// # Safety
-/// The call must not break this program: pointers among `arguments` are null, point into the guest's memory, or to what the call
-/// may read or write; it does not close or map anything that is the program's own.
+/// The call must not break this process. Pointers in `arguments` are null, point into guest memory, or point to memory
+/// that the call may access. The call must not close descriptors or change mappings of the emulator.
 pub unsafe fn interruptible_on_host(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let [a, b, c, d, e, f] = arguments;
     let call = [number as u64, a, b, c, d, e, f];
-    // SAFETY: both pointers are valid during the call; the caller answers for the rest.
+    // SAFETY: both pointers are valid during the call; the caller guarantees the rest.
     let returned = with_attention(|attention| unsafe { longma_interruptible_call(attention, &call) });
     Errno::check(returned)
 }

@@ -1,33 +1,32 @@
-//! Counting on an eventfd that a guest shares, and so may have filled or made to wait.
-//! Not eventfds of the emulator's alone.
-//! Source: eventfd(2): a write that would bring the count beyond 2^64 - 2 waits; fcntl(2): O_NONBLOCK is the open file's, not the
-//! descriptor's.
+//! Non-blocking updates of an eventfd that the guest shares. The guest may have filled its counter or cleared
+//! O_NONBLOCK. Source: eventfd(2): a write that would raise the counter above 2^64 - 2 blocks; fcntl(2): O_NONBLOCK
+//! belongs to the open file description, not to the descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Adds to the count. One that the guest has filled stays as it is: it says already that something has happened.
+/// Adds to the counter. A counter that the guest has filled is left unchanged, since it already signals an event.
 pub fn add(file: &OwnedFd, events: u64) {
     without_waiting(file, || {
-        // SAFETY: eight live bytes.
+        // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::write(file.as_raw_fd(), (&raw const events).cast(), 8) };
     });
 }
 
-/// Makes the count zero.
+/// Resets the counter to zero.
 pub fn clear(file: &OwnedFd) {
     let mut events = 0u64;
     without_waiting(file, || {
-        // SAFETY: eight live bytes.
+        // SAFETY: `events` is 8 bytes and live.
         unsafe { libc::read(file.as_raw_fd(), (&raw mut events).cast(), 8) };
     });
 }
 
 fn without_waiting(file: &OwnedFd, act: impl FnOnce()) {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
     let waits = flags & libc::O_NONBLOCK == 0;
     let set = |flags: i32| {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) };
     };
     if waits {
@@ -45,17 +44,17 @@ mod tests {
     use crate::host::descriptors::owned;
 
     #[test]
-    fn a_full_count_is_left_as_it_is_and_nobody_waits() {
-        // SAFETY: no pointers.
+    fn writing_to_a_full_eventfd_changes_nothing_and_does_not_block() {
+        // SAFETY: the call takes no pointers.
         let file = owned(unsafe { libc::eventfd(0, 0) }).unwrap();
         add(&file, u64::MAX - 1);
         add(&file, 1);
         let mut count = 0u64;
-        // SAFETY: eight live bytes.
+        // SAFETY: `count` is 8 bytes and live.
         unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
         assert_eq!(count, u64::MAX - 1);
         clear(&file);
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } & libc::O_NONBLOCK, 0);
     }
 }

@@ -1,16 +1,11 @@
-//! The locks of a process that may fork: those of the standard library, and a gate in front of all of them that a fork closes.
-//! Not the guest's locks, and not those of the host's C library, which looks after its own.
-//! Source: fork(2): in the child only the calling thread exists, and a lock that another one held is held for ever.
+//! Locks for a process that may fork: the locks of the standard library behind a common gate that a fork closes.
+//! Source: fork(2): only the calling thread exists in the child, and locks that other threads hold stay locked.
 //!
-//! Whoever holds one of these locks is inside the gate, and so is who waits for one. [`quiesce`] lets nobody enter and waits until
-//! everybody has left: then every lock there is, is free, whoever made it and whatever the order in which they are taken. So a lock
-//! that is added tomorrow is covered by its type; the standard library's are forbidden in the crates that a guest runs in
-//! (`clippy.toml` beside their `Cargo.toml`).
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "these are what is to be used in their place"
-)]
+//! A thread enters the gate before it waits for a lock and leaves it after releasing its last lock. [`quiesce`] closes
+//! the gate and waits until all threads have left. Then every lock is free, regardless of lock order. New locks are
+//! covered by their type, because `clippy.toml` of the crates that run a guest forbids the types of the standard
+//! library.
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the replacements wrap them")]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -24,7 +19,7 @@ use crate::host::host_call;
 const FUTEX_WAIT_PRIVATE: u64 = 128;
 const FUTEX_WAKE_PRIVATE: u64 = 129;
 
-/// Waits until `word` is no longer `value`, or for no reason.
+/// Waits until `word` differs from `value`; may wake spuriously.
 fn wait_for_change(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
@@ -32,31 +27,32 @@ fn wait_for_change(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let arguments = [word.as_ptr() as u64, FUTEX_WAIT_PRIVATE, value.into(), limit as u64, 0, 0];
-    // SAFETY: the word and the time live as long as the call; it writes to neither.
+    // SAFETY: the word and the timeout are live during the call, which writes to neither.
     let _ = unsafe { host_call(libc::SYS_futex, arguments) };
 }
 
 fn wake_all(word: &AtomicU32) {
     let arguments = [word.as_ptr() as u64, FUTEX_WAKE_PRIVATE, i32::MAX as u64, 0, 0, 0];
-    // SAFETY: the word is alive; the call touches nothing else.
+    // SAFETY: the word is live, and the call accesses nothing else.
     let _ = unsafe { host_call(libc::SYS_futex, arguments) };
 }
 
-/// How many threads are inside, and [`CLOSED`].
+/// The number of threads inside the gate, and the flag [`CLOSED`].
 static GATE: AtomicU32 = AtomicU32::new(0);
-/// Nobody may enter: a fork is waiting, or under way.
+/// Set while a fork is pending or in progress; no thread may enter.
 const CLOSED: u32 = 1 << 31;
 
 thread_local! {
-    /// How many locks this host thread holds or waits for. Constant and without a destructor: fault handlers come here, too.
+    /// The number of locks that this host thread holds or waits for. It is constant-initialised and has no destructor,
+    /// because fault handlers access it.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// This host thread is inside the gate. For as long as it holds a lock, it may take others.
+/// Proof that this host thread is inside the gate. A thread inside may take further locks.
 #[derive(Debug)]
-struct Inside(PhantomData<*const ()>);
+struct GateGuard(PhantomData<*const ()>);
 
-impl Inside {
+impl GateGuard {
     fn enter() -> Self {
         let depth = DEPTH.get();
         if depth == 0 {
@@ -82,7 +78,7 @@ fn pass_gate() {
     }
 }
 
-impl Drop for Inside {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
@@ -92,19 +88,19 @@ impl Drop for Inside {
     }
 }
 
-/// No thread of the process holds a lock, until this is dropped: in the parent and in the child.
-pub struct Quiet(PhantomData<*const ()>);
+/// While this value exists, no other thread holds a lock, in the parent and in the child.
+pub struct Quiesced(PhantomData<*const ()>);
 
-/// Waits until no other thread of the process holds one of these locks, and lets none take one.
+/// Waits until no other thread holds one of these locks, and keeps them from taking one.
 ///
 /// # Panics
-/// When the caller holds one: it would wait for itself.
-pub fn quiesce() -> Quiet {
-    assert_eq!(DEPTH.get(), 0, "a thread that holds a lock forks");
+/// If the caller holds a lock, because it would wait for itself.
+pub fn quiesce() -> Quiesced {
+    assert_eq!(DEPTH.get(), 0, "a thread forks while it holds a lock");
     let mut seen = GATE.load(Ordering::Relaxed);
     loop {
         if seen & CLOSED != 0 {
-            // Another thread forks.
+            // Another thread is forking.
             wait_for_change(&GATE, seen, None);
             seen = GATE.load(Ordering::Relaxed);
             continue;
@@ -121,12 +117,12 @@ pub fn quiesce() -> Quiet {
         }
         wait_for_change(&GATE, seen, None);
     }
-    // The thread that forks may take any of them.
+    // The forking thread may take any lock.
     DEPTH.set(1);
-    Quiet(PhantomData)
+    Quiesced(PhantomData)
 }
 
-impl Drop for Quiet {
+impl Drop for Quiesced {
     fn drop(&mut self) {
         DEPTH.set(0);
         GATE.store(0, Ordering::Release);
@@ -141,38 +137,38 @@ fn map<G, H>(result: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> 
     }
 }
 
-/// A [`std::sync::Mutex`] that no child of a fork finds locked.
+/// A [`std::sync::Mutex`] that a forked child never finds locked.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(sync::Mutex<T>);
 
-/// Holds a [`Mutex`] until dropped.
+/// The guard of a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    // Dropped in this order: who leaves the gate holds nothing.
+    // Fields drop in this order: the lock is released before the thread leaves the gate.
     guard: sync::MutexGuard<'a, T>,
     mutex: &'a Mutex<T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked one.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
 
-    /// Waits for the lock and takes it.
+    /// Acquires the lock.
     ///
     /// # Errors
-    /// A thread has panicked while it held it; the lock is taken all the same.
+    /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.lock(), |guard| MutexGuard { guard, mutex: self, _inside: inside })
     }
 
-    /// What it protects: nobody else can have it.
+    /// Accesses the value without locking, since the borrow is exclusive.
     ///
     /// # Errors
-    /// A thread has panicked while it held the lock.
+    /// A thread panicked while it held the lock.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -192,45 +188,45 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A [`std::sync::RwLock`] that no child of a fork finds locked.
+/// A [`std::sync::RwLock`] that a forked child never finds locked.
 #[derive(Debug, Default)]
 pub struct RwLock<T>(sync::RwLock<T>);
 
-/// Holds a [`RwLock`] for reading until dropped.
+/// The read guard of a [`RwLock`].
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
     guard: sync::RwLockReadGuard<'a, T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
-/// Holds a [`RwLock`] for writing until dropped.
+/// The write guard of a [`RwLock`].
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
     guard: sync::RwLockWriteGuard<'a, T>,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked one.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self(sync::RwLock::new(value))
     }
 
-    /// Waits until nobody writes, and keeps everybody from it.
+    /// Acquires the lock for reading.
     ///
     /// # Errors
-    /// A thread has panicked while it wrote; the lock is taken all the same.
+    /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.read(), |guard| RwLockReadGuard { guard, _inside: inside })
     }
 
-    /// Waits for the lock and takes it for writing.
+    /// Acquires the lock for writing.
     ///
     /// # Errors
-    /// A thread has panicked while it wrote; the lock is taken all the same.
+    /// A thread panicked while it wrote; the lock is acquired nevertheless.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        let inside = Inside::enter();
+        let inside = GateGuard::enter();
         map(self.0.write(), |guard| RwLockWriteGuard { guard, _inside: inside })
     }
 }
@@ -257,28 +253,29 @@ impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     }
 }
 
-/// A [`std::sync::Condvar`] for a [`Mutex`] of this module: who waits is outside the gate.
+/// A [`std::sync::Condvar`] for a [`Mutex`] of this module. Waiting threads are outside the gate.
 #[derive(Debug, Default)]
 pub struct Condvar(AtomicU32);
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Releases the lock, waits until somebody notifies or for no reason, and takes it again. The caller holds no other lock.
+    /// Releases the lock, waits for a notification, and acquires the lock again; may wake spuriously. The caller must
+    /// hold no other lock.
     ///
     /// # Errors
-    /// A thread has panicked while it held the lock; it is taken all the same.
+    /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_at_most(guard, None)
     }
 
-    /// Waits while `condition` holds, but not much longer than `timeout`.
+    /// Waits while `condition` is true, but not much longer than `timeout`.
     ///
     /// # Errors
-    /// A thread has panicked while it held the lock; it is taken all the same.
+    /// A thread panicked while it held the lock; the lock is acquired nevertheless.
     pub fn wait_timeout_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -298,30 +295,30 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Option<Duration>,
     ) -> LockResult<MutexGuard<'a, T>> {
-        debug_assert_eq!(DEPTH.get(), 1, "a fork would wait for whoever this thread waits for");
+        debug_assert_eq!(DEPTH.get(), 1, "a fork would deadlock: this thread waits while it holds a lock");
         let mutex = guard.mutex;
-        // A notification that comes once the lock is free changes the word.
+        // A notification after the lock is released changes the word, so the wait below returns at once.
         let seen = self.0.load(Ordering::Relaxed);
         drop(guard);
         wait_for_change(&self.0, seen, timeout);
         mutex.lock()
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
         wake_all(&self.0);
     }
 }
 
-/// A [`std::sync::LazyLock`] that no child of a fork finds half made.
+/// A [`std::sync::LazyLock`] that a forked child never finds half initialised.
 pub struct Lazy<T> {
     made: OnceLock<T>,
     make: fn() -> T,
 }
 
 impl<T> Lazy<T> {
-    /// One that `make` makes when it is first looked at.
+    /// Creates a value that `make` initialises on first access.
     pub const fn new(make: fn() -> T) -> Self {
         Self { made: OnceLock::new(), make }
     }
@@ -332,34 +329,34 @@ impl<T> Deref for Lazy<T> {
 
     fn deref(&self) -> &T {
         self.made.get().unwrap_or_else(|| {
-            let _inside = Inside::enter();
+            let _inside = GateGuard::enter();
             self.made.get_or_init(self.make)
         })
     }
 }
 
-/// A lock that fault handlers may take, for no longer than a host call or two.
+/// A lock that fault handlers may take. It must be held only for one or two host calls.
 #[derive(Debug, Default)]
 pub struct SpinLock(AtomicBool);
 
-/// Holds a [`SpinLock`] until dropped.
-pub struct Held<'a> {
+/// The guard of a [`SpinLock`].
+pub struct SpinGuard<'a> {
     lock: &'a SpinLock,
-    _inside: Inside,
+    _inside: GateGuard,
 }
 
 impl SpinLock {
-    /// Waits for the lock and takes it.
-    pub fn hold(&self) -> Held<'_> {
-        let inside = Inside::enter();
+    /// Acquires the lock.
+    pub fn hold(&self) -> SpinGuard<'_> {
+        let inside = GateGuard::enter();
         while self.0.swap(true, Ordering::Acquire) {
             std::hint::spin_loop();
         }
-        Held { lock: self, _inside: inside }
+        SpinGuard { lock: self, _inside: inside }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SpinGuard<'_> {
     fn drop(&mut self) {
         self.lock.0.store(false, Ordering::Release);
     }
@@ -371,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// What threads do until they are told to stop; what the child of a fork does once.
+    /// The lock operations of the test threads, which also run once in each forked child.
     struct Work {
         mutex: Mutex<u64>,
         other: Mutex<u64>,
@@ -385,7 +382,7 @@ mod tests {
             *self.mutex.lock().unwrap() += 1;
             self.changed.notify_all();
             let first = self.mutex.lock().unwrap();
-            // Out of order: the gate is left with the last lock, not with the first one.
+            // Release out of order: the thread leaves the gate with its last lock, not with the first.
             let second = self.other.lock().unwrap();
             drop(first);
             let read = self.shared.read().unwrap();
@@ -406,27 +403,27 @@ mod tests {
         }
     }
 
-    /// True if `act` comes to an end in a forked child.
+    /// True if `act` completes in a forked child.
     fn ends_in_a_child(act: impl FnOnce()) -> bool {
         let quiet = quiesce();
-        // SAFETY: the child takes no lock but these and ends without the test's destructors.
+        // SAFETY: the child takes only these locks and exits without running the destructors of the test.
         let child = unsafe { libc::fork() };
         drop(quiet);
         if child == 0 {
-            // SAFETY: the alarm ends a child that hangs.
+            // SAFETY: the alarm terminates a child that hangs.
             unsafe { libc::alarm(20) };
             act();
-            // SAFETY: ends the child at once.
+            // SAFETY: terminates the child immediately.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: the child is this process's own, and the status is there to be filled.
+        // SAFETY: the child belongs to this process, and `status` is valid for writes.
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
         waited == child && status == 0
     }
 
     #[test]
-    fn a_child_finds_every_lock_free_whatever_other_threads_do_with_them() {
+    fn every_lock_is_free_in_a_forked_child() {
         let work = Work {
             mutex: Mutex::new(0),
             other: Mutex::new(0),
@@ -457,7 +454,7 @@ mod tests {
                 if hung > 0 {
                     break;
                 }
-                // The others go on behind the gate.
+                // Wait until the other threads make progress again.
                 while rounds.load(Ordering::Relaxed) == before {
                     std::thread::yield_now();
                 }
@@ -468,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_once_is_whole_in_a_child() {
+    fn a_lazy_value_is_complete_in_a_forked_child() {
         static STARTED: AtomicBool = AtomicBool::new(false);
         static MADE: Lazy<u64> = Lazy::new(|| {
             STARTED.store(true, Ordering::Release);
-            // Long enough for the fork to be waiting.
+            // Long enough for the fork to wait at the gate.
             std::thread::sleep(Duration::from_millis(20));
             7
         });

@@ -1,6 +1,5 @@
-//! The signal mask and the dispositions of the host, 64 signals wide, the C library's private ones included.
-//! Not the guest's: a kernel's signals are mirrored here.
-//! Source: rt_sigprocmask(2), rt_sigaction(2); Linux arch/x86/include/uapi/asm/signal.h.
+//! The host's signal masks and dispositions for all 64 signals, including those that the C library reserves. Source:
+//! rt_sigprocmask(2), rt_sigaction(2); Linux arch/x86/include/uapi/asm/signal.h.
 
 use std::arch::global_asm;
 
@@ -9,33 +8,33 @@ use crate::host::host_call;
 /// A set of signals; signal `n` is bit `n - 1`.
 pub type SignalSet = u64;
 
-/// The set of one signal.
+/// The set that contains only `signal`.
 pub const fn set_of(signal: i32) -> SignalSet {
     1 << (signal - 1)
 }
 
-/// Signals that the host must be able to raise at any time, because guest accesses to memory cause them. They are never blocked
-/// on the host; the guest's wish is kept beside.
+/// Signals that guest memory accesses raise on the host. The host never blocks them; the guest's own mask is stored
+/// separately.
 pub const FAULTS: SignalSet = set_of(libc::SIGSEGV)
     | set_of(libc::SIGBUS)
     | set_of(libc::SIGFPE)
     | set_of(libc::SIGILL)
     | set_of(libc::SIGTRAP);
 
-/// What is blocked while a thread looks at its signals.
+/// The signals blocked while a thread examines its pending signals.
 pub const HELD: SignalSet = !FAULTS;
 
 const SET_BYTES: u64 = 8;
 
-/// Replaces this host thread's mask by `mask` (without [`FAULTS`]) and gives the former one.
+/// Replaces this host thread's mask with `mask` (without [`FAULTS`]) and returns the former mask.
 pub fn replace(mask: SignalSet) -> SignalSet {
     replace_all(mask & !FAULTS)
 }
 
-/// As [`replace`], [`FAULTS`] included: until the next [`replace`], no memory of the guest's may be touched.
+/// Like [`replace`], but may also block [`FAULTS`]. Guest memory must not be accessed until the next [`replace`].
 pub fn replace_all(new: SignalSet) -> SignalSet {
     let mut old = 0u64;
-    // SAFETY: both pointers are valid for 8 bytes. It cannot fail.
+    // SAFETY: both pointers are valid for 8 bytes. The call cannot fail.
     let _ = unsafe {
         host_call(
             libc::SYS_rt_sigprocmask,
@@ -48,7 +47,7 @@ pub fn replace_all(new: SignalSet) -> SignalSet {
 /// This host thread's mask.
 pub fn current() -> SignalSet {
     let mut old = 0u64;
-    // SAFETY: the pointer is valid for 8 bytes. It cannot fail.
+    // SAFETY: the pointer is valid for 8 bytes. The call cannot fail.
     let _ = unsafe {
         host_call(
             libc::SYS_rt_sigprocmask,
@@ -70,7 +69,7 @@ struct HostAction {
 
 const SA_RESTORER: u64 = 0x0400_0000;
 
-// The C library keeps its own to itself, and refuses actions for the two signals it uses.
+// The C library does not expose its own restorer, and its sigaction refuses the two signals that it reserves.
 global_asm!(
     ".pushsection .text.longma_signal_return,\"ax\",@progbits",
     ".globl longma_signal_return",
@@ -82,23 +81,24 @@ global_asm!(
     ".popsection",
 );
 
-// SAFETY: the label of the assembly above; only the kernel ever goes there.
+// SAFETY: the label is in the assembly above; only the kernel jumps to it.
 unsafe extern "C" {
     fn longma_signal_return();
 }
 
-/// What the host does with a signal.
+/// The host's disposition of a signal.
 #[derive(Clone, Copy, Debug)]
 pub enum HostDisposition {
     /// SIG_DFL.
     Default,
     /// SIG_IGN.
     Ignore,
-    /// Calls the function.
+    /// Calls this handler.
     Call(unsafe extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)),
 }
 
-/// Sets what the host does with `signal`; `flags` are added to those every handler has (of use: SA_NOCLDSTOP, SA_NOCLDWAIT).
+/// Sets the host's disposition of `signal`. `flags` are added to the flags that all handlers have (useful:
+/// SA_NOCLDSTOP, SA_NOCLDWAIT).
 pub fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
     let mut action = HostAction {
         flags,
@@ -112,18 +112,18 @@ pub fn dispose(signal: i32, disposition: HostDisposition, flags: u64) {
         HostDisposition::Ignore => action.function = libc::SIG_IGN as u64,
         HostDisposition::Call(function) => {
             action.function = function as *const () as u64;
-            // SA_RESTART: so that a call that could be restarted is seen before its `syscall` again, see `calls`.
+            // With SA_RESTART, the kernel sets the program counter back to `syscall`, which `calls` detects.
             action.flags |= (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64;
         }
     }
-    // SAFETY: the action is valid, and its function, if any, is async-signal-safe. It fails for SIGKILL and SIGSTOP only, whose
-    // disposition is then what it always is.
+    // SAFETY: the action is valid, and its handler, if any, is async-signal-safe. The call fails only for SIGKILL and
+    // SIGSTOP, whose disposition cannot change.
     let _ = unsafe {
         host_call(libc::SYS_rt_sigaction, [signal as u64, &raw const action as u64, 0, SET_BYTES, 0, 0])
     };
 }
 
-/// True if the host ignores `signal`.
+/// Whether the host ignores `signal`.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = HostAction::default();
     // SAFETY: the pointer is valid for the whole structure.
@@ -133,8 +133,8 @@ pub fn is_ignored(signal: i32) -> bool {
     read.is_ok() && action.function == libc::SIG_IGN as u64
 }
 
-/// Whether SIGPIPE was ignored when this program was started. Rust's runtime ignores it before `main`, and a guest must inherit
-/// what the starter wanted.
+/// Whether SIGPIPE was ignored when this process started. Rust's runtime ignores it before `main`, but the guest must
+/// inherit the original disposition.
 pub fn pipe_was_ignored() -> bool {
     PIPE_IGNORED.load(std::sync::atomic::Ordering::Relaxed)
 }
@@ -146,6 +146,7 @@ extern "C" fn remember_pipe() {
 }
 
 #[used]
-// SAFETY: the section holds pointers to functions without arguments that run before `main`; this one needs no runtime.
+// SAFETY: the section contains pointers to functions without arguments that run before `main`; this one needs no
+// runtime.
 #[unsafe(link_section = ".init_array")]
 static REMEMBER_PIPE: extern "C" fn() = remember_pipe;

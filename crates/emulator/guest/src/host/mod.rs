@@ -1,24 +1,24 @@
-//! The host side of signals: handlers, safe points, system calls that lose no signal.
-//! Not what a signal means to the guest: that is its kernel's.
-//! Source: sigaction(2), sigaltstack(2); Linux arch/x86/kernel/signal.c (how an interrupted call is restarted).
+//! Host support: signal handlers, safe points, interruptible system calls, reserved descriptors, threads, stacks and
+//! fork-safe locks. Source: sigaction(2), sigaltstack(2); Linux arch/x86/kernel/signal.c (how an interrupted call
+//! restarts).
 
 pub mod attention;
 pub mod calls;
 pub mod descriptors;
-mod ending;
 pub mod event_count;
 pub mod faults;
-pub mod held;
 pub mod locks;
 pub mod main_stack;
 pub mod masks;
+pub mod parker;
+pub mod pinned_file;
 mod raw;
 pub mod reception;
 pub mod resources;
-pub mod seat;
-pub mod shake;
+pub mod schedule_fuzz;
 pub mod stacks;
+mod termination;
 pub mod workers;
 
-pub use ending::die_by;
 pub use raw::host_call;
+pub use termination::die_by;

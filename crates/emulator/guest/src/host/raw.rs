@@ -1,6 +1,5 @@
-//! Raw system calls of the host, without libc's errno.
-//! Not for calls that wait: a signal that arrives just before those must not be lost, see `calls`.
-//! Source: syscall(2), x86-64.
+//! Raw host system calls without the C library's errno. For blocking calls use `calls`, which loses no signals. Source:
+//! syscall(2), x86-64.
 
 use std::arch::asm;
 
@@ -9,11 +8,11 @@ use crate::Errno;
 /// Makes a host system call.
 ///
 /// # Safety
-/// As the call's manual page says; pointers must be the host's.
+/// The arguments must satisfy the manual page of the call; pointers are host pointers.
 pub unsafe fn host_call(number: i64, arguments: [u64; 6]) -> Result<u64, Errno> {
     let returned: i64;
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller's promise; the kernel changes rax, rcx and r11 only.
+    // SAFETY: the caller upholds the contract; the kernel changes only rax, rcx and r11.
     unsafe {
         asm!(
             "syscall",

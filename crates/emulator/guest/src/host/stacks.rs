@@ -1,7 +1,6 @@
-//! Memory for stacks, with an inaccessible page below each: cut from large mappings, for a process may have few mappings but many
-//! threads.
-//! Not the guest's stacks: those are the guest's own mappings.
-//! Source: mmap(2), madvise(2) (MADV_GUARD_INSTALL, since Linux 6.13), proc_sys_vm(5) (max_map_count).
+//! Allocates stacks with a guard page below each. Stacks are cut from large mappings, because the number of mappings of
+//! a process is limited. Source: mmap(2), madvise(2) (MADV_GUARD_INSTALL, since Linux 6.13), proc_sys_vm(5)
+//! (max_map_count).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,36 +10,36 @@ use std::sync::PoisonError;
 use super::locks::Mutex;
 
 const PAGE_BYTES: usize = 4096;
-/// The size of one mapping, about.
+/// The approximate size of one mapping.
 const CHUNK_BYTES: usize = 32 << 20;
-/// An inaccessible page that is not a mapping of its own.
+/// Makes a page inaccessible without splitting the mapping.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Memory of one size.
+/// The stacks of one size.
 #[derive(Default)]
 struct Pool {
-    /// Memory that was in use, its guard still below it.
+    /// Freed stacks, whose guard pages are still installed.
     free: Vec<usize>,
-    /// What of the newest mapping was never in use.
+    /// The unused rest of the latest mapping.
     fresh: Range<usize>,
 }
 
-/// By the number of bytes above the guard.
+/// Pools by stack size in bytes, without the guard page.
 static POOLS: Mutex<BTreeMap<usize, Pool>> = Mutex::new(BTreeMap::new());
 
-/// Zeros to push to, with an inaccessible page below.
+/// A zeroed stack with a guard page below it.
 #[derive(Debug)]
 pub struct Stack {
-    /// Where the guard begins.
+    /// The address of the guard page.
     start: usize,
     bytes: usize,
 }
 
 impl Stack {
-    /// At least `bytes` bytes.
+    /// Allocates a stack of at least `bytes` bytes.
     ///
     /// # Errors
-    /// The host has no memory to give.
+    /// The host has no memory.
     pub fn allocate(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,12 +57,12 @@ impl Stack {
         Ok(Self { start, bytes })
     }
 
-    /// The inaccessible page.
+    /// The address range of the guard page.
     pub fn guard(&self) -> Range<usize> {
         self.start..self.start + PAGE_BYTES
     }
 
-    /// What is above it.
+    /// The address range above the guard page.
     pub fn usable(&self) -> Range<usize> {
         self.guard().end..self.guard().end + self.bytes
     }
@@ -72,7 +71,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         let usable = self.usable();
-        // SAFETY: the memory is this value's own; the next owner finds zeros.
+        // SAFETY: this value owns the memory. The next owner reads zeros.
         unsafe { libc::madvise(usable.start as *mut libc::c_void, usable.len(), libc::MADV_DONTNEED) };
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         pools.entry(self.bytes).or_default().free.push(self.start);
@@ -81,21 +80,21 @@ impl Drop for Stack {
 
 fn map(bytes: usize) -> io::Result<Range<usize>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses.
     let start =
         unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping just made. Only advice: most of each stack is never touched.
+    // SAFETY: the mapping made above. Huge pages would waste memory, because most of each stack is never touched.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(start.addr()..start.addr() + bytes)
 }
 
-/// Makes a page inaccessible: by a mark in the page table, or where the host knows none, by a mapping.
+/// Makes a page inaccessible by a page table entry, or by mprotect if the host does not support that.
 fn guard(page: usize) -> io::Result<()> {
     let page = page as *mut libc::c_void;
-    // SAFETY: the page is part of a mapping of ours, and nobody has it yet.
+    // SAFETY: the page is part of our mapping and not in use yet.
     let guarded = unsafe {
         libc::madvise(page, PAGE_BYTES, MADV_GUARD_INSTALL) == 0
             || libc::mprotect(page, PAGE_BYTES, libc::PROT_NONE) == 0
@@ -109,22 +108,22 @@ mod tests {
 
     fn is_writable(address: usize) -> bool {
         let mut ends = [0; 2];
-        // SAFETY: the array takes both descriptors.
+        // SAFETY: the array has room for both descriptors.
         assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-        // SAFETY: one byte is there to be sent; the kernel checks the address it is received at.
+        // SAFETY: the source is one valid byte; the kernel checks the destination address.
         let read = unsafe {
             assert_eq!(libc::write(ends[1], b"x".as_ptr().cast(), 1), 1);
             libc::read(ends[0], address as *mut libc::c_void, 1)
         };
         for end in ends {
-            // SAFETY: they are this function's own.
+            // SAFETY: the descriptors belong to this function.
             unsafe { libc::close(end) };
         }
         read == 1
     }
 
     #[test]
-    fn a_stack_is_writable_to_its_ends_and_not_below() {
+    fn a_stack_is_writable_and_its_guard_page_is_not() {
         for _ in 0..3 {
             let stacks: Vec<Stack> = (0..5).map(|_| Stack::allocate(40_000).expect("memory")).collect();
             for stack in &stacks {
@@ -137,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_as_zeros() {
+    fn a_reused_stack_is_zeroed() {
         const BYTES: usize = 12 << 10;
         let first = Stack::allocate(BYTES).expect("memory");
         let place = first.usable().start;
-        // SAFETY: the memory is the stack's.
+        // SAFETY: the memory belongs to the stack.
         unsafe { (place as *mut u64).write(7) };
         drop(first);
         let again = Stack::allocate(BYTES).expect("memory");

@@ -1,7 +1,6 @@
-//! Host threads that run guest threads, on stacks that need no mappings of their own.
-//! Not what they run.
-//! Source: pthread_create(3), pthread_attr_setstack(3), pthread_join(3), pthread_getcpuclockid(3); Linux include/linux/posix-timers.h
-//! (CPUCLOCK_PID: which thread a clock is of).
+//! Host threads for guest threads, on stacks from the stack allocator. Source: pthread_create(3),
+//! pthread_attr_setstack(3), pthread_join(3), pthread_getcpuclockid(3); Linux include/linux/posix-timers.h
+//! (CPUCLOCK_PID: the thread of a clock).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,45 +10,45 @@ use std::sync::{Arc, PoisonError};
 use super::locks::Mutex;
 use super::stacks::Stack;
 
-/// What a thread runs.
+/// The closure that a thread runs.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What a thread begins with.
+/// The arguments of a new thread.
 struct Start {
     work: Work,
     stack: Stack,
-    /// Where it puts its id.
+    /// Receives the thread id.
     id: Arc<AtomicI32>,
 }
 
-/// A thread that has done its work and is about to be gone; its stack is in use until then.
+/// A thread that has finished its work and is about to exit. Its stack is in use until it is joined.
 struct Ended {
-    /// Some C libraries have a pointer here.
+    /// A pointer in some C libraries.
     thread: libc::pthread_t,
     stack: Stack,
 }
 
-// SAFETY: any thread may join another, whichever it is (pthread_join(3)), and a stack is memory.
+// SAFETY: any thread may join another (pthread_join(3)), and a stack is plain memory.
 unsafe impl Send for Ended {}
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 
-/// Runs `work` on a new host thread with a stack of `stack_bytes` bytes, and gives the thread's id (gettid(2)). It does not wait until
-/// the thread has begun: on a busy host each that did would cost a turn of everybody else.
+/// Runs `work` on a new host thread with a stack of `stack_bytes` bytes and returns the thread id (gettid(2)). It does
+/// not wait until the thread runs, which would cost a scheduler round trip on a busy host.
 ///
 /// # Errors
-/// The host has no memory or no thread to give.
+/// The host has no memory or refuses another thread.
 pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Result<i32> {
     let stack = Stack::allocate(stack_bytes)?;
     let memory = stack.usable();
     let id = Arc::new(AtomicI32::new(0));
     let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
-    // Nobody joins the thread, which would leave its description to the next one, before it has been asked for its id.
-    let _nobody_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    // While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
+    let _no_thread_ends = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: the attributes are made before they are used; the stack is the new thread's alone until it is joined; `start` is the
-    // new thread's, if there is one.
+    // SAFETY: the attributes are initialised before use. The new thread owns the stack until it is joined, and owns
+    // `start` if it was created.
     let error = unsafe {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         let stack = memory.start as *mut libc::c_void;
@@ -61,55 +60,56 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
         error
     };
     if error != 0 {
-        // SAFETY: no thread has it.
+        // SAFETY: no thread was created, so no thread owns it.
         drop(unsafe { Box::from_raw(start) });
         return Err(io::Error::from_raw_os_error(error));
     }
-    // SAFETY: the thread was made, and it is not joined.
+    // SAFETY: the thread was created and is not joined yet.
     let of_clock = unsafe { id_of(thread.assume_init()) };
-    // One without a clock has ended, after it put down its id.
+    // A thread without a clock has ended, and stored its id before.
     Ok(of_clock.unwrap_or_else(|| id.load(Ordering::Acquire)))
 }
 
-/// The id of a thread, by the clock of the processor time that it uses; `None` if it has ended.
+/// The id of a thread, decoded from its CPU clock; `None` if the thread has ended.
 ///
 /// # Safety
-/// The thread can be joined, and is not while this runs.
+/// The thread is joinable, and no thread joins it during this call.
 unsafe fn id_of(thread: libc::pthread_t) -> Option<i32> {
     let mut clock = 0;
-    // SAFETY: the caller's promise, and the number is there to be written to.
+    // SAFETY: the caller upholds the contract, and `clock` is valid for writes.
     let error = unsafe { libc::pthread_getcpuclockid(thread, &raw mut clock) };
     let id = !(clock >> 3);
     (error == 0 && id > 0).then_some(id)
 }
 
 extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
-    // SAFETY: `spawn` made it for this thread.
+    // SAFETY: `spawn` allocated it for this thread.
     let Start { work, stack, id } = *unsafe { Box::from_raw(start.cast::<Start>()) };
-    // SAFETY: no arguments.
+    // SAFETY: the call takes no arguments.
     id.store(unsafe { libc::gettid() }, Ordering::Release);
     work();
     collect();
-    // SAFETY: no arguments.
+    // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::pthread_self() };
     ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { thread, stack });
     std::ptr::null_mut()
 }
 
-/// Waits until the threads that have ended are gone, which they nearly are, and takes their stacks back.
+/// Joins the threads that have finished their work and frees their stacks. They are about to exit, so the wait is
+/// short.
 fn collect() {
     let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
     for Ended { thread, stack } in ended {
-        // SAFETY: the thread was made joinable, and whoever took it out of the list joins it.
+        // SAFETY: the thread is joinable, and removing it from the list makes this the only join.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
         drop(stack);
     }
 }
 
-/// In a forked child: threads that were about to be gone will never be.
+/// Runs in a forked child: forgets the parent's finished threads, which do not exist in the child.
 pub fn forget_ended() {
     let ended = std::mem::take(&mut *ENDED.lock().unwrap_or_else(PoisonError::into_inner));
-    // The C library may still look at the thread's description, at the top of its stack.
+    // The C library may still read the thread descriptor, which is at the top of the stack.
     ended.into_iter().for_each(|gone| std::mem::forget(gone.stack));
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stacks_are_used_again_by_threads_that_come_later() {
+    fn later_threads_reuse_stacks() {
         const STACK_BYTES: usize = 100 << 10;
         let mut places = BTreeSet::new();
         for _ in 0..200 {
@@ -133,16 +133,16 @@ mod tests {
             .expect("a thread");
             places.insert(told.recv().expect("it runs") / STACK_BYTES);
         }
-        // One thread may begin before the one before it is gone.
+        // A thread may start before the previous one has exited.
         assert!(places.len() < 50, "{} stacks", places.len());
     }
 
     #[test]
-    fn whoever_makes_a_thread_knows_its_id_even_if_it_has_ended() {
+    fn the_creator_knows_the_id_of_a_thread_that_has_ended() {
         for delay in [0, 0, 0, 1000].into_iter().cycle().take(400) {
             let (tell, told) = mpsc::channel();
             let id = spawn(100 << 10, move || {
-                // SAFETY: no arguments, and a wait.
+                // SAFETY: the calls take no pointers.
                 let own = unsafe {
                     libc::usleep(delay);
                     libc::gettid()
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_the_stack_that_it_was_promised() {
+    fn a_thread_gets_a_stack_of_the_requested_size() {
         let (tell, told) = mpsc::channel();
         spawn(512 << 10, move || {
             let large = std::hint::black_box([1u8; 400 << 10]);

@@ -1,16 +1,16 @@
-//! Loads, stores and copies that survive a fault: routines whose program counters the fault handler knows.
-//! Not a check of guest addresses; callers pass host pointers into a reservation.
-//! Source: the technique of the kernel's exception tables (Documentation/arch/x86/exception-tables.rst).
+//! Loads, stores and copies that return an error instead of faulting: the fault handler recognises the program counters
+//! of these routines. Callers pass host pointers inside a guest reservation. Source: the kernel's exception tables
+//! (Documentation/arch/x86/exception-tables.rst).
 
 use std::arch::global_asm;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!(
-    "longma-linux runs on x86-64 Linux hosts only: its memory accessors and signal entry are written for them"
+    "longma-guest supports x86-64 Linux hosts only: its memory accessors and signal entry are x86-64 assembly"
 );
 
-// Every routine returns its value in rax and 0 in rdx; after a fault, execution resumes at one of the two recovery points,
-// which return 1 in rdx (and in rax the bytes not done, which string instructions keep in rcx).
+// Each routine returns its value in rax and 0 in rdx. After a fault, execution resumes at one of the two recovery
+// points, which return 1 in rdx and the number of remaining bytes in rax (string instructions keep it in rcx).
 global_asm!(
     ".pushsection .text.longma_guest_access,\"ax\",@progbits",
     ".p2align 4",
@@ -97,7 +97,7 @@ global_asm!(
     "xor edx, edx",
     "ret",
     "longma_access_wide:",
-    // rbx belongs to the caller: kept in r9, which nothing here touches.
+    // rbx is callee-saved; it is kept in r9, which nothing else here uses.
     "longma_exchange_16: mov r9, rbx",
     "mov r8, rsi",
     "mov r10, rdx",
@@ -119,7 +119,7 @@ global_asm!(
     ".popsection",
 );
 
-/// What an access routine returns in rax and rdx.
+/// The result registers rax and rdx of an access routine.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Returned {
@@ -133,10 +133,10 @@ impl Returned {
     }
 }
 
-/// The host refused an access.
+/// An access that faulted on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
-    /// For copies and fills, how many bytes were not done.
+    /// For copies and fills, the number of bytes not processed.
     pub remaining: usize,
 }
 
@@ -169,10 +169,10 @@ unsafe extern "sysv64" {
 /// Loads `N` bytes (1, 2, 4, 8 or 16), zero-extended.
 ///
 /// # Safety
-/// `pointer` must be inside a guest reservation for all `N` bytes; it need not be mapped.
+/// All `N` bytes at `pointer` must be inside a guest reservation; they need not be mapped.
 pub(super) unsafe fn load<const N: usize>(pointer: *const u8) -> Result<u128, Refused> {
     let mut wide = [0u8; 16];
-    // SAFETY: the caller's promise; `wide` has 16 bytes.
+    // SAFETY: the caller upholds the contract; `wide` has 16 bytes.
     let returned = unsafe {
         match N {
             1 => longma_load_1(pointer),
@@ -186,13 +186,13 @@ pub(super) unsafe fn load<const N: usize>(pointer: *const u8) -> Result<u128, Re
     Ok(if N == 16 { u128::from_le_bytes(wide) } else { narrow.into() })
 }
 
-/// Stores the low `N` bytes (1, 2, 4, 8 or 16) of `value`; all of them or none.
+/// Stores the low `N` bytes (1, 2, 4, 8 or 16) of `value`, either all or none.
 ///
 /// # Safety
 /// As for [`load`].
 pub(super) unsafe fn store<const N: usize>(pointer: *mut u8, value: u128) -> Result<(), Refused> {
     let bytes = value.to_le_bytes();
-    // SAFETY: the caller's promise; `bytes` has 16 bytes.
+    // SAFETY: the caller upholds the contract; `bytes` has 16 bytes.
     let returned = unsafe {
         match N {
             1 => longma_store_1(pointer, value as u64),
@@ -205,7 +205,7 @@ pub(super) unsafe fn store<const N: usize>(pointer: *mut u8, value: u128) -> Res
     returned.check().map(drop)
 }
 
-/// Atomically replaces `expected` by `new` and gives what was there.
+/// Atomically replaces `expected` with `new` and returns the old value.
 ///
 /// # Safety
 /// As for [`load`], and `pointer` must be a multiple of `N`.
@@ -216,7 +216,7 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
 ) -> Result<u128, Refused> {
     let (old, put) = (expected as u64, new as u64);
     let mut wide = expected;
-    // SAFETY: the caller's promise; `wide` and `new` are live.
+    // SAFETY: the caller upholds the contract; `wide` and `new` are live.
     let returned = unsafe {
         match N {
             1 => longma_exchange_1(pointer, old, put),
@@ -236,13 +236,13 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
     })
 }
 
-/// Copies `count` bytes; on error says how many were not done.
+/// Copies `count` bytes. The error holds the number of bytes not copied.
 ///
 /// # Safety
-/// One side must be ordinary memory valid for `count` bytes, the other inside a guest reservation (or both inside it); they do
-/// not overlap.
+/// At least one side is inside a guest reservation. The other side is inside it too or is ordinary memory valid for
+/// `count` bytes. The two sides do not overlap.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> Result<(), Refused> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe { longma_copy(to, from, count) }.check().map(drop)
 }
 
@@ -251,11 +251,11 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> Result<
 /// # Safety
 /// The bytes must be inside a guest reservation.
 pub(super) unsafe fn fill(to: *mut u8, value: u8, count: usize) -> Result<(), Refused> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe { longma_fill(to, value.into(), count) }.check().map(drop)
 }
 
-/// The fault handler's question: was the host inside an access routine? Then lets it return its error. Async-signal-safe.
+/// A fault recovery: if the fault occurred in an access routine, makes the routine return its error. Async-signal-safe.
 pub fn recover(signal: libc::c_int, _info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     if signal != libc::SIGSEGV && signal != libc::SIGBUS {
         return false;

@@ -1,34 +1,33 @@
-//! The guest's address space: mmap, munmap, mprotect, mremap, brk and their like on the reservation.
-//! Not the system calls' argument decoding, and not the accessors.
-//! Source: mmap(2), mremap(2), mprotect(2), madvise(2), brk(2); LoongArch kernel with 16 KiB pages.
+//! The guest's address space: mmap, munmap, mprotect, mremap, brk and related operations on the reservation. Source:
+//! mmap(2), mremap(2), mprotect(2), madvise(2), brk(2); LoongArch kernel with 16 KiB pages.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::HOST_PAGE_BYTES;
+use super::engine_ranges::EngineRange;
 use super::guest_memory::GuestMemory;
-use super::kept::Kept;
-use super::mappings::{Gone, Mapping, Mappings, Origin, Protection};
+use super::mapping_budget::MappingBudget;
+use super::mappings::{Mapping, Mappings, Origin, Protection, RemovedProperties};
 use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
-use super::room::Room;
 use crate::Errno;
-use crate::host::locks::{Held, Mutex, RwLockReadGuard, RwLockWriteGuard};
-use crate::host::shake::shake;
+use crate::host::locks::{Mutex, RwLockReadGuard, RwLockWriteGuard, SpinGuard};
+use crate::host::schedule_fuzz::perturb;
 
-/// Below this nothing is mapped (the default of vm.mmap_min_addr).
+/// The lowest address of a mapping (the default of vm.mmap_min_addr).
 const LOWEST: u64 = 1 << 16;
 
 /// The guest's address space.
 #[derive(Debug)]
 pub struct AddressSpace {
     memory: GuestMemory,
-    /// Mappings without a place of their own go below this.
+    /// Mappings without a requested address are placed below this address.
     top: u64,
     heap: Mutex<Heap>,
-    /// What the guest may not map otherwise, see [`AddressSpace::keep`].
-    pub(super) kept: Vec<Kept>,
-    pub(super) room: Room,
+    /// Ranges reserved for the translator, see [`AddressSpace::reserve_for_engine`].
+    pub(super) engine_ranges: Vec<EngineRange>,
+    pub(super) mapping_budget: MappingBudget,
     pub(super) quota: Quota,
 }
 
@@ -45,8 +44,9 @@ pub(super) fn errno() -> Errno {
     std::io::Error::last_os_error().into()
 }
 
-/// Where code runs from that the mapping at `range`, which has just been made, lets the guest write to. Nobody watches it there: the
-/// code is to be forgotten, and to be watched at all places when it is read again.
+/// The executable views of the memory that a new writable shared mapping at `range` shows. The new mapping is not
+/// write-protected yet, so the caller must invalidate translations of these views. All mappings are protected again
+/// when the code is next read.
 fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<Range<u64>> {
     if !mapping.shared || !mapping.protection.write {
         return Vec::new();
@@ -56,62 +56,62 @@ fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<
 }
 
 impl AddressSpace {
-    /// An empty address space over `memory`.
+    /// Creates an empty address space over `memory`.
     pub fn new(memory: GuestMemory) -> Self {
         let top = memory.limit() - memory.page_bytes();
         Self {
             memory,
             top,
             heap: Mutex::default(),
-            kept: Vec::new(),
-            room: Room::default(),
+            engine_ranges: Vec::new(),
+            mapping_budget: MappingBudget::default(),
             quota: Quota::default(),
         }
     }
 
-    /// The size of the program's pages.
+    /// The guest page size in bytes.
     pub fn page_bytes(&self) -> u64 {
         self.memory.page_bytes()
     }
 
-    /// Rounds up to whole pages of the program's; `None` beyond the last address.
+    /// Rounds up to a multiple of the guest page size; `None` on overflow.
     pub fn page_up(&self, value: u64) -> Option<u64> {
         value.checked_add(self.page_bytes() - 1).map(|value| self.page_down(value))
     }
 
-    /// Rounds down to whole pages of the program's.
+    /// Rounds down to a multiple of the guest page size.
     pub fn page_down(&self, value: u64) -> u64 {
         value & !(self.page_bytes() - 1)
     }
 
-    /// The memory this space maps.
+    /// The underlying guest memory.
     pub fn memory(&self) -> &GuestMemory {
         &self.memory
     }
 
-    /// Sets the address below which mappings go that do not say where.
+    /// Sets the address below which mappings without a requested address are placed.
     pub fn set_top(&mut self, top: u64) {
         self.top = self.page_down(top);
     }
 
-    /// Sets where the heap starts.
+    /// Sets the start of the heap; the heap is empty.
     pub fn set_heap_start(&mut self, address: u64) {
         let start = self.page_up(address).unwrap_or(address);
         *self.heap.get_mut().expect(POISON) = Heap { start, end: start };
     }
 
-    /// The address below which mappings go that do not say where.
+    /// The address below which mappings without a requested address are placed.
     pub fn top(&self) -> u64 {
         self.top
     }
 
-    /// Where the heap begins and ends.
+    /// The start and the end of the heap.
     pub fn heap(&self) -> (u64, u64) {
         let heap = self.heap.lock().expect(POISON);
         (heap.start, heap.end)
     }
 
-    /// Sets where the heap begins and ends; its memory is mapped by itself.
+    /// Sets the start and the end of the heap. The caller maps its memory separately.
     pub fn restore_heap(&mut self, (start, end): (u64, u64)) {
         *self.heap.get_mut().expect(POISON) = Heap { start, end };
     }
@@ -124,22 +124,23 @@ impl AddressSpace {
         self.memory.0.map.write().expect(POISON)
     }
 
-    /// The mapping that holds `address`, and its range.
+    /// The mapping that contains `address`, and its range.
     pub fn mapping(&self, address: u64) -> Option<(Range<u64>, Mapping)> {
         self.read().at(address).map(|(range, mapping)| (range, mapping.clone()))
     }
 
-    /// Whether nothing is mapped in `range`.
+    /// Whether `range` is completely unmapped.
     pub fn is_free(&self, range: Range<u64>) -> bool {
         self.read().is_free(range)
     }
 
-    /// All mappings in order.
+    /// All mappings in address order.
     pub fn mappings(&self) -> Vec<(Range<u64>, Mapping)> {
         self.read().iter().map(|(range, mapping)| (range, mapping.clone())).collect()
     }
 
-    /// `start..start + length` as whole pages inside the address space.
+    /// Rounds `start..start + length` to whole pages and checks that it is inside the address space and outside the
+    /// translator's ranges. `outside` is the error for a range that fails these checks.
     fn range(&self, start: u64, length: u64, outside: i32) -> Result<Range<u64>, Errno> {
         if !start.is_multiple_of(self.page_bytes()) {
             return Err(Errno(libc::EINVAL));
@@ -147,7 +148,7 @@ impl AddressSpace {
         let length = self.page_up(length).ok_or(Errno(outside))?;
         let end = start.checked_add(length).filter(|&end| end <= self.memory.limit());
         let range = start..end.ok_or(Errno(outside))?;
-        if self.is_kept(&range) { Err(Errno(outside)) } else { Ok(range) }
+        if self.overlaps_engine_range(&range) { Err(Errno(outside)) } else { Ok(range) }
     }
 
     pub(super) fn host(&self, address: u64) -> *mut libc::c_void {
@@ -179,22 +180,23 @@ impl AddressSpace {
         }
     }
 
-    /// Maps private zeros at `address`, in place of what was there: for callers that have no ELF file to load.
+    /// Maps private zeroed memory at `address`, replacing existing mappings. For callers that do not load an ELF file.
     ///
     /// # Errors
-    /// The address or the length is not a multiple of [`Self::page_bytes`], out of range, or more than the host gives.
+    /// The address or the length is not a multiple of [`Self::page_bytes`], the range is outside the address space, or
+    /// the host has no memory.
     pub fn map_zeros(&self, address: u64, length: u64, protection: Protection) -> Result<(), Errno> {
         self.map(&MapRequest::anonymous(Placement::Fixed(address), length, protection)).map(drop)
     }
 
-    /// Makes a mapping and gives its address.
+    /// Creates a mapping and returns its address.
     pub fn map(&self, request: &MapRequest) -> Result<u64, Errno> {
         if request.length == 0 {
             return Err(Errno(libc::EINVAL));
         }
         let mut map = self.write();
         let range = self.place(&map, request.placement, request.length)?;
-        self.check_room(&map)?;
+        self.check_mapping_budget(&map)?;
         let length = (range.end - range.start) as usize;
         self.check_quota(&map, range.clone(), length as u64, !request.shared && request.protection.write)?;
         let sharing = if request.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
@@ -207,7 +209,7 @@ impl AddressSpace {
         };
         self.forget_code(&map, &range);
         let held = self.hold_code();
-        // SAFETY: the range is inside the reservation, which holds nothing but guest memory.
+        // SAFETY: the range is inside the reservation, which contains only guest memory.
         let mapped = unsafe {
             libc::mmap(
                 self.host(range.start),
@@ -227,8 +229,8 @@ impl AddressSpace {
             && let Err(error) = self.attach(&range, id, read_only)
         {
             self.release(&range)?;
-            let gone = map.remove(range.clone());
-            self.set_executable(&range, gone, Protection::default());
+            let removed = map.remove(range.clone());
+            self.set_executable(&range, removed, Protection::default());
             return Err(error);
         }
         self.ask_for_huge_pages(&range, request);
@@ -253,36 +255,37 @@ impl AddressSpace {
             left_out_of_children: false,
         };
         let shows = mapping.clone();
-        let gone = map.insert(range.clone(), mapping);
-        self.set_executable(&range, gone, request.protection);
+        let removed = map.insert(range.clone(), mapping);
+        self.set_executable(&range, removed, request.protection);
         drop(held);
         self.notify_all(writable_views(&map, &range, &shows));
         Ok(range.start)
     }
 
-    /// Attaches a segment at the beginning of a mapping just made; the rest of its last guest page stays anonymous.
+    /// Attaches a System V segment at the start of a new mapping. The rest of its last guest page stays anonymous.
     fn attach(&self, range: &Range<u64>, id: u64, read_only: bool) -> Result<(), Errno> {
         let flags = libc::SHM_REMAP | if read_only { libc::SHM_RDONLY } else { 0 };
-        // SAFETY: the range is inside the reservation, and as long as the segment.
+        // SAFETY: the range is inside the reservation and as long as the segment.
         let attached = unsafe { libc::shmat(id as i32, self.host(range.start), flags) };
         if attached.addr() == usize::MAX { Err(errno()) } else { Ok(()) }
     }
 
-    /// Large memory that a program is about to use gets the host's large pages: its page tables stand between the guest and every
-    /// access. Only a hint; what is reserved without use stays as it is.
+    /// Advises the host to use huge pages for large memory that the program is about to use, because guest accesses
+    /// walk the host's page tables. MAP_NORESERVE memory is left alone.
     fn ask_for_huge_pages(&self, range: &Range<u64>, request: &MapRequest) {
         const ENOUGH_BYTES: u64 = 4 << 20;
         let anonymous = matches!(request.backing, Backing::Anonymous(_)) && !request.shared;
         let used = request.protection.write && request.flags & libc::MAP_NORESERVE == 0;
         if anonymous && used && range.end - range.start >= ENOUGH_BYTES {
-            // SAFETY: the mapping just made; the advice changes no contents.
+            // SAFETY: the mapping was made above; the advice does not change its contents.
             unsafe {
                 libc::madvise(self.host(range.start), (range.end - range.start) as usize, libc::MADV_HUGEPAGE)
             };
         }
     }
 
-    /// With 16 KiB pages the rest of a file's last page reads as zero; the host would refuse all but the first 4 KiB page of it.
+    /// With 16 KiB guest pages, the rest of the last page of a file reads as zero. The host faults beyond the last 4
+    /// KiB page, so the tail becomes anonymous memory.
     fn map_file_tail(&self, range: &Range<u64>, offset: u64, size: u64, host_bits: i32) {
         let host_end = |page: u64| size.div_ceil(page).checked_mul(page)?.checked_sub(offset);
         let (Some(from), Some(to)) = (host_end(HOST_PAGE_BYTES), host_end(self.page_bytes())) else { return };
@@ -290,7 +293,7 @@ impl AddressSpace {
         if size <= offset || from >= to {
             return;
         }
-        // SAFETY: inside the mapping just made. On failure the tail faults, as on any host.
+        // SAFETY: inside the mapping made above. On failure the tail faults, as it does on other hosts.
         unsafe {
             libc::mmap(
                 self.host(from),
@@ -303,9 +306,9 @@ impl AddressSpace {
         }
     }
 
-    /// A failed MAP_FIXED may have unmapped what was there: nothing of the host may ever come to lie in the hole.
+    /// A failed MAP_FIXED may have unmapped the range. Reserves it again, so that no host mapping can be placed there.
     fn refill_hole(&self, map: &mut Mappings, range: Range<u64>) {
-        // SAFETY: MAP_FIXED_NOREPLACE changes nothing where something is mapped.
+        // SAFETY: MAP_FIXED_NOREPLACE does not affect existing mappings.
         let filled = unsafe {
             libc::mmap(
                 self.host(range.start),
@@ -317,12 +320,12 @@ impl AddressSpace {
             )
         };
         if filled != libc::MAP_FAILED {
-            let gone = map.remove(range.clone());
-            self.set_executable(&range, gone, Protection::default());
+            let removed = map.remove(range.clone());
+            self.set_executable(&range, removed, Protection::default());
         }
     }
 
-    /// Makes a range reserved but unmapped again.
+    /// Unmaps a range but keeps it reserved.
     fn release(&self, range: &Range<u64>) -> Result<(), Errno> {
         // SAFETY: inside the reservation.
         let mapped = unsafe {
@@ -338,15 +341,16 @@ impl AddressSpace {
         if mapped == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
     }
 
-    /// Keeps fault handlers from giving pages back their write permission while mappings change; to be held until the pages' bits
-    /// are right again. Nobody can protect pages meanwhile: that takes the map's lock, which the caller has.
-    fn hold_code(&self) -> Option<Held<'_>> {
+    /// Prevents fault handlers from making code pages writable while mappings change. The caller holds the guard until
+    /// the page bitmaps are consistent again. Until then no thread can write-protect pages, since that needs the
+    /// map's lock, which the caller holds.
+    fn hold_code(&self) -> Option<SpinGuard<'_>> {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.hold())
     }
 
-    /// Notes whether a range may be fetched from, and that none of its pages is write-protected; `was`: what was there before. Huge
-    /// ranges that had nothing to do with code cost nothing.
-    fn set_executable(&self, range: &Range<u64>, was: Gone, protection: Protection) {
+    /// Updates the page bitmaps: whether the range is executable, and that none of its pages is write-protected. `was`
+    /// describes the former mappings; a range that contained no code is skipped.
+    fn set_executable(&self, range: &Range<u64>, was: RemovedProperties, protection: Protection) {
         let pages = range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES;
         if was.watched {
             self.memory.0.code.remove_range(pages.clone());
@@ -362,18 +366,18 @@ impl AddressSpace {
         ranges.into_iter().for_each(|range| self.memory.notify_code_changed(range));
     }
 
-    /// Has all cores forget the code in a range before it goes, changes, or is another's. Whoever can see that the range has changed
-    /// finds no old code, and nobody reads code while the map is locked for writing ([`Self::protect_code`] waits): so it is not to be
-    /// done again afterwards, and the caller holds that lock until the range is as it is to be.
+    /// Invalidates translations from `range` on all cores before the range is unmapped, changed or replaced. The caller
+    /// holds the map's write lock until the change is complete. Since [`Self::protect_code`] needs that lock, no core
+    /// translates the old code in between, and a core that sees the change finds no old translation.
     fn forget_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
-        if map.goes_with(range.clone()).executable {
-            shake();
+        if map.properties_in(range.clone()).executable {
+            perturb();
             self.memory.notify_code_changed(range.clone());
-            shake();
+            perturb();
         }
     }
 
-    /// Unmaps a range; what is not mapped in it does not matter.
+    /// Unmaps a range, which may contain unmapped pages.
     pub fn unmap(&self, start: u64, length: u64) -> Result<(), Errno> {
         let range = self.range(start, length, libc::EINVAL)?;
         if range.is_empty() {
@@ -383,33 +387,33 @@ impl AddressSpace {
         if map.is_free(range.clone()) {
             return Ok(());
         }
-        if map.is_cut_by(&range) {
-            self.check_room(&map)?;
+        if map.would_split(&range) {
+            self.check_mapping_budget(&map)?;
         }
         self.forget_code(&map, &range);
         let _held = self.hold_code();
         self.release(&range)?;
-        let gone = map.remove(range.clone());
-        self.set_executable(&range, gone, Protection::default());
+        let removed = map.remove(range.clone());
+        self.set_executable(&range, removed, Protection::default());
         Ok(())
     }
 
-    /// Changes what a range permits.
+    /// Changes the protection of a range.
     pub fn protect(&self, start: u64, length: u64, protection: Protection) -> Result<(), Errno> {
         let range = self.range(start, length, libc::ENOMEM)?;
         if range.is_empty() {
             return Ok(());
         }
         let mut map = self.write();
-        if map.is_cut_by(&range) {
-            self.check_room(&map)?;
+        if map.would_split(&range) {
+            self.check_mapping_budget(&map)?;
         }
         let mut at = range.start;
         let (mut views, mut result) = (Vec::new(), Ok(()));
         self.forget_code(&map, &range);
         let held = self.hold_code();
         for (piece, mapping) in map.within(range.clone()) {
-            // As Linux does: everything before the first gap is changed.
+            // Linux changes the pages before the first gap.
             if piece.start != at {
                 break;
             }
@@ -474,7 +478,7 @@ impl AddressSpace {
             let anonymous = !piece.origin.is_file && !piece.shared;
             if anonymous && extra.end <= self.top && map.is_free(extra.clone()) {
                 drop(map);
-                // The piece after private anonymous memory is just more of it.
+                // Private anonymous memory grows by another mapping after it.
                 let request = MapRequest {
                     placement: Placement::FixedNoReplace(extra.start),
                     length: extra.end - extra.start,
@@ -509,17 +513,19 @@ impl AddressSpace {
         mapping: Mapping,
         keep: bool,
     ) -> Result<(), Errno> {
-        self.check_room(map)?;
+        self.check_mapping_budget(map)?;
         let (old_length, new_length) = (old.end - old.start, new.end - new.start);
         let moved = if keep { 0 } else { old_length };
         let added = new_length.saturating_sub(moved);
         self.check_quota(map, new.clone(), added, !mapping.shared && mapping.protection.write)?;
-        // Of length 0 it is a second view, of what is from there on. Nobody would notice writes to code there until it is read again.
+        // With length 0, mremap creates a second view of a shared mapping. Invalidate the code in it, because the new
+        // view is not write-protected until the code is read again.
         let shown = old.start..old.start + if old_length == 0 { new_length } else { old_length };
         self.forget_code(map, &shown);
         self.forget_code(map, &new);
         let held = self.hold_code();
-        // The host moves one mapping of its own at a time: a page write-protected because of translated code would split it.
+        // A page that is write-protected because of translated code splits a host mapping, and the host moves only one
+        // mapping at a time. Restore the protection first.
         for (piece, mapping) in map.within(shown) {
             // SAFETY: inside a guest mapping.
             unsafe {
@@ -540,14 +546,14 @@ impl AddressSpace {
             self.refill_hole(map, new);
             return Err(error);
         }
-        let gone = Gone::with(&mapping);
+        let removed = RemovedProperties::with(&mapping);
         if !keep && old_length > 0 {
             self.release(&old)?;
             map.remove(old.clone());
         }
         let protection = mapping.protection;
         let left = if keep { protection } else { Protection::default() };
-        self.set_executable(&old, gone, left);
+        self.set_executable(&old, removed, left);
         let shows = mapping.clone();
         let replaced = map.insert(new.clone(), mapping);
         self.set_executable(&new, replaced, protection);
@@ -556,8 +562,9 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves what the host has at `old` to `new`, where it gets `new_length` bytes. One mapping of the guest's may be several of the
-    /// host's, which moves one at a time: behind the end of a private file there is memory of its own ([`Self::map_file_tail`]).
+    /// Moves host memory from `old` to `new` and resizes it to `new_length` bytes. A guest mapping may consist of
+    /// several host mappings, since the tail of a private file mapping is anonymous memory ([`Self::map_file_tail`]).
+    /// The host moves one mapping at a time, so on EFAULT the range is split in half.
     fn move_on_host(
         &self,
         old: u64,
@@ -581,7 +588,7 @@ impl AddressSpace {
         self.move_on_host(old, new, half, half, flags)?;
         let rest = self.move_on_host(old + half, new + half, length - half, new_length - half, flags);
         if rest.is_err() {
-            // As if nothing had been moved; where that fails too, no hole may be left.
+            // Undo the first half. If that fails too, reserve the range again so that no hole is left.
             let back = self.move_on_host(new, old, half, half, flags & !libc::MREMAP_DONTUNMAP);
             if back.is_err() {
                 self.release(&(old..old + half))?;
@@ -591,7 +598,7 @@ impl AddressSpace {
         rest
     }
 
-    /// Moves the program break and gives the new one; on failure the old one.
+    /// Moves the program break and returns the new one, or the old one on failure.
     pub fn set_break(&self, wanted: u64) -> u64 {
         let mut heap = self.heap.lock().expect(POISON);
         if wanted < heap.start || wanted > self.top {
@@ -619,8 +626,8 @@ impl AddressSpace {
         heap.end
     }
 
-    /// Checks that a range is page-aligned and mapped, and gives its host address and length, for calls that the host can do on
-    /// it as it is (madvise, msync, mlock).
+    /// Checks that a range is page-aligned and mapped. Returns its host address and length, for calls that the host can
+    /// execute unchanged (madvise, msync, mlock).
     pub fn host_range(&self, start: u64, length: u64) -> Result<(*mut libc::c_void, usize), Errno> {
         let range = self.range(start, length, libc::ENOMEM)?;
         if !self.read().covers(range.clone()) {

@@ -1,30 +1,29 @@
-//! Small fixed-size structures in guest memory, as bytes.
-//! Not their meaning: who asks knows the layout.
+//! Reads and writes small fixed-size structures in guest memory as byte arrays.
 
 use longma_loongarch::Fault;
 
 use super::GuestMemory;
 
 impl GuestMemory {
-    /// The `N` bytes at `address`.
+    /// Reads `N` bytes at `address`.
     pub fn read_array<const N: usize>(&self, address: u64) -> Result<[u8; N], Fault> {
         let mut bytes = [0; N];
         self.read(address, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// The `N` bytes at `address`, or `None` for a null pointer.
+    /// Reads `N` bytes at `address`; `None` for a null pointer.
     pub fn read_optional<const N: usize>(&self, address: u64) -> Result<Option<[u8; N]>, Fault> {
         if address == 0 { Ok(None) } else { self.read_array(address).map(Some) }
     }
 
-    /// Writes `bytes` at `address` unless that is a null pointer.
+    /// Writes `bytes` at `address` unless it is a null pointer.
     pub fn write_optional(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         if address == 0 { Ok(()) } else { self.write(address, bytes) }
     }
 }
 
-/// The host address of a copy that may be absent; 0 if it is.
+/// The host address of an optional copy; 0 if it is absent.
 pub fn host_address<const N: usize>(copy: &Option<[u8; N]>) -> u64 {
     copy.as_ref().map_or(0, |bytes| bytes.as_ptr() as u64)
 }

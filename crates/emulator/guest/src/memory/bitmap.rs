@@ -1,12 +1,11 @@
-//! A huge, sparse set of page numbers that threads and signal handlers may read and change without locks.
-//! Not a map: one bit a page.
+//! A large sparse set of page numbers, one bit each, that threads and signal handlers access without locks.
 
 use std::io;
 use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A set of page numbers below a fixed limit. Memory is used only where a page was ever put in.
+/// A set of page numbers below a fixed limit. The host allocates memory only for words that have been written.
 #[derive(Debug)]
 pub(super) struct PageBitmap {
     words: *const AtomicU64,
@@ -14,7 +13,7 @@ pub(super) struct PageBitmap {
     count: AtomicUsize,
 }
 
-// SAFETY: the words are atomics, and the mapping lives as long as the bitmap.
+// SAFETY: the words are atomic, and the mapping lives as long as the bitmap.
 unsafe impl Send for PageBitmap {}
 // SAFETY: as above.
 unsafe impl Sync for PageBitmap {}
@@ -23,7 +22,7 @@ impl PageBitmap {
     /// An empty set for page numbers below `pages`.
     pub fn new(pages: u64) -> io::Result<Self> {
         let length = usize::try_from(pages.div_ceil(64)).map_err(io::Error::other)?;
-        // SAFETY: a fresh anonymous mapping at an address of the host's choice.
+        // SAFETY: a new anonymous mapping at an address that the host chooses.
         let words = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -42,11 +41,11 @@ impl PageBitmap {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.length, "page number beyond the bitmap");
-        // SAFETY: in bounds, aligned, zero-initialised by the host, alive as long as self.
+        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
         unsafe { &*self.words.add(index) }
     }
 
-    /// Whether `page` is in the set; false beyond the limit.
+    /// Whether `page` is in the set. False for pages beyond the limit.
     pub fn contains(&self, page: u64) -> bool {
         let index = (page / 64) as usize;
         index < self.length && self.word(index).load(Ordering::Acquire) & (1 << (page % 64)) != 0
@@ -57,12 +56,12 @@ impl PageBitmap {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// How many pages are in the set.
+    /// The number of pages in the set.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Puts `page` in; true if it was not.
+    /// Inserts `page`. Returns whether it was absent.
     pub fn insert(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let new = self.word((page / 64) as usize).fetch_or(bit, Ordering::AcqRel) & bit == 0;
@@ -70,7 +69,7 @@ impl PageBitmap {
         new
     }
 
-    /// Takes `page` out; true if it was in.
+    /// Removes `page`. Returns whether it was present.
     pub fn remove(&self, page: u64) -> bool {
         let bit = 1 << (page % 64);
         let word = self.word((page / 64) as usize);
@@ -80,7 +79,7 @@ impl PageBitmap {
         old
     }
 
-    /// The lowest page of `pages` that is in the set.
+    /// The lowest page of `pages` in the set.
     pub fn first_in(&self, pages: Range<u64>) -> Option<u64> {
         let mut page = pages.start;
         while page < pages.end && (page / 64) < self.length as u64 {
@@ -94,7 +93,7 @@ impl PageBitmap {
         None
     }
 
-    /// Puts every page of `pages` in.
+    /// Inserts every page of `pages`.
     pub fn insert_range(&self, pages: Range<u64>) {
         self.each_word(pages, |word, mask| {
             let new = (!word.fetch_or(mask, Ordering::AcqRel) & mask).count_ones();
@@ -102,13 +101,13 @@ impl PageBitmap {
         });
     }
 
-    /// Takes every page of `pages` out.
+    /// Removes every page of `pages`.
     pub fn remove_range(&self, pages: Range<u64>) {
         if self.is_empty() {
             return;
         }
         self.each_word(pages, |word, mask| {
-            // Reading first keeps untouched words from costing memory.
+            // Read first, because a write would allocate memory for an untouched word.
             if word.load(Ordering::Acquire) & mask != 0 {
                 let gone = (word.fetch_and(!mask, Ordering::AcqRel) & mask).count_ones();
                 self.count.fetch_sub(gone as usize, Ordering::AcqRel);
@@ -130,7 +129,7 @@ impl PageBitmap {
 
 impl Drop for PageBitmap {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, no longer used.
+        // SAFETY: the bitmap owns the mapping, which is not used afterwards.
         unsafe { libc::munmap(self.words.cast_mut().cast(), self.length * 8) };
     }
 }
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_put_in_is_found_and_taken_out_again() {
+    fn an_inserted_range_is_found_and_can_be_removed() {
         let set = PageBitmap::new(1 << 20).unwrap();
         set.insert_range(60..200);
         assert!(!set.contains(59) && set.contains(60) && set.contains(199) && !set.contains(200));

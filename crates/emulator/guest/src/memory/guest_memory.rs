@@ -1,6 +1,6 @@
-//! The host reservation that holds every guest address, and accessors that survive whatever address the guest gives.
-//! Not the map operations (mmap and its family): those are `AddressSpace`'s.
-//! Source: mmap(2); LoongArch Reference Manual volume 1, section 2.1.4 (memory accesses).
+//! The host reservation that contains all guest addresses, and accessors that return an error for any invalid guest
+//! address. Mappings are managed by `AddressSpace`. Source: mmap(2); LoongArch Reference Manual volume 1, section 2.1.4
+//! (memory accesses).
 
 use std::io;
 use std::ops::Range;
@@ -12,79 +12,82 @@ use longma_loongarch::{Access, Fault, FaultCause, Scalar};
 
 use super::access::{self, Refused};
 use super::bitmap::PageBitmap;
-use super::foreign::ForeignCode;
 use super::mappings::{Mappings, Protection, Window};
 use super::own_code::OwnCode;
+use super::shared_code::SharedCodePages;
 use super::writes::Writes;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES};
-use crate::host::attention::spare_own;
+use crate::host::attention::suppress_own_attention;
 use crate::host::locks::{RwLock, SpinLock};
-use crate::host::shake::shake;
+use crate::host::schedule_fuzz::perturb;
 
-/// Bytes around the reservation that are never mapped, so that an address plus an instruction's offset cannot leave it.
+/// Unmapped bytes around the reservation, so that an address plus an instruction's offset stays inside.
 const GUARD_BYTES: usize = 1 << 20;
 
-/// Reservations are tried in this order; the host may limit a process's address space.
+/// Sizes to try in this order, since the host may limit the address space of a process.
 const LIMITS: [u64; 5] = [1 << 46, 1 << 45, 1 << 43, 1 << 41, 1 << 39];
 
-/// Guest addresses are host addresses where the host allows it: translated code then needs no base. Below this one nothing is
-/// mapped (the kernel's mmap_min_addr is at most this).
+/// Guest addresses equal host addresses if the host allows it, because translated code then needs no base register.
+/// Nothing is mapped below this address (the kernel's mmap_min_addr is at most this).
 const LOWEST: usize = 64 << 10;
 
-/// How often one access is tried again after its page was mended: more than another thread can undo the mending by chance.
-const TRIES: usize = 1000;
+/// The maximum number of retries of one access after a page was fixed up. Another thread cannot undo the fix-up this
+/// often by chance.
+const MAX_RETRIES: usize = 1000;
 
-/// After so many tries the other thread goes first.
-const TRIES_AT_ONCE: usize = 8;
+/// Number of retries before the thread yields to the other one.
+const RETRIES_WITHOUT_YIELD: usize = 8;
 
-fn make_way(tries: usize) {
-    if tries > TRIES_AT_ONCE {
+fn yield_after(tries: usize) {
+    if tries > RETRIES_WITHOUT_YIELD {
         std::thread::yield_now();
     }
 }
 
-/// A power of two: two pages that share a count only cost work.
+/// A power of two. Pages that share a counter only cause extra work.
 pub(super) const WATCHES: usize = 64;
 
-/// A guest's memory. Clones share it.
+/// Guest memory. Clones share it.
 #[derive(Clone)]
 pub struct GuestMemory(pub(super) Arc<Reservation>);
 
-/// What the clones of a [`GuestMemory`] share.
+/// The shared state of the clones of a [`GuestMemory`].
 pub(super) struct Reservation {
     start: *mut libc::c_void,
     length: usize,
     pub base: *mut u8,
     pub limit: u64,
     pub map: RwLock<Mappings>,
-    /// How many objects are written to at one place and run at another, see [`Mappings::run_elsewhere`].
-    pub run_elsewhere: Arc<AtomicUsize>,
-    /// In how many mappings code runs from a file's own memory, see [`Mappings::run_from_files`].
-    pub run_from_files: Arc<AtomicUsize>,
-    /// The size of the program's pages.
+    /// The number of objects that are writable through one mapping and executable through another, see
+    /// [`Mappings::writable_code_objects`].
+    pub writable_code_objects: Arc<AtomicUsize>,
+    /// The number of mappings that execute code from a file's own pages, see [`Mappings::file_code_mappings`].
+    pub file_code_mappings: Arc<AtomicUsize>,
+    /// The guest page size in bytes.
     pub page_bytes: AtomicU64,
-    /// Host pages that the guest may fetch from.
+    /// Host pages from which the guest may execute.
     pub executable: PageBitmap,
-    /// Host pages that are writable for the guest but write-protected on the host because translated code comes from what they show.
+    /// Host pages that the guest may write to but that are write-protected on the host, because code has been read from
+    /// the memory they show.
     pub code: PageBitmap,
-    /// How often code was about to be read from a page, for pages whose numbers end alike; changed under `code_lock`.
+    /// How often code was about to be read from a page, by page number modulo the length. Changed under `code_lock`.
     pub watches: [AtomicU64; WATCHES],
-    /// Held while a page's bit in `code` and its host protection change together. Never while guest memory is accessed, so a
-    /// fault handler may take it.
+    /// Held while a page's bit in `code` and its host protection change together. It is never held during guest memory
+    /// accesses, so a fault handler may take it.
     pub code_lock: SpinLock,
-    /// What a process that borrows its parent's memory writes.
+    /// Tracks writes of a process that borrows its parent's memory.
     pub writes: Writes,
-    /// Code that other processes can change.
-    pub foreign: ForeignCode,
-    /// Code that is the engine's, and not in the guest's memory.
+    /// Code pages that other processes can change.
+    pub shared_code: SharedCodePages,
+    /// Code of the translator, which is outside guest memory.
     pub own_code: OnceLock<OwnCode>,
-    /// Told of ranges whose code may have changed.
+    /// Called with address ranges whose code may have changed.
     pub code_changed: OnceLock<Box<dyn Fn(Range<u64>) + Send + Sync>>,
 }
 
-// SAFETY: the pointers are to a mapping owned by the reservation; all state that changes is atomic or locked.
+// SAFETY: the pointers refer to a mapping that the reservation owns; all mutable state is atomic or locked.
 unsafe impl Send for Reservation {}
-// SAFETY: as above; guest memory itself is accessed only by the access routines.
+// SAFETY: as above; guest memory is accessed only through the access routines.
 unsafe impl Sync for Reservation {}
 
 impl Reservation {
@@ -95,7 +98,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nobody has a clone any more.
+        // SAFETY: the reservation owns the mapping, and no clone is left.
         unsafe { libc::munmap(self.start, self.length) };
     }
 }
@@ -106,27 +109,28 @@ impl std::fmt::Debug for GuestMemory {
     }
 }
 
-/// How often a word of code is looked for that the map permits and the host refuses.
-const MOST_TRIES: u32 = 100_000;
+/// Maximum number of retries of a fetch that the map permits but the host refuses.
+const MAX_FETCH_RETRIES: u32 = 100_000;
 
 impl GuestMemory {
-    /// Reserves a guest address space: nothing is mapped in it.
+    /// Reserves a guest address space without any mappings.
     ///
     /// # Errors
-    /// The host does not give even 512 GiB of addresses (a limit on virtual memory, `ulimit -v`, is the usual reason).
+    /// The host refuses even 512 GiB of addresses (usually because of a limit on virtual memory, `ulimit -v`).
     pub fn reserve() -> io::Result<Self> {
         super::install_recovery();
         let mut error = io::Error::from_raw_os_error(libc::ENOMEM);
         let places =
             LIMITS.iter().map(|&limit| (limit, true)).chain(LIMITS.iter().map(|&limit| (limit, false)));
         for (limit, identical) in places {
-            // With identical addresses the lowest ones are below every host mapping, and what is below 0 is no address at all.
+            // With identical addresses, the reservation starts at `LOWEST`: all lower addresses are below any host
+            // mapping, and there is no room for a guard area below address 0.
             let (wanted, length, flags) = if identical {
                 (LOWEST, limit as usize + GUARD_BYTES - LOWEST, libc::MAP_FIXED_NOREPLACE)
             } else {
                 (0, limit as usize + 2 * GUARD_BYTES, 0)
             };
-            // SAFETY: a fresh mapping where nothing is mapped.
+            // SAFETY: a new mapping that replaces no existing one.
             let start = unsafe {
                 libc::mmap(
                     ptr::without_provenance_mut(wanted),
@@ -142,7 +146,8 @@ impl GuestMemory {
                 continue;
             }
             if identical && start.addr() != wanted {
-                // SAFETY: the mapping just made; a kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+                // SAFETY: the mapping was made above; a kernel without MAP_FIXED_NOREPLACE treats the address as a
+                // hint.
                 unsafe { libc::munmap(start, length) };
                 continue;
             }
@@ -153,8 +158,8 @@ impl GuestMemory {
                 length,
                 base,
                 limit,
-                run_elsewhere: map.run_elsewhere(),
-                run_from_files: map.run_from_files(),
+                writable_code_objects: map.writable_code_objects(),
+                file_code_mappings: map.file_code_mappings(),
                 map: RwLock::new(map),
                 page_bytes: AtomicU64::new(PAGE_BYTES),
                 executable: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
@@ -162,7 +167,7 @@ impl GuestMemory {
                 watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
                 writes: Writes::default(),
-                foreign: ForeignCode::default(),
+                shared_code: SharedCodePages::default(),
                 own_code: OnceLock::new(),
                 code_changed: OnceLock::new(),
             })));
@@ -175,22 +180,23 @@ impl GuestMemory {
         self.0.base
     }
 
-    /// The size of the program's pages: [`PAGE_BYTES`](super::PAGE_BYTES), unless its architecture has others.
+    /// The guest page size: [`PAGE_BYTES`](super::PAGE_BYTES), or the host's page size if the guest architecture uses
+    /// it.
     pub fn page_bytes(&self) -> u64 {
         self.0.page_bytes.load(Ordering::Relaxed)
     }
 
-    /// Gives the program pages as large as the host's; before anything is mapped.
+    /// Sets the guest page size to the host's. Call it before anything is mapped.
     pub fn take_host_pages(&self) {
         self.0.page_bytes.store(HOST_PAGE_BYTES, Ordering::Relaxed);
     }
 
-    /// The first guest address that is out of range.
+    /// The first guest address out of range.
     pub fn limit(&self) -> u64 {
         self.0.limit
     }
 
-    /// The guest address of a host address, if it is one.
+    /// Converts a host address into a guest address, if it is in range.
     pub fn guest_address(&self, host: usize) -> Option<u64> {
         let address = (host as u64).checked_sub(self.0.base as u64)?;
         (address < self.0.limit).then_some(address)
@@ -206,45 +212,47 @@ impl GuestMemory {
         self.pointer(address, length).ok_or(Fault { address, access, cause: FaultCause::Unmapped })
     }
 
-    /// The host pointer to a buffer that the host kernel will write to: pages write-protected because of translated code are
-    /// released first. They may be protected again before the kernel comes to write, which then says EFAULT: try again.
+    /// The host pointer to a buffer that the host kernel will write to. Makes pages writable that are write-protected
+    /// because of translated code. Another thread may protect them again before the kernel writes; the call then fails
+    /// with EFAULT and should be retried.
     pub fn pointer_for_writing(&self, address: u64, length: u64) -> Result<*mut u8, Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.note_writes(address..address + length);
         if !self.0.code.is_empty() && length > 0 {
-            spare_own(|| self.release_code(address..address + length));
+            suppress_own_attention(|| self.release_code(address..address + length));
         }
         Ok(pointer)
     }
 
-    /// Whether the host refuses the kernel a write somewhere in `length` bytes at `address` because code has been read from there.
+    /// Whether the kernel cannot write somewhere in `length` bytes at `address` because code has been read from there.
     pub fn holds_watched_code(&self, address: u64, length: u64) -> bool {
-        // As far as the kernel reads or writes at once.
+        // The maximum size of a single read or write in Linux.
         let end = address.saturating_add(length.min(0x7fff_f000)).div_ceil(HOST_PAGE_BYTES);
         self.0.code.first_in(address / HOST_PAGE_BYTES..end).is_some()
     }
 
-    /// Whether a page of `range` may be write-protected because of translated code, now or soon: it can be run, or what it shows can.
+    /// Whether a page of `range` is or may become write-protected because of translated code, since it or another view
+    /// of the same memory is executable.
     pub fn may_be_watched(&self, range: Range<u64>) -> bool {
         let pages = range.start / HOST_PAGE_BYTES..range.end.div_ceil(HOST_PAGE_BYTES);
         if self.0.executable.first_in(pages).is_some() {
             return true;
         }
-        // So that a call costs no lock in programs that have nothing of the kind.
-        if self.0.run_elsewhere.load(Ordering::Acquire) == 0 {
+        // Avoids the lock in programs without such mappings.
+        if self.0.writable_code_objects.load(Ordering::Acquire) == 0 {
             return false;
         }
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
-        map.overlapping(range).any(|(_, mapping)| map.is_run_elsewhere(mapping))
+        map.overlapping(range).any(|(_, mapping)| map.may_change_code(mapping))
     }
 
-    /// Whether the guest may write to every byte, as the host sees it: behind the end of a file it may not. Pages write-protected because
-    /// of translated code stay so.
+    /// Whether the guest may write to every byte, as the host sees it: the pages beyond the end of a file are not
+    /// writable. Pages that are write-protected because of translated code count as writable and stay protected.
     pub fn can_write(&self, address: u64, length: u64) -> bool {
         self.writable(address, length) == length
     }
 
-    /// How many of the bytes stand before the first that the guest may not write to, see [`Self::can_write`].
+    /// The number of bytes before the first one that the guest may not write to, see [`Self::can_write`].
     pub fn writable(&self, address: u64, length: u64) -> u64 {
         let end = address.saturating_add(length).min(self.0.limit);
         if address >= end {
@@ -252,21 +260,21 @@ impl GuestMemory {
         }
         let touches = |at: u64| {
             let pointer = self.0.base.wrapping_add(at as usize);
-            // SAFETY: one byte inside the reservation; it stays what it is.
+            // SAFETY: one byte inside the reservation, whose value does not change.
             unsafe { access::compare_exchange::<1>(pointer, 0, 0) }.is_ok()
         };
         let pages = address / HOST_PAGE_BYTES..end.div_ceil(HOST_PAGE_BYTES);
         let refused = pages.map(|page| address.max(page * HOST_PAGE_BYTES)).find(|&at| {
-            // It may become protected in between.
+            // The page may become protected between the two checks.
             !(self.is_code_protected(at) || touches(at) || self.is_code_protected(at))
         });
         refused.unwrap_or(end) - address
     }
 
-    /// Loads a number.
+    /// Loads an integer.
     ///
     /// # Errors
-    /// The address is not mapped, or not readable.
+    /// The address is not mapped or not readable.
     pub fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault> {
         let pointer = self.pointer_for(address, T::BYTES as u64, Access::Read)?;
         let value = self.retry(address, T::BYTES as u64, Access::Read, || {
@@ -284,10 +292,10 @@ impl GuestMemory {
         Ok(narrow(value))
     }
 
-    /// Stores a number; on error nothing is stored.
+    /// Stores an integer. On error nothing is stored.
     ///
     /// # Errors
-    /// The address is not mapped, or not writable.
+    /// The address is not mapped or not writable.
     pub fn store<T: Scalar>(&self, address: u64, value: T) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, T::BYTES as u64, Access::Write)?;
         let value = widen(value);
@@ -305,10 +313,10 @@ impl GuestMemory {
         })
     }
 
-    /// Atomically replaces `expected` by `new` and gives what was there; sequentially consistent.
+    /// Atomically replaces `expected` with `new` and returns the old value. Sequentially consistent.
     ///
     /// # Errors
-    /// The address is misaligned, not mapped, or not writable.
+    /// The address is misaligned, not mapped or not writable.
     pub fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
         if !address.is_multiple_of(T::BYTES as u64) {
             return Err(Fault { address, access: Access::Write, cause: FaultCause::Misaligned });
@@ -330,28 +338,28 @@ impl GuestMemory {
         Ok(narrow(old))
     }
 
-    /// Copies guest memory out.
+    /// Copies guest memory to `buffer`.
     ///
     /// # Errors
-    /// Some byte is not readable; `buffer` holds the bytes before it.
+    /// A byte is not readable; `buffer` holds the bytes before it.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, buffer.len() as u64, Access::Read)?;
         self.piecewise(address, buffer.len(), Access::Read, |done| {
             let rest = &mut buffer[done..];
-            // SAFETY: `rest` is ordinary memory, the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
             unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(done), rest.len()) }
         })
     }
 
-    /// Copies into guest memory.
+    /// Copies `bytes` to guest memory.
     ///
     /// # Errors
-    /// Some byte is not writable; the bytes before it are written.
+    /// A byte is not writable; the bytes before it have been written.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, bytes.len() as u64, Access::Write)?;
         self.piecewise(address, bytes.len(), Access::Write, |done| {
             let rest = &bytes[done..];
-            // SAFETY: `rest` is ordinary memory, the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
             unsafe { access::copy(pointer.wrapping_add(done), rest.as_ptr(), rest.len()) }
         })
     }
@@ -359,24 +367,25 @@ impl GuestMemory {
     /// Sets `length` bytes to `value`.
     ///
     /// # Errors
-    /// Some byte is not writable; the bytes before it are set.
+    /// A byte is not writable; the bytes before it have been set.
     pub fn fill(&self, address: u64, length: u64, value: u8) -> Result<(), Fault> {
         let pointer = self.pointer_for(address, length, Access::Write)?;
         self.piecewise(address, length as usize, Access::Write, |done| {
-            // SAFETY: in the reservation.
+            // SAFETY: the bytes are in the reservation.
             unsafe { access::fill(pointer.wrapping_add(done), value, length as usize - done) }
         })
     }
 
-    /// Reads the bytes before the first zero byte; `None` if there is none within `max` bytes.
+    /// Reads a zero-terminated string, without the terminator. Returns `None` if there is no terminator within `max`
+    /// bytes.
     ///
     /// # Errors
-    /// A byte before the end is not readable.
+    /// A byte before the terminator is not readable.
     pub fn read_c_string(&self, address: u64, max: usize) -> Result<Option<Vec<u8>>, Fault> {
         let mut text = Vec::new();
         while text.len() < max {
             let at = address.wrapping_add(text.len() as u64);
-            // Up to the end of the host page, so that no byte beyond the string's own pages is touched.
+            // Stop at the end of the host page, so that only pages of the string are accessed.
             let in_page = (HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) as usize;
             let mut piece = [0u8; 256];
             let piece = &mut piece[..in_page.min(256).min(max - text.len())];
@@ -393,7 +402,7 @@ impl GuestMemory {
     /// Fetches an instruction word.
     ///
     /// # Errors
-    /// The address is no multiple of four, not mapped, or not executable.
+    /// The address is not a multiple of four, not mapped or not executable.
     pub fn fetch(&self, address: u64) -> Result<u32, Fault> {
         let fault = |cause| Fault { address, access: Access::Execute, cause };
         if !address.is_multiple_of(4) {
@@ -402,8 +411,9 @@ impl GuestMemory {
         if let Some(word) = self.0.own_code.get().and_then(|code| code.word(address)) {
             return Ok(word.load(Ordering::Acquire));
         }
-        // Where the map permits what was refused, another thread has changed it in between: so it is tried again, as the kernel does.
-        for _ in 0..MOST_TRIES {
+        // If the map permits a fetch that the host refused, another thread has just changed the mapping. Retry, as the
+        // kernel does.
+        for _ in 0..MAX_FETCH_RETRIES {
             let refused = if self.0.executable.contains(address / HOST_PAGE_BYTES) {
                 match self.load(address) {
                     Ok(word) => return Ok(word),
@@ -422,14 +432,14 @@ impl GuestMemory {
         Err(fault(FaultCause::BeyondFile))
     }
 
-    /// As [`Self::fetch`], of words that follow each other, which nobody changes meanwhile.
+    /// Fetches consecutive words like [`Self::fetch`]. No thread may change the code during the call.
     ///
     /// # Errors
-    /// As for [`Self::fetch`], of any of them.
+    /// As for [`Self::fetch`], for any of the words.
     pub fn fetch_all(&self, address: u64, words: &mut [u32]) -> Result<(), Fault> {
         let mut page = None;
         for (at, word) in (address..).step_by(4).zip(words) {
-            // Where the page is executable and its words can be loaded, that is all there is to it.
+            // Check each page once; a plain load suffices for its remaining words.
             let here = at / HOST_PAGE_BYTES;
             if page != Some(here) {
                 page = Some(here).filter(|page| {
@@ -448,11 +458,11 @@ impl GuestMemory {
         self.0.own_code.get().is_some_and(|code| code.word(address).is_some())
     }
 
-    /// Why the host refused an access of `size` bytes, from the guest's own map.
+    /// Determines from the guest's map why the host refused an access of `size` bytes.
     pub fn explain(&self, address: u64, size: u64, access: Access) -> Fault {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let mut at = address;
-        // An access may straddle two pages; the first that refuses is named.
+        // An access may straddle two pages. Report the first one that refuses it.
         loop {
             let fault = |cause| Fault { address: at, access, cause };
             let Some((_, mapping)) = map.at(at) else { return fault(FaultCause::Unmapped) };
@@ -467,33 +477,38 @@ impl GuestMemory {
         }
     }
 
-    /// The device that `address` is a window of, the offset there, and what the mapping permits.
+    /// The device window at `address`, the offset in the device, and the protection of the mapping.
     pub fn window_at(&self, address: u64) -> Option<(Window, u64, Protection)> {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let (range, mapping) = map.at(address)?;
         Some((mapping.origin.window?, mapping.offset + (address - range.start), mapping.protection))
     }
 
-    /// Whether a file is mapped at `address`, or a device: what the kernel does not zero when it is accessed first.
+    /// Whether `address` belongs to a mapping of a file or device, whose pages the kernel does not zero on first
+    /// access.
     pub fn is_of_file(&self, address: u64) -> bool {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         map.at(address).is_some_and(|(_, mapping)| mapping.origin.is_file)
     }
 
-    /// Every window of a device: where it is and what it begins with.
+    /// All device windows: address range, window, and offset in the device.
     pub fn windows(&self) -> Vec<(Range<u64>, Window, u64)> {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         map.iter().filter_map(|(range, found)| Some((range, found.origin.window?, found.offset))).collect()
     }
 
-    /// How often windows of devices have come or gone: whoever remembers [`GuestMemory::windows`] asks again when this changes.
+    /// A counter of changes to device windows. A caller that caches [`GuestMemory::windows`] reloads it when the
+    /// counter changes.
     pub fn window_changes(&self) -> u64 {
         self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it").window_changes()
     }
 
-    /// Tries to make good what made the host refuse an access that the guest may do: a page write-protected because of
-    /// translated code, or the tail of a file's last 16 KiB page. The access should be tried again, unless it is refused.
-    fn mend(&self, address: u64, size: u64, access: Access) -> Result<(), Fault> {
+    /// Fixes up a page that refused a permitted access: a page write-protected because of translated code, or the tail
+    /// of the last 16 KiB page of a file. On success the caller retries the access.
+    ///
+    /// # Errors
+    /// The guest's map does not permit the access.
+    fn fix_up(&self, address: u64, size: u64, access: Access) -> Result<(), Fault> {
         let Some(last) = address.checked_add(size.max(1) - 1).filter(|&last| last < self.0.limit) else {
             return Err(self.explain(address, size, access));
         };
@@ -505,19 +520,20 @@ impl GuestMemory {
         }
         let fault = self.explain(address, size, access);
         if fault.cause == FaultCause::BeyondFile
-            && (self.mend_file_tail(address, access) || self.mend_file_tail(last, access))
+            && (self.fix_up_file_tail(address, access) || self.fix_up_file_tail(last, access))
         {
             return Ok(());
         }
-        // Not explained once more: another thread may have changed the map back by then.
+        // Return the fault determined above: another thread may have changed the map since.
         Err(fault)
     }
 
-    /// On hardware with 16 KiB pages the rest of a file's last page reads as zero; the host has 4 KiB pages and refuses it.
-    fn mend_file_tail(&self, address: u64, access: Access) -> bool {
+    /// On hardware with 16 KiB pages, the rest of the last page of a file reads as zero. The host, with 4 KiB pages,
+    /// faults there.
+    fn fix_up_file_tail(&self, address: u64, access: Access) -> bool {
         let map = self.0.map.write().expect("the map's lock is never poisoned: nothing panics under it");
         let permitting = map.at(address).filter(|(_, mapping)| mapping.protection.permits(access));
-        // Another thread took away what the map has just permitted: the next try says what is refused.
+        // Another thread has just removed the permission. The retry reports the fault.
         let Some((_, mapping)) = permitting else { return true };
         if mapping.origin.window.is_some() {
             return false;
@@ -529,7 +545,7 @@ impl GuestMemory {
             unsafe { access::load::<1>(pointer) }.is_ok()
         };
         if readable(host_page) {
-            // Another thread was changing the mapping; it is as the guest wants it now.
+            // Another thread was changing the mapping, and has finished.
             return true;
         }
         if !mapping.origin.is_file || !readable(address & !(self.page_bytes() - 1)) {
@@ -549,7 +565,8 @@ impl GuestMemory {
         mapped != libc::MAP_FAILED
     }
 
-    /// Gives the guest back its write permission on the pages of `range` that translated code comes from, when that has been forgotten.
+    /// Makes the code pages of `range` writable again after invalidating their translations. Returns whether any page
+    /// was protected.
     pub(super) fn release_code(&self, range: Range<u64>) -> bool {
         let mut released = false;
         let (mut next, end) = (range.start / HOST_PAGE_BYTES, range.end.div_ceil(HOST_PAGE_BYTES));
@@ -560,8 +577,8 @@ impl GuestMemory {
         released
     }
 
-    /// First the code is forgotten, then the page can be written: another thread that finds it writable finds no old code. Code that
-    /// is read from it anew in between is forgotten as well.
+    /// Invalidates the code first and then makes the page writable, so that a thread that can write to it finds no old
+    /// translation. Repeats this if code was read again in between.
     fn release_page(&self, page: u64) -> bool {
         let start = page * HOST_PAGE_BYTES;
         let pointer = self.0.base.wrapping_add(start as usize);
@@ -571,26 +588,26 @@ impl GuestMemory {
             let views = map.views_of_code(&(start..start + HOST_PAGE_BYTES));
             drop(map);
             for view in views {
-                shake();
+                perturb();
                 self.notify_code_changed(view);
             }
-            shake();
+            perturb();
             let held = self.0.code_lock.hold();
             if self.0.watches_of(page).load(Ordering::Relaxed) != watches {
                 continue;
             }
             if self.0.code.remove(page) {
                 let both = libc::PROT_READ | libc::PROT_WRITE;
-                // SAFETY: a host page inside the reservation that the guest may read and write: its bit said so.
+                // SAFETY: a host page inside the reservation that the guest may read and write, as its bit showed.
                 unsafe { libc::mprotect(pointer.cast(), HOST_PAGE_BYTES as usize, both) };
             }
             drop(held);
-            shake();
+            perturb();
             return true;
         }
     }
 
-    /// How often code was about to be read from `page`; `None` if it is not write-protected.
+    /// How often code was about to be read from `page`; `None` if the page is not write-protected.
     fn watches_of_protected(&self, page: u64) -> Option<u64> {
         let _held = self.0.code_lock.hold();
         self.0.code.contains(page).then(|| self.0.watches_of(page).load(Ordering::Relaxed))
@@ -607,7 +624,7 @@ impl GuestMemory {
         }
     }
 
-    /// Runs a copy until it is done, mending pages on the way.
+    /// Repeats a copy until it is complete, fixing up pages where it faults.
     fn piecewise(
         &self,
         address: u64,
@@ -622,11 +639,11 @@ impl GuestMemory {
             tries = if now == done { tries + 1 } else { 0 };
             done = now;
             let at = address + done as u64;
-            self.mend(at, 1, access)?;
-            if tries > TRIES {
+            self.fix_up(at, 1, access)?;
+            if tries > MAX_RETRIES {
                 return Err(self.explain(at, 1, access));
             }
-            make_way(tries);
+            yield_after(tries);
         }
         Ok(())
     }
@@ -638,12 +655,12 @@ impl GuestMemory {
         access: Access,
         act: impl Fn() -> Result<V, Refused>,
     ) -> Result<V, Fault> {
-        for tries in 0..TRIES {
+        for tries in 0..MAX_RETRIES {
             if let Ok(value) = act() {
                 return Ok(value);
             }
-            self.mend(address, size, access)?;
-            make_way(tries);
+            self.fix_up(address, size, access)?;
+            yield_after(tries);
         }
         Err(self.explain(address, size, access))
     }

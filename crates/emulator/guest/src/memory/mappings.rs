@@ -1,6 +1,5 @@
-//! The ordered map of a guest's mappings: what is where, with which permissions, from which file.
-//! Not the memory itself: changing this map changes nothing on the host.
-//! Source: proc_pid_maps(5).
+//! The ordered map of a guest's mappings: address range, permissions and backing file. It is bookkeeping only; changing
+//! it does not change host memory. Source: proc_pid_maps(5).
 
 use longma_loongarch::Access;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a mapping permits, as the guest asked for it.
+/// The permissions of a mapping, as the guest requested them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Protection {
     /// PROT_READ.
@@ -20,7 +19,7 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// From PROT_ bits; bits other than read, write and execute are dropped.
+    /// Converts PROT_ bits. Bits other than read, write and execute are ignored.
     pub fn from_bits(bits: i32) -> Self {
         Self {
             read: bits & libc::PROT_READ != 0,
@@ -29,12 +28,12 @@ impl Protection {
         }
     }
 
-    /// Whether loads work: on LoongArch any permission implies reading.
+    /// Whether loads are permitted. On LoongArch, any permission implies reading.
     pub fn readable(self) -> bool {
         self.read || self.write || self.execute
     }
 
-    /// Whether the guest may access what is mapped so.
+    /// Whether the guest may make this kind of access.
     pub(super) fn permits(self, access: Access) -> bool {
         match access {
             Access::Read => self.readable(),
@@ -43,7 +42,7 @@ impl Protection {
         }
     }
 
-    /// The PROT_ bits of the host mapping: guest code is data to the host, and registers are nothing that the host has.
+    /// The PROT_ bits of the host mapping. Guest code is data to the host, and device registers have no host memory.
     pub(super) fn host_bits(self, origin: &Origin) -> i32 {
         let write = if self.write { libc::PROT_WRITE } else { 0 };
         let registers = matches!(origin.window, Some(Window::Registers(_)));
@@ -51,44 +50,44 @@ impl Protection {
     }
 }
 
-/// What a mapping shows of a modelled device. Devices are numbered by whoever keeps them.
+/// A device mapping. The owner of the devices numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// Registers: no access reaches memory.
+    /// Device registers. Accesses never reach memory.
     Registers(u16),
-    /// Memory of the device's own, such as an in-core store.
+    /// Memory of the device, such as an in-core store.
     Memory(u16),
 }
 
-/// The file or the special purpose behind a mapping.
+/// The file or the purpose of a mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// The file's path as the guest sees it, or `[stack]`, `[heap]`, `[vdso]`; empty for anonymous memory.
+    /// The path of the file in the guest, or `[stack]`, `[heap]`, `[vdso]`; empty for anonymous memory.
     pub name: String,
-    /// Device number, 0 for no file.
+    /// Device number; 0 without a file.
     pub device: u64,
-    /// Inode number, 0 for no file.
+    /// Inode number; 0 without a file.
     pub inode: u64,
-    /// Whether there is a file behind it (`name` may be empty all the same).
+    /// Whether the mapping has a file (`name` may still be empty).
     pub is_file: bool,
-    /// The device behind it, if there is one.
+    /// The device, if it is a device mapping.
     pub window: Option<Window>,
 }
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// What it permits.
+    /// The permissions.
     pub protection: Protection,
     /// MAP_SHARED.
     pub shared: bool,
-    /// The file, or what it is for.
+    /// The file or the purpose.
     pub origin: Arc<Origin>,
-    /// The file offset of its first byte; 0 without a file.
+    /// The file offset of the first byte; 0 without a file.
     pub offset: u64,
-    /// A forked child finds zeros there (MADV_WIPEONFORK).
+    /// A forked child reads zeros here (MADV_WIPEONFORK).
     pub wiped_in_children: bool,
-    /// A forked child has no such mapping (MADV_DONTFORK).
+    /// A forked child does not inherit this mapping (MADV_DONTFORK).
     pub left_out_of_children: bool,
 }
 
@@ -98,17 +97,18 @@ impl Mapping {
         Self { offset, ..self.clone() }
     }
 
-    /// Whether it shows a System V segment, the first of which has the number 0.
+    /// Whether it is a System V segment. The first segment has the id 0.
     pub fn is_segment(&self) -> bool {
         self.shared && !self.origin.is_file && self.origin.name.starts_with("/SYSV")
     }
 
-    /// Whether what is written to its file is run. What a private mapping shows of later writes to the file is not specified (mmap(2)).
+    /// Whether it executes code from a file's own pages. A private mapping is excluded: whether it shows later writes
+    /// to the file is unspecified (mmap(2)).
     pub(super) fn is_run_from_file(&self) -> bool {
         self.shared && self.protection.execute && self.origin.is_file
     }
 
-    /// What it shows, if others may show the same.
+    /// The object that it shows, if other mappings may show the same object.
     fn object(&self) -> Option<Object> {
         let origin = &self.origin;
         match origin.window {
@@ -121,80 +121,81 @@ impl Mapping {
         }
     }
 
-    /// What it shows, if a write to that can reach code through another mapping: what is written to is shared, and what is run may be.
+    /// The object that it shows, if a write through one mapping can change code in another: the written mapping is
+    /// shared, the executable one need not be.
     fn watched_object(&self) -> Option<Object> {
         if self.shared || self.protection.execute { self.object() } else { None }
     }
 }
 
-/// What several mappings may show.
+/// An object that several mappings may show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Object {
     /// A file, by device and inode.
     File(u64, u64),
-    /// A System V segment, by its number.
+    /// A System V segment, by its id.
     Segment(u64),
-    /// Shared memory without a name, by where its origin is.
+    /// Unnamed shared memory, by the address of its origin.
     Memory(usize),
-    /// A modelled device's own memory.
+    /// The memory of a modelled device.
     Device(u16),
 }
 
-/// What is no longer mapped, or otherwise.
+/// Properties of mappings that were removed or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gone {
-    /// Something could be run.
+pub(super) struct RemovedProperties {
+    /// A mapping was executable.
     pub executable: bool,
     /// Pages may be write-protected because of translated code.
     pub watched: bool,
 }
 
-impl Gone {
-    /// What goes with one mapping.
+impl RemovedProperties {
+    /// The properties of one mapping.
     pub fn with(mapping: &Mapping) -> Self {
         let executable = mapping.protection.execute;
         Self { executable, watched: executable || mapping.shared }
     }
 
-    /// What goes with one or the other.
+    /// The union of both.
     pub fn and(self, other: Self) -> Self {
         Self { executable: self.executable | other.executable, watched: self.watched | other.watched }
     }
 }
 
-/// All mappings of a guest, in order and without overlap.
+/// All mappings of a guest, ordered and without overlap.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    /// Start -> (end, mapping).
+    /// Start address to end address and mapping.
     map: BTreeMap<u64, (u64, Mapping)>,
-    /// The mappings that show something that others may show.
+    /// The mappings of each object that several mappings may show.
     views: BTreeMap<Object, Views>,
-    run_elsewhere: Arc<AtomicUsize>,
-    run_from_files: Arc<AtomicUsize>,
+    writable_code_objects: Arc<AtomicUsize>,
+    file_code_mappings: Arc<AtomicUsize>,
     gaps: Gaps,
-    /// How often windows of devices have come or gone.
+    /// The number of changes to device windows.
     window_changes: u64,
 }
 
-/// Mappings that show one object.
+/// The mappings of one object.
 #[derive(Debug, Default)]
 struct Views {
-    /// Where they begin.
+    /// Their start addresses.
     starts: BTreeSet<u64>,
-    /// How many can be run.
+    /// The number of executable ones.
     run: usize,
-    /// Through how many the object can be written to.
+    /// The number of writable ones.
     written: usize,
 }
 
 impl Views {
-    /// Whether code can be changed through another mapping than the one that it runs from, or through that one.
+    /// Whether code of the object can be changed through a mapping.
     fn are_run_and_written(&self) -> bool {
         self.run > 0 && self.written > 0
     }
 }
 
-/// Where nothing is mapped: the first addresses of all gaps, by the power of two that their length reaches.
+/// The start addresses of all unmapped gaps, grouped by the base-2 logarithm of their length.
 #[derive(Debug)]
 struct Gaps([BTreeSet<u64>; u64::BITS as usize]);
 
@@ -221,13 +222,13 @@ impl Gaps {
 }
 
 impl Mappings {
-    /// The addresses between what is mapped before `start` and what is mapped at or behind `end`.
+    /// The gap between the last mapping before `start` and the first one at or after `end`.
     fn between(&self, start: u64, end: u64) -> Range<u64> {
         let before = self.map.range(..start).next_back().map_or(0, |(_, (end, _))| *end);
         before..self.map.range(end..).next().map_or(u64::MAX, |(&start, _)| start)
     }
 
-    /// Puts a mapping where nothing is.
+    /// Adds a mapping in an unmapped range.
     fn put(&mut self, range: Range<u64>, mapping: Mapping) {
         let gap = self.between(range.start, range.end);
         self.gaps.take(gap.clone());
@@ -239,17 +240,17 @@ impl Mappings {
             views.starts.insert(range.start);
             views.run += usize::from(mapping.protection.execute);
             views.written += usize::from(mapping.shared && mapping.protection.write);
-            self.run_elsewhere
+            self.writable_code_objects
                 .fetch_add(usize::from(!before && views.are_run_and_written()), Ordering::AcqRel);
         }
-        self.run_from_files.fetch_add(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_add(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
         self.map.insert(range.start, (range.end, mapping));
     }
 
-    /// Takes the mapping that begins at `start` out.
+    /// Removes the mapping that starts at `start`.
     fn take(&mut self, start: u64) -> Option<(u64, Mapping)> {
         let (end, mapping) = self.map.remove(&start)?;
-        self.run_from_files.fetch_sub(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
+        self.file_code_mappings.fetch_sub(usize::from(mapping.is_run_from_file()), Ordering::AcqRel);
         let gap = self.between(start, end);
         self.gaps.take(gap.start..start);
         self.gaps.take(end..gap.end);
@@ -261,7 +262,7 @@ impl Mappings {
             views.starts.remove(&start);
             views.run -= usize::from(mapping.protection.execute);
             views.written -= usize::from(mapping.shared && mapping.protection.write);
-            self.run_elsewhere
+            self.writable_code_objects
                 .fetch_sub(usize::from(before && !views.are_run_and_written()), Ordering::AcqRel);
             if views.starts.is_empty() {
                 self.views.remove(&object);
@@ -270,33 +271,33 @@ impl Mappings {
         Some((end, mapping))
     }
 
-    /// The mapping that holds `address`.
+    /// The mapping that contains `address`.
     pub fn at(&self, address: u64) -> Option<(Range<u64>, &Mapping)> {
         let (&start, (end, mapping)) = self.map.range(..=address).next_back()?;
         (address < *end).then_some((start..*end, mapping))
     }
 
-    /// Mappings, and gaps between them: the host has as many of its own, if none was cut or joined.
+    /// The number of mappings and gaps, which equals the number of host mappings if none was split or merged.
     pub fn pieces(&self) -> usize {
         self.map.len() + self.gaps.0.iter().map(BTreeSet::len).sum::<usize>()
     }
 
-    /// Whether a border of `range` is in the middle of a mapping.
-    pub fn is_cut_by(&self, range: &Range<u64>) -> bool {
+    /// Whether an end of `range` is inside a mapping.
+    pub fn would_split(&self, range: &Range<u64>) -> bool {
         [range.start, range.end].iter().any(|&at| self.at(at).is_some_and(|(found, _)| found.start < at))
     }
 
-    /// How often windows of devices have come or gone.
+    /// The number of changes to device windows.
     pub fn window_changes(&self) -> u64 {
         self.window_changes
     }
 
-    /// All mappings in order.
+    /// All mappings in address order.
     pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, &Mapping)> {
         self.map.iter().map(|(&start, (end, mapping))| (start..*end, mapping))
     }
 
-    /// The mappings that have something of `range`, in order.
+    /// The mappings that overlap `range`, in address order.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &Mapping)> {
         let first = self.at(range.start).map_or(range.start, |(found, _)| found.start);
         let found = self.map.range(first..range.end.max(first));
@@ -305,7 +306,7 @@ impl Mappings {
             .filter(move |(found, _)| found.end > range.start)
     }
 
-    /// The pieces of mappings inside `range`, in order, cut to it.
+    /// The parts of mappings inside `range`, in address order.
     pub fn within(&self, range: Range<u64>) -> Vec<(Range<u64>, Mapping)> {
         let pieces = self.overlapping(range.clone()).map(|(found, mapping)| {
             let cut = found.start.max(range.start)..found.end.min(range.end);
@@ -315,19 +316,21 @@ impl Mappings {
         pieces.collect()
     }
 
-    /// What would go if all of `range` were unmapped.
-    pub fn goes_with(&self, range: Range<u64>) -> Gone {
-        self.overlapping(range).fold(Gone::default(), |gone, (_, mapping)| gone.and(Gone::with(mapping)))
+    /// The properties of all mappings in `range`.
+    pub fn properties_in(&self, range: Range<u64>) -> RemovedProperties {
+        self.overlapping(range).fold(RemovedProperties::default(), |removed, (_, mapping)| {
+            removed.and(RemovedProperties::with(mapping))
+        })
     }
 
-    /// How many objects can be changed through one mapping and run through another, or the same: 0 as long as nobody writes to code that
-    /// is shared.
-    pub fn run_elsewhere(&self) -> Arc<AtomicUsize> {
-        self.run_elsewhere.clone()
+    /// The number of objects that are both writable and executable, through one or several mappings. It is 0 unless the
+    /// guest can write to shared code.
+    pub fn writable_code_objects(&self) -> Arc<AtomicUsize> {
+        self.writable_code_objects.clone()
     }
 
-    /// Whether what is written through `mapping` may be run through another one, or through itself.
-    pub fn is_run_elsewhere(&self, mapping: &Mapping) -> bool {
+    /// Whether a write through `mapping` may change code, in it or in another mapping.
+    pub fn may_change_code(&self, mapping: &Mapping) -> bool {
         let views = mapping.watched_object().and_then(|object| self.views.get(&object));
         mapping.shared && mapping.protection.write && views.is_some_and(|views| views.run > 0)
     }
@@ -349,7 +352,8 @@ impl Mappings {
         self.at(range.start).is_none() && self.map.range(range).next().is_none()
     }
 
-    /// Where else the bytes of `range` can be seen, which lies in one mapping: through shared mappings, and those that code runs from.
+    /// The other address ranges that show the bytes of `range`, which is inside one mapping. Considers shared and
+    /// executable mappings.
     pub fn other_views(&self, range: &Range<u64>) -> Vec<(Range<u64>, &Mapping)> {
         let Some((own, mapping)) = self.at(range.start) else { return Vec::new() };
         let Some(views) = mapping.object().and_then(|object| self.views.get(&object)) else {
@@ -366,7 +370,7 @@ impl Mappings {
         views.starts.iter().filter_map(seen_at).collect()
     }
 
-    /// Every range of addresses that code runs from and that shows the bytes of `range`, which lies in one mapping.
+    /// The executable address ranges that show the bytes of `range`, which is inside one mapping.
     pub fn views_of_code(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let own = self.at(range.start).filter(|(_, mapping)| mapping.protection.execute);
         let own = own.map(|_| range.clone());
@@ -375,7 +379,7 @@ impl Mappings {
         own.into_iter().chain(others).collect()
     }
 
-    /// Where the mappings of a file are that `which` says, among those that are shared or that code runs from.
+    /// The mappings of a file that satisfy `which`. Considers shared and executable mappings.
     pub fn views_of_file(
         &self,
         device: u64,
@@ -388,16 +392,18 @@ impl Mappings {
         wanted.map(|(start, (end, _))| start..*end).collect()
     }
 
-    /// In how many mappings code runs from a file's own memory.
-    pub fn run_from_files(&self) -> Arc<AtomicUsize> {
-        self.run_from_files.clone()
+    /// The number of mappings that execute code from a file's own pages.
+    pub fn file_code_mappings(&self) -> Arc<AtomicUsize> {
+        self.file_code_mappings.clone()
     }
 
-    /// Takes everything in `range` out, cutting mappings that stick out of it.
-    pub fn remove(&mut self, range: Range<u64>) -> Gone {
+    /// Removes everything in `range`, splitting mappings that extend beyond it.
+    pub fn remove(&mut self, range: Range<u64>) -> RemovedProperties {
         let pieces = self.within(range.clone());
-        let Some((first, _)) = pieces.first() else { return Gone::default() };
-        let gone = pieces.iter().fold(Gone::default(), |gone, (_, mapping)| gone.and(Gone::with(mapping)));
+        let Some((first, _)) = pieces.first() else { return RemovedProperties::default() };
+        let removed = pieces.iter().fold(RemovedProperties::default(), |removed, (_, mapping)| {
+            removed.and(RemovedProperties::with(mapping))
+        });
         self.window_changes += u64::from(pieces.iter().any(|(_, mapping)| mapping.origin.window.is_some()));
         if let Some((found, mapping)) = self.at(first.start) {
             let mapping = mapping.clone();
@@ -415,15 +421,17 @@ impl Mappings {
                 self.put(range.end..end, mapping.advanced(range.end - piece.start));
             }
         }
-        gone
+        removed
     }
 
-    /// Puts `mapping` at `range`, in place of what is there, which it gives, and joins it with equal neighbours.
-    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> Gone {
-        let gone = self.remove(range.clone());
+    /// Puts `mapping` at `range`, replacing existing mappings, and merges it with equal neighbours. Returns the
+    /// properties of the replaced mappings.
+    pub fn insert(&mut self, mut range: Range<u64>, mut mapping: Mapping) -> RemovedProperties {
+        let removed = self.remove(range.clone());
         self.window_changes += u64::from(mapping.origin.window.is_some());
         let joins = |a: &Mapping, b: &Mapping, distance: u64| {
-            // Only private anonymous memory and pieces of one file join: two shared anonymous mappings are two objects.
+            // Only private anonymous memory and parts of one file merge: two shared anonymous mappings are different
+            // objects.
             (a.origin.is_file || !a.shared) && a.advanced(distance) == *b
         };
         if let Some((before, found)) = range.start.checked_sub(1).and_then(|last| self.at(last))
@@ -440,11 +448,11 @@ impl Mappings {
             self.take(after.start);
         }
         self.put(range, mapping);
-        gone
+        removed
     }
 
-    /// The highest free range of `length` bytes, which is not 0, inside `within`; both are multiples of the page. Takes no longer
-    /// with many mappings, but for gaps that are a little too short.
+    /// The start of the highest free range of `length` bytes inside `within`. `length` is not 0, and all arguments are
+    /// page-aligned. The cost is independent of the number of mappings, except for gaps that are slightly too short.
     pub fn find_free_below(&self, length: u64, within: Range<u64>) -> Option<u64> {
         let last = self.between(within.end, within.end).start.max(within.start);
         if within.end.saturating_sub(last) >= length {
@@ -489,9 +497,9 @@ mod tests {
     }
 
     proptest! {
-        /// The map agrees with an array that has one entry a page.
+        /// The map behaves like an array with one entry for each page.
         #[test]
-        fn inserting_and_removing_ranges_is_what_an_array_of_pages_does(
+        fn inserting_and_removing_ranges_matches_an_array_of_pages(
             steps in prop::collection::vec((0u64..64, 1u64..16, any::<bool>(), any::<bool>(), any::<bool>()), 1..60),
         ) {
             let mut map = Mappings::default();
@@ -522,15 +530,15 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_found_at_once_among_very_many_mappings() {
+    fn free_space_is_found_quickly_among_very_many_mappings() {
         const MANY: u64 = 200_000;
         let mut map = Mappings::default();
-        // No two join, and between each two a page is free.
+        // No two mappings merge, and one page is free between neighbours.
         for n in 0..MANY {
             map.insert(3 * n..3 * n + 2, mapping(n % 2 == 0, false, 0));
         }
         for n in 0..MANY {
-            // By a look at every mapping this would take hours.
+            // A linear search over all mappings would take hours here.
             assert_eq!(map.find_free_below(2, 0..3 * MANY), None);
             assert_eq!(map.find_free_below(2, 0..3 * MANY + 2), Some(3 * MANY));
             assert_eq!(map.find_free_below(1, 0..3 * n + 2), n.checked_sub(1).map(|n| 3 * n + 2));

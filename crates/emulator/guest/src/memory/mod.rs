@@ -1,23 +1,22 @@
-//! A guest's memory: one host reservation that holds every guest address, and the map of what is where.
-//! Not a cache or timing model, and not the system calls' argument checks.
-//! Source: mmap(2), mremap(2), LoongArch kernel with 16 KiB pages.
+//! Guest memory: one host reservation that contains all guest addresses, and the map of its mappings. Source: mmap(2),
+//! mremap(2), LoongArch kernel with 16 KiB pages.
 
 mod access;
 mod address_space;
 mod arrays;
 mod bitmap;
-mod foreign;
+mod code_protection;
+mod content_changes;
+mod engine_ranges;
 mod guest_memory;
-mod kept;
-mod late;
+mod mapping_budget;
 mod mappings;
 mod own_code;
+mod post_syscall_copy;
 mod quota;
 mod recovery;
-mod replaced;
 mod request;
-mod room;
-mod watched;
+mod shared_code;
 mod write_key;
 mod writes;
 
@@ -36,12 +35,12 @@ pub const PAGE_BYTES: u64 = 16384;
 /// The host's page size in bytes.
 pub const HOST_PAGE_BYTES: u64 = 4096;
 
-/// `value` rounded up to a guest page; `None` if that overflows.
+/// Rounds `value` up to a guest page; `None` on overflow.
 pub fn page_up(value: u64) -> Option<u64> {
     value.checked_add(PAGE_BYTES - 1).map(page_down)
 }
 
-/// `value` rounded down to a guest page.
+/// Rounds `value` down to a guest page.
 pub fn page_down(value: u64) -> u64 {
     value & !(PAGE_BYTES - 1)
 }

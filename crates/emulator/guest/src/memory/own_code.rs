@@ -1,6 +1,5 @@
-//! Code that only the engine writes and the guest only fetches: it lies beside the guest's memory, which shows nothing there.
-//! Not what the code is.
-//! Source: mmap(2).
+//! Code that only the translator writes and the guest only fetches. It is stored outside guest memory, so a write needs
+//! no change of page protection. Source: mmap(2).
 
 use std::io;
 use std::ops::Range;
@@ -11,21 +10,21 @@ use longma_loongarch::{Access, Fault, FaultCause};
 
 use super::address_space::AddressSpace;
 
-/// The words of a range of guest addresses. Neither their pages nor anything else changes when one is written, so that it costs a store.
+/// The code words for a range of guest addresses. Writing a word is a plain store.
 #[derive(Debug)]
 pub(super) struct OwnCode {
     range: Range<u64>,
     words: *const AtomicU32,
 }
 
-// SAFETY: the words are atomics, and the mapping lives as long as the value.
+// SAFETY: the words are atomic, and the mapping lives as long as the value.
 unsafe impl Send for OwnCode {}
 // SAFETY: as above.
 unsafe impl Sync for OwnCode {}
 
 impl OwnCode {
     fn map(range: Range<u64>) -> io::Result<Self> {
-        // SAFETY: a fresh anonymous mapping at an address of the host's choice. A forked child has a copy of its own.
+        // SAFETY: a new anonymous mapping at an address that the host chooses. A forked child gets its own copy.
         let words = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -42,42 +41,43 @@ impl OwnCode {
         Ok(Self { range, words: words.cast_const().cast() })
     }
 
-    /// The word at an address that is a multiple of four, if it is one of these.
+    /// The word at `address`, if the address is in the range and a multiple of four.
     pub fn word(&self, address: u64) -> Option<&AtomicU32> {
         let is_ours = address.is_multiple_of(4) && self.range.contains(&address);
-        // SAFETY: in bounds, aligned, zero-initialised by the host, alive as long as self.
+        // SAFETY: in bounds, aligned, zero-initialised by the host, and alive as long as `self`.
         is_ours.then(|| unsafe { &*self.words.add(((address - self.range.start) / 4) as usize) })
     }
 }
 
 impl Drop for OwnCode {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nobody has a word of it any more.
+        // SAFETY: the value owns the mapping, and no reference to a word is left.
         unsafe { libc::munmap(self.words.cast_mut().cast(), (self.range.end - self.range.start) as usize) };
     }
 }
 
 impl AddressSpace {
-    /// From now on what is fetched from `range`, which begins at a page, is what [`Self::write_own_code`] has written there: 0 where it
-    /// has not. What is loaded from there is what is mapped there. There is one such range.
+    /// Makes instruction fetches from `range`, which starts at a page, read the words written with
+    /// [`Self::write_own_code`], or 0 where none was written. Loads from `range` still read guest memory. There can be
+    /// only one such range.
     ///
     /// # Errors
-    /// The host gives no memory, or there is such a range already.
+    /// The host has no memory, or a range is already set.
     pub fn own_code(&self, range: Range<u64>) -> io::Result<()> {
         let code = OwnCode::map(range)?;
         self.memory().0.own_code.set(code).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Whether what is fetched from `address` is the engine's own code.
+    /// Whether instruction fetches from `address` read the translator's code.
     pub(super) fn is_own_code(&self, address: u64) -> bool {
         self.memory().0.own_code.get().is_some_and(|code| code.range.contains(&address))
     }
 
-    /// Writes words of the engine's own code from an address on. Threads that fetch them meanwhile get the old or the new ones. Whoever replaces code sees to
-    /// it himself that what is known of it is forgotten.
+    /// Writes consecutive words of the translator's code. Concurrent fetches see the old or the new value of each word.
+    /// A caller that replaces code must invalidate its translations.
     ///
     /// # Errors
-    /// An address is not one of a word of that code; the words before it are written.
+    /// An address is misaligned or out of range. The words before it have been written.
     pub fn write_own_code(&self, start: u64, words: &[u32]) -> Result<(), Fault> {
         let code = self.memory().0.own_code.get();
         for (address, &word) in (start..).step_by(4).zip(words) {
@@ -95,7 +95,7 @@ mod tests {
     const START: u64 = 1 << 20;
 
     #[test]
-    fn own_code_is_fetched_and_neither_loaded_nor_stored_to() {
+    fn own_code_can_be_fetched_but_not_loaded_or_stored() {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
         space
@@ -111,8 +111,8 @@ mod tests {
         );
         assert_eq!(memory.load::<u32>(START), Ok(0));
         assert!(memory.store::<u32>(START, 9).is_err() && memory.fetch(START + 2).is_err());
-        assert!(space.write_own_code(last, &[8, 9]).is_err(), "behind its end");
-        assert!(space.write_own_code(START + 2, &[9]).is_err(), "no address of a word");
+        assert!(space.write_own_code(last, &[8, 9]).is_err(), "past its end");
+        assert!(space.write_own_code(START + 2, &[9]).is_err(), "an address that is not word-aligned");
         assert!(space.own_code(START..START + PAGE_BYTES).is_err(), "there is one range");
     }
 }

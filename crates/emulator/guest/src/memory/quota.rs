@@ -1,6 +1,5 @@
-//! How much the guest may map by the limits that it has set itself.
-//! Not what the host gives (see `room`), nor the stack's limit, which says how far the stack grows.
-//! Source: getrlimit(2), RLIMIT_AS and RLIMIT_DATA; Linux mm/vma.c (may_expand_vm): data is what is private and can be written to.
+//! Enforces the guest's limits RLIMIT_AS and RLIMIT_DATA. Data is private writable memory. The stack limit is separate.
+//! Source: getrlimit(2), RLIMIT_AS and RLIMIT_DATA; Linux mm/vma.c (may_expand_vm).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,7 @@ use super::AddressSpace;
 use super::mappings::{Mapping, Mappings};
 use crate::Errno;
 
-/// In bytes; `u64::MAX` for no limit.
+/// The limits in bytes; `u64::MAX` means unlimited.
 #[derive(Debug)]
 pub(super) struct Quota {
     all: AtomicU64,
@@ -22,7 +21,7 @@ impl Default for Quota {
     }
 }
 
-/// What a process is charged for: in all, and as data.
+/// Bytes that count against the limits: the total and the data.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charge {
     all: u64,
@@ -34,13 +33,13 @@ fn is_data(mapping: &Mapping) -> bool {
 }
 
 impl AddressSpace {
-    /// Sets how many bytes the guest may map in all, and how many of private writable memory; `u64::MAX` for as many as it likes.
+    /// Sets the limits for all mapped bytes and for private writable bytes; `u64::MAX` means unlimited.
     pub fn set_quota(&self, all: u64, data: u64) {
         self.quota.all.store(all, Ordering::Relaxed);
         self.quota.data.store(data, Ordering::Relaxed);
     }
 
-    /// Refuses the guest what its limits do not leave it: `added` is to be in place of what is in `range`.
+    /// Checks that `added` bytes, which replace the mappings in `range`, stay within the limits.
     ///
     /// # Errors
     /// ENOMEM.
@@ -58,7 +57,7 @@ impl AddressSpace {
         if most.all == u64::MAX && most.data == u64::MAX {
             return Ok(());
         }
-        // Counted only for who has set a limit: hardly a program does.
+        // Sums are computed only if a limit is set, which is rare.
         let now = self.charge(map.iter());
         let gone = self.charge(map.within(range).iter().map(|(range, mapping)| (range.clone(), mapping)));
         let fits = |now: u64, gone: u64, most: u64| (now - gone).saturating_add(added) <= most;
@@ -66,10 +65,12 @@ impl AddressSpace {
         if is_left { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
-    /// The stack has all of its room from the beginning, which the kernel counts as it is used; what is kept is the emulator's.
+    /// The bytes that count. The stack is excluded: it is mapped completely from the start, while the kernel counts it
+    /// as it grows. Ranges of the translator are excluded too.
     fn charge<'a>(&self, pieces: impl Iterator<Item = (Range<u64>, &'a Mapping)>) -> Charge {
-        let charged =
-            pieces.filter(|(range, mapping)| mapping.origin.name != "[stack]" && !self.is_kept(range));
+        let charged = pieces.filter(|(range, mapping)| {
+            mapping.origin.name != "[stack]" && !self.overlaps_engine_range(range)
+        });
         charged.fold(Charge::default(), |sum, (range, mapping)| {
             let bytes = range.end - range.start;
             Charge { all: sum.all + bytes, data: sum.data + if is_data(mapping) { bytes } else { 0 } }

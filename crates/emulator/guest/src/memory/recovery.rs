@@ -1,15 +1,13 @@
-//! Makes the access routines' recovery known to the host's fault handling.
-//! Not that handling itself.
-//! Source: sigaction(2).
+//! Registers the fault recoveries of guest memory accesses.
 
 use crate::host::faults;
 
 use super::{access, write_key};
 
-/// Installs the handler; later calls do nothing.
+/// Installs the handlers. Further calls do nothing.
 pub(super) fn install_recovery() {
     faults::install();
-    // First who may read at all: what an access routine meets there is no fault.
+    // Protection keys first: a read refused by a key is not a guest fault, even in an access routine.
     faults::add_recovery(write_key::recover);
     faults::add_recovery(access::recover);
 }

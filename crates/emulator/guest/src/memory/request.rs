@@ -1,72 +1,70 @@
-//! What a mapping is asked for with.
-//! Not the map, nor how it is made: that is `address_space`'s.
-//! Source: mmap(2).
+//! The parameters of a new mapping. Source: mmap(2).
 
 use std::sync::Arc;
 
 use super::mappings::{Origin, Protection};
 
-/// Where a mapping goes.
+/// The requested address of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// There if it is free, otherwise anywhere; 0 says nothing.
+    /// This address if it is free, otherwise any; 0 means no preference.
     Hint(u64),
-    /// There, in place of what is there.
+    /// This address, replacing existing mappings.
     Fixed(u64),
-    /// There, and only if it is free.
+    /// This address, only if it is free.
     FixedNoReplace(u64),
 }
 
-/// What a mapping shows.
+/// The contents of a mapping.
 #[derive(Clone, Debug)]
 pub enum Backing {
-    /// Fresh zeros.
+    /// Zeroed memory.
     Anonymous(Arc<Origin>),
-    /// What a saved process had there: its contents are put in afterwards.
+    /// Memory of a restored process; the caller writes its contents afterwards.
     Saved {
-        /// Where the contents once came from.
+        /// The original file or purpose.
         origin: Arc<Origin>,
-        /// What of it the mapping begins with, in bytes.
+        /// The file offset of the first byte, in bytes.
         offset: u64,
     },
-    /// A System V segment, by its number.
+    /// A System V segment.
     Segment {
-        /// The number.
+        /// The segment id.
         id: u64,
         /// SHM_RDONLY.
         read_only: bool,
-        /// What the map says that it is.
+        /// The name and number shown in the map.
         origin: Arc<Origin>,
     },
-    /// Registers of a device.
+    /// The registers of a device.
     Registers(Arc<Origin>),
-    /// A host file descriptor's file.
+    /// A file on the host.
     File {
-        /// The host's descriptor.
+        /// The host descriptor.
         descriptor: i32,
-        /// What of the file the mapping begins with, in bytes.
+        /// The file offset of the first byte, in bytes.
         offset: u64,
         /// The file's size in bytes.
         size: u64,
-        /// Which file it is.
+        /// The identity of the file.
         origin: Arc<Origin>,
     },
 }
 
-/// A mapping to be made.
+/// A request for a new mapping.
 #[derive(Clone, Debug)]
 pub struct MapRequest {
-    /// Where it goes.
+    /// The address.
     pub placement: Placement,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// What the guest may do there.
+    /// The guest's permissions.
     pub protection: Protection,
     /// MAP_SHARED.
     pub shared: bool,
-    /// What it shows.
+    /// The contents.
     pub backing: Backing,
-    /// Further host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
+    /// Additional host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
     pub flags: i32,
 }
 
@@ -80,7 +78,7 @@ impl Backing {
 }
 
 impl MapRequest {
-    /// Private anonymous memory.
+    /// A request for private anonymous memory.
     pub fn anonymous(placement: Placement, length: u64, protection: Protection) -> Self {
         let backing = Backing::Anonymous(Arc::default());
         Self { placement, length, protection, shared: false, backing, flags: 0 }

@@ -1,38 +1,38 @@
-//! A protection key of the host's: pages that have it can be written to only while a thread says so, which takes no system call.
-//! Not which pages have it (`kept`).
-//! Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2) (SEGV_PKUERR); Intel's manual, volume 1, chapter 13 (XSAVE:
-//! 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state), volume 3A, section 4.6.2.
+//! A protection key of the host. Pages with the key are writable only while a thread enables writing, which needs no
+//! system call. Source: pkeys(7), pkey_alloc(2), mprotect(2) (pkey_mprotect), sigaction(2) (SEGV_PKUERR); Intel's
+//! manual, volume 1, chapter 13 (XSAVE: 13.4.1 legacy region, 13.4.2 header, 13.5.7 PKRU state), volume 3A, section
+//! 4.6.2.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The program's key.
+/// The key of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriteKey(u32);
 
-/// si_code of an access that a key forbids.
+/// The si_code of an access that a key forbids.
 const SEGV_PKUERR: libc::c_int = 4;
-/// A thread may not write to what has the key (pkeys(7)).
+/// The PKRU bit that forbids writing (pkeys(7)).
 const WRITE_DISABLED: u32 = 2;
-/// Nor read it: what a thread begins with that is older than the key.
+/// The PKRU bit that forbids all access. Threads older than the key start with it.
 const ACCESS_DISABLED: u32 = 1;
 
-/// The key's number and one more, for the fault handler: 0 until there is one.
+/// The key's number plus one, for the fault handler; 0 before allocation.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
-/// Where a signal frame's extended state has PKRU, from its beginning.
+/// The offset of PKRU in the extended state of a signal frame.
 static PKRU_OFFSET: AtomicU32 = AtomicU32::new(0);
 
 impl WriteKey {
-    /// The key, which the first call takes from the kernel; `None` where processor, kernel or a sandbox have none.
+    /// The key, which the first call allocates. `None` if the processor, the kernel or a sandbox does not support keys.
     pub fn of_process() -> Option<Self> {
         static TAKEN: Once = Once::new();
         TAKEN.call_once(|| {
-            // SAFETY: no memory is involved.
+            // SAFETY: the call accesses no memory.
             let number = unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, WRITE_DISABLED) };
             if let Ok(number) = u32::try_from(number) {
-                // The processor has keys, so it has this leaf and this component.
+                // The processor supports keys, so it has this leaf and this component.
                 PKRU_OFFSET.store(__cpuid_count(0xd, PKRU_COMPONENT).ebx, Ordering::Relaxed);
                 NUMBER.store(number + 1, Ordering::Release);
             }
@@ -40,21 +40,23 @@ impl WriteKey {
         NUMBER.load(Ordering::Acquire).checked_sub(1).map(Self)
     }
 
-    /// Gives pages this key: from now on threads may read them, and write to them in [`Self::permit`] only. False if the kernel refuses.
+    /// Assigns this key to pages: threads may then read them, and write to them only in [`Self::permit`]. Returns false
+    /// if the kernel refuses.
     ///
     /// # Safety
-    /// Whole host pages of private anonymous memory that nobody relies on being unable to write to.
+    /// The range consists of whole host pages of private anonymous memory, and no other code needs to write to it.
     pub unsafe fn protect(self, start: *mut libc::c_void, bytes: usize) -> bool {
         let both = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe {
-            // What is hardly used must not be 2 MiB at each place that is; a kernel without huge pages has nothing to refuse.
+            // The memory is used sparsely, so huge pages would waste it. A kernel without huge pages returns an error,
+            // which is ignored.
             libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
             libc::syscall(libc::SYS_pkey_mprotect, start, bytes, both, self.0) == 0
         }
     }
 
-    /// Calls `write` while this thread may write to what has the key.
+    /// Calls `write` while this thread may write to pages with the key.
     pub fn permit<R>(self, write: impl FnOnce() -> R) -> R {
         let others = read_rights() & !self.bits(ACCESS_DISABLED | WRITE_DISABLED);
         set_rights(others);
@@ -68,32 +70,33 @@ impl WriteKey {
     }
 }
 
-/// PKRU of this thread. Only where there is a key.
+/// Reads PKRU of this thread. Call it only if a key exists.
 fn read_rights() -> u32 {
     let rights: u32;
-    // SAFETY: there is a key, so the processor has the register and the kernel lets it be read; nothing but the named registers changes.
+    // SAFETY: a key exists, so the processor has the register and the kernel permits reading it; only the named
+    // registers change.
     unsafe {
         asm!("rdpkru", in("ecx") 0, out("eax") rights, out("edx") _, options(nomem, nostack, preserves_flags));
     };
     rights
 }
 
-/// Sets PKRU. No access to memory moves across it.
+/// Sets PKRU. The compiler moves no memory access across it.
 fn set_rights(rights: u32) {
-    // SAFETY: as above; what this thread may reach is no matter of memory safety, refused accesses fault.
+    // SAFETY: as above. The rights of this thread do not affect memory safety, since a refused access faults.
     unsafe { asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0, options(nostack, preserves_flags)) };
 }
 
-/// PKRU's number among the components of the extended state.
+/// The number of PKRU among the components of the extended state.
 const PKRU_COMPONENT: u32 = 9;
-/// Where the frame's floating-point state says what follows it, and the word that it says so with (the kernel's `asm/sigcontext.h`).
+/// Where the floating-point state of the frame announces extended state, and the magic word there (the kernel's
+/// `asm/sigcontext.h`).
 const SOFTWARE_BYTES: usize = 464;
 const EXTENDED_MAGIC: u32 = 0x4650_5853;
-/// Where the components are listed that are not in their initial state.
+/// The offset of the mask of components that are not in their initial state.
 const PRESENT_COMPONENTS: usize = 512;
 
-/// The fault handler's question: has a thread that is older than the key been kept from reading? Then it may from now on.
-/// Async-signal-safe.
+/// A fault recovery: if a thread older than the key was refused a read, permits reading from now on. Async-signal-safe.
 pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut libc::ucontext_t) -> bool {
     let Some(number) = NUMBER.load(Ordering::Acquire).checked_sub(1) else { return false };
     if signal != libc::SIGSEGV || info.si_code != SEGV_PKUERR {
@@ -101,8 +104,8 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
     }
     let state: *mut u8 = context.uc_mcontext.fpregs.cast();
     let component = 1u64 << PKRU_COMPONENT;
-    // SAFETY: the kernel's frame has the legacy region's 512 bytes, and, where the magic word says so and the mask of its components has
-    // PKRU, the header and that component in the standard format.
+    // SAFETY: the kernel's frame has the 512 bytes of the legacy region. If the magic word is present and the mask
+    // contains PKRU, it also has the header and that component in the standard format.
     unsafe {
         let word = |at: usize| state.wrapping_add(at);
         if state.is_null()
@@ -116,7 +119,7 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
         let key = WriteKey(number);
         let before = rights.read_unaligned();
         if before & key.bits(ACCESS_DISABLED) == 0 {
-            // It may read, and has written: what becomes of that is the others' matter.
+            // The thread may read, so the fault is a write. Another recovery handles it.
             return false;
         }
         rights.write_unaligned(before & !key.bits(ACCESS_DISABLED) | key.bits(WRITE_DISABLED));
@@ -133,26 +136,26 @@ mod tests {
 
     const START: u64 = 1 << 20;
 
-    /// A page that is kept.
+    /// Creates an address space with one reserved page.
     fn space() -> AddressSpace {
         let mut space = AddressSpace::new(GuestMemory::reserve().unwrap());
         let readable = Protection { read: true, write: false, execute: true };
         space.map(&MapRequest::anonymous(Placement::FixedNoReplace(START), PAGE_BYTES, readable)).unwrap();
-        space.keep(START..START + PAGE_BYTES);
+        space.reserve_for_engine(START..START + PAGE_BYTES);
         space
     }
 
     #[test]
-    fn what_is_kept_is_read_by_all_threads_and_written_by_the_engine_alone() {
+    fn engine_ranges_are_readable_by_all_threads_and_writable_by_the_engine_only() {
         let (begin, begun) = mpsc::channel::<GuestMemory>();
-        // Older than the key, if no other test has taken it.
+        // Older than the key, unless another test has allocated it already.
         let old = std::thread::spawn(move || {
             let memory = begun.recv().unwrap();
             let seen = memory.load::<u32>(START);
             (seen, memory.store::<u32>(START, 3).is_err())
         });
         let space = space();
-        space.write_kept(&[(START, 1), (START + 8, 2)]).unwrap();
+        space.write_engine_range(&[(START, 1), (START + 8, 2)]).unwrap();
         let young = |memory: GuestMemory| {
             std::thread::spawn(move || {
                 (memory.load::<u32>(START + 8), memory.store::<u32>(START, 3).is_err())
@@ -161,28 +164,28 @@ mod tests {
         assert_eq!(young(space.memory().clone()).join().unwrap(), (Ok(2), true));
         begin.send(space.memory().clone()).unwrap();
         assert_eq!(old.join().unwrap(), (Ok(1), true));
-        assert!(space.memory().store::<u32>(START, 3).is_err(), "the engine's thread, between its writes");
+        assert!(space.memory().store::<u32>(START, 3).is_err(), "the engine's thread, outside its writes");
         assert!(space.memory().write(START, &[0; 8]).is_err(), "a system call's result");
         assert_eq!(space.memory().load::<u32>(START), Ok(1));
     }
 
     #[test]
-    fn pages_that_have_lost_the_key_are_written_all_the_same() {
+    fn pages_that_have_lost_the_key_are_still_written() {
         let space = space();
-        // SAFETY: the page is the space's, and nobody else's.
+        // SAFETY: the page belongs to this space.
         let taken = unsafe {
             libc::mprotect(space.memory().base().wrapping_add(START as usize).cast(), 4096, libc::PROT_READ)
         };
         assert_eq!(taken, 0);
-        space.write_kept(&[(START + 4, 7)]).unwrap();
+        space.write_engine_range(&[(START + 4, 7)]).unwrap();
         assert_eq!(space.memory().load::<u32>(START + 4), Ok(7));
         assert!(space.memory().store::<u32>(START + 4, 3).is_err());
     }
 
     #[test]
-    fn rights_are_back_after_a_write() {
+    fn write_rights_are_revoked_after_a_write() {
         let Some(key) = WriteKey::of_process() else {
-            eprintln!("left out: this host has no protection keys");
+            eprintln!("skipped: this host has no protection keys");
             return;
         };
         let before = super::read_rights();

@@ -1,6 +1,6 @@
-//! What a process that runs in a copy of its parent's memory writes there, so that the parent can be given it.
-//! Not what both share anyway, and not what the process maps or unmaps.
-//! Source: vfork(2), clone(2) (CLONE_VM); mprotect(2).
+//! Records the writes of a process that runs in a copy of its parent's memory, so that they can be applied to the
+//! parent. Covers private memory that was writable at the start; shared memory and changes to mappings are not
+//! recorded. Source: vfork(2), clone(2) (CLONE_VM); mprotect(2).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::{GuestMemory, HOST_PAGE_BYTES, access};
 use crate::host::locks::{Mutex, MutexGuard};
 
-/// A host page as it was before the first write.
+/// The contents of a host page before the first write.
 type Page = Box<[u8; HOST_PAGE_BYTES as usize]>;
 
-/// The writes of a process, once somebody wants to know.
+/// The recorded writes of a process, once tracking is enabled.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     are_tracked: AtomicBool,
@@ -22,18 +22,18 @@ pub(super) struct Writes {
 
 #[derive(Debug, Default)]
 struct Pages {
-    /// Private memory of the guest's that was made read-only, in order.
+    /// Private guest memory that was made read-only, in address order.
     protected: Vec<Range<u64>>,
-    /// Those that have been written to since, by their addresses.
+    /// The former contents of pages written to since, by page address.
     before: BTreeMap<u64, Page>,
 }
 
-/// Bytes that were written.
+/// A run of written bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Where the first is.
+    /// The address of the first byte.
     pub address: u64,
-    /// They, in order.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ impl Pages {
 }
 
 impl GuestMemory {
-    /// Begins to note what is written, in a process whose only thread is the caller.
+    /// Starts tracking writes. The caller is the only thread of the process.
     pub fn track_writes(&self) {
         let mut wanted: Vec<Range<u64>> = Vec::new();
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
@@ -70,15 +70,16 @@ impl GuestMemory {
         pages.protected = wanted.into_iter().filter(|range| self.set_writable(range, false)).collect();
     }
 
-    /// True if it is done.
+    /// Changes the protection of a range. Returns whether that succeeded.
     fn set_writable(&self, range: &Range<u64>, writable: bool) -> bool {
         let start = self.base().wrapping_add(range.start as usize);
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: memory of the guest's, which it may read and write.
+        // SAFETY: guest memory that the guest may read and write.
         unsafe { libc::mprotect(start.cast(), (range.end - range.start) as usize, protection) == 0 }
     }
 
-    /// Something is about to be written to `range`, if the guest may. True if something was in the way of that.
+    /// Records the pages of `range` before they are written, and makes them writable if the guest may write to them.
+    /// Returns whether a page was read-only because of tracking.
     pub(super) fn note_writes(&self, range: Range<u64>) -> bool {
         if !self.0.writes.are_tracked.load(Ordering::Relaxed) {
             return false;
@@ -95,14 +96,14 @@ impl GuestMemory {
             }
             let mut page: Page = Box::new([0; HOST_PAGE_BYTES as usize]);
             let from = self.base().wrapping_add(at as usize);
-            // SAFETY: the page is inside the reservation, the other side has its size.
+            // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(page.as_mut_ptr(), from, page.len()) }.is_err() {
-                // Behind the end of a file.
+                // Beyond the end of a file.
                 continue;
             }
             pages.before.insert(at, page);
             let _held = self.0.code_lock.hold();
-            // Where code comes from, it is still to be forgotten.
+            // A page with translated code stays protected, so that its code is invalidated first.
             if !self.0.code.contains(at / HOST_PAGE_BYTES) {
                 self.set_writable(&(at..at + HOST_PAGE_BYTES), true);
             }
@@ -111,14 +112,15 @@ impl GuestMemory {
         noted
     }
 
-    /// What has been written since the beginning and is not as it was: as few pieces as the pages have.
+    /// The bytes that were written since the start of tracking and differ from their former values, merged into runs
+    /// within each page.
     pub fn written(&self) -> Vec<Written> {
         let pages = self.0.writes.pages();
         let mut written: Vec<Written> = Vec::new();
         for (&at, before) in &pages.before {
             let mut now = [0; HOST_PAGE_BYTES as usize];
             let from = self.base().wrapping_add(at as usize);
-            // SAFETY: the page is inside the reservation, the other side has its size.
+            // SAFETY: the page is inside the reservation, and the buffer has its size.
             if unsafe { access::copy(now.as_mut_ptr(), from, now.len()) }.is_err() {
                 // No longer mapped.
                 continue;

@@ -1,12 +1,11 @@
-//! What the arguments of a system call are: enough to hand most calls to the host as they are, and to print all of them.
-//! Not their meaning; not which calls there are: the table in `syscalls` says so.
-//! Source: man-pages section 2.
+//! The kinds of system call arguments: enough to forward most calls to the host and to print all of them. The table in
+//! `syscalls` lists the calls. Source: man-pages section 2.
 
+mod on_write_fault;
 mod results;
-mod unwritten;
 
+pub(crate) use on_write_fault::OnWriteFault;
 pub(crate) use results::{Results, with_results};
-pub(crate) use unwritten::Unwritten;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
@@ -21,16 +20,16 @@ pub(crate) use crate::simulated::{Arguments, INVALID, Returned};
 /// Names of bits or values, for printing.
 pub(crate) type Names = &'static [(u64, &'static str)];
 
-/// What an argument is. Indices name another argument of the same call.
+/// The kind of an argument. Indices refer to another argument of the same call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// A 32-bit signed number.
+    /// A 32-bit signed integer.
     Int,
-    /// A 64-bit signed number.
+    /// A 64-bit signed integer.
     Long,
-    /// A 64-bit unsigned number.
+    /// A 64-bit unsigned integer.
     Size,
-    /// Bits nobody has names for here.
+    /// Bits without names.
     Hex,
     /// Permission bits.
     Mode,
@@ -52,13 +51,14 @@ pub(crate) enum Kind {
     Out(u32),
     /// A structure of this many bytes that the call reads and writes; may be null.
     InOut(u32),
-    /// A buffer the call reads; its length in bytes is in this argument, counted from 0.
+    /// A buffer that the call reads. Its length in bytes is in the argument with this index.
     InBuffer(u8),
-    /// A buffer the call fills from its beginning, as far as it returns; its length in bytes is in this argument.
+    /// A buffer that the call fills from the start; the return value is the number of bytes. Its length in bytes is in
+    /// the argument with this index.
     OutBuffer(u8),
-    /// An array of iovec whose buffers the call reads; its length is in this argument.
+    /// An array of iovec whose buffers the call reads. Its length is in the argument with this index.
     InVectors(u8),
-    /// An array of iovec whose buffers the call fills; its length is in this argument.
+    /// An array of iovec whose buffers the call fills. Its length is in the argument with this index.
     OutVectors(u8),
     /// Named bits.
     Flags(Names),
@@ -67,25 +67,25 @@ pub(crate) enum Kind {
 }
 
 /// IOV_MAX.
-pub(crate) const MOST_VECTORS: u64 = 1024;
+pub(crate) const MAX_VECTORS: u64 = 1024;
 
-/// A host iovec array with its buffers checked.
+/// A host iovec array whose buffers have been checked.
 pub(crate) struct Vectors(Vec<libc::iovec>);
 
 impl Vectors {
-    /// Copies and checks a guest's iovec array whose buffers the call reads.
+    /// Copies and checks an iovec array of the guest whose buffers the call reads.
     pub fn new(memory: &GuestMemory, address: u64, count: u64) -> Result<Self, Errno> {
         Self::of(memory, address, count, |base, length| buffer(memory, base, length))
     }
 
-    /// Copies a guest's iovec array; `place` gives the host address of each buffer that is not empty.
+    /// Copies an iovec array of the guest. `place` returns the host address of each nonempty buffer.
     fn of(
         memory: &GuestMemory,
         address: u64,
         count: u64,
         mut place: impl FnMut(u64, u64) -> Result<u64, Errno>,
     ) -> Result<Self, Errno> {
-        if count > MOST_VECTORS {
+        if count > MAX_VECTORS {
             return Err(Errno(libc::EINVAL));
         }
         let mut vectors = Vec::with_capacity(count as usize);
@@ -115,9 +115,9 @@ impl Vectors {
     }
 }
 
-/// A guest buffer as far as a call reads or writes it, if it lies among the guest's addresses.
+/// Checks that the used part of a guest buffer is in the guest's address range.
 fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64), Errno> {
-    // Linux clips lengths the same way (MAX_RW_COUNT), and whether all of it is mapped is found by the host.
+    // Linux clips lengths in the same way (MAX_RW_COUNT). The host checks whether the buffer is mapped.
     let limit = memory.limit();
     let length = length.min(0x7fff_f000);
     if address >= limit || length > limit - address {
@@ -127,7 +127,8 @@ fn in_range(memory: &GuestMemory, address: u64, length: u64) -> Result<(u64, u64
     }
 }
 
-/// The host address of a guest buffer that the host reads; null stays null. What it writes to, [`with_results`] gives.
+/// The host address of a guest buffer that the host reads; null stays null. For buffers that the host writes, use
+/// [`with_results`].
 pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<u64, Errno> {
     if address == 0 {
         return Ok(0);
@@ -136,21 +137,21 @@ pub(crate) fn buffer(memory: &GuestMemory, address: u64, length: u64) -> Result<
     memory.pointer(address, length).map(|pointer| pointer as u64).ok_or(Errno(libc::EFAULT))
 }
 
-/// What a command's argument is, of a call that holds many.
+/// The argument of a command in a multiplexed call such as fcntl or ioctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// A number, or nothing.
+    /// A number, or unused.
     Number,
-    /// A structure of so many bytes that the host reads.
+    /// A structure of this many bytes that the host reads.
     In(u64),
-    /// A structure of so many bytes that the host writes.
+    /// A structure of this many bytes that the host writes.
     Out(u64),
-    /// A structure of so many bytes that the host reads and writes.
+    /// A structure of this many bytes that the host reads and writes.
     InOut(u64),
 }
 
 impl Argument {
-    /// `value` as the host is to have it.
+    /// Converts `value` for the host.
     pub fn for_host(self, results: &mut Results<'_>, value: u64) -> Result<u64, Errno> {
         match self {
             Self::Number => Ok(value),
@@ -160,7 +161,7 @@ impl Argument {
     }
 }
 
-/// Hands a call to the host with its pointers translated.
+/// Forwards a call to the host with translated pointers.
 pub(crate) fn pass(
     process: &Process,
     number: i64,
@@ -169,14 +170,14 @@ pub(crate) fn pass(
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {
     let memory = process.memory();
-    let unwritten = match number {
-        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => Unwritten::of_read(process, arguments[0]),
-        libc::SYS_mq_timedreceive => Unwritten::of_message(process),
-        _ => Unwritten::Stays,
+    let on_write_fault = match number {
+        libc::SYS_read | libc::SYS_readv | libc::SYS_preadv2 => OnWriteFault::of_read(process, arguments[0]),
+        libc::SYS_mq_timedreceive => OnWriteFault::of_message(process),
+        _ => OnWriteFault::Remains,
     };
     with_results(memory, |results| {
         let mut host = *arguments;
-        // What the host reads while the call lasts.
+        // Arrays that the host reads during the call.
         let mut vectors = Vec::new();
         for (index, kind) in kinds.iter().enumerate() {
             let value = arguments[index];
@@ -186,10 +187,10 @@ pub(crate) fn pass(
                 Kind::In(bytes) => buffer(memory, value, bytes.into())?,
                 Kind::InBuffer(length) => buffer(memory, value, bytes(length))?,
                 Kind::Out(bytes) | Kind::InOut(bytes) => results.structure(value, bytes.into())?,
-                Kind::OutBuffer(length) => results.buffer(unwritten, value, bytes(length))?,
+                Kind::OutBuffer(length) => results.buffer(on_write_fault, value, bytes(length))?,
                 Kind::InVectors(count) | Kind::OutVectors(count) => {
                     let found = match kind {
-                        Kind::OutVectors(_) => results.vectors(unwritten, value, bytes(count)),
+                        Kind::OutVectors(_) => results.vectors(on_write_fault, value, bytes(count)),
                         _ => Vectors::new(memory, value, bytes(count)),
                     }?;
                     let address = found.address();
@@ -199,9 +200,9 @@ pub(crate) fn pass(
                 _ => value,
             };
         }
-        // SAFETY: every pointer is null, into the reservation, or to `vectors` and `results`; rows of the table that are handed over
-        // name only calls that touch no other memory of this process, whatever else of it they change (its descriptors, its
-        // credentials).
+        // SAFETY: each pointer is null, in the reservation, or to `vectors` or `results`. Forwarded rows of the table
+        // name only calls that access no other memory of this process. Such calls may change its descriptors or
+        // credentials.
         unsafe {
             match waits {
                 Some(what) => interruptible(number, what, host),

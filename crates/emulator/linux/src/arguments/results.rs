@@ -1,48 +1,50 @@
-//! Where the kernel puts what a call gives: into the guest's memory, or into memory of our own that is copied there afterwards.
-//! Not what a call gives: that is in the table of calls.
-//! Source: what the kernel has done when it finds that it cannot write: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
+//! Buffers for system call results: guest memory, or temporary memory that is copied to the guest afterwards. Source:
+//! what the kernel has done when a write to user memory fails: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
 //! net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
 //!
-//! A page that code has been read from is write-protected, and the host refuses it to the kernel as well (EFAULT). By then some calls
-//! have taken what there is only once: a datagram, an event's count, a child's status. To these the kernel is not given the guest's
-//! memory. What such calls take, Linux loses as well if the guest has made its memory such that it cannot be written. Others leave
-//! in place what they cannot write, as pipes and streams do: they get the guest's memory, and are made again if code was in the way.
+//! Pages from which code has been read are write-protected, so the host kernel fails to write to them (EFAULT). Some
+//! calls have consumed data by then: a datagram, an event counter, a child's status. For these, the kernel writes to
+//! temporary memory. (Linux loses such data too if the guest's memory is not writable.) Other calls, such as reads from
+//! pipes and streams, leave unwritten data in place. For these, the kernel writes to guest memory directly, and the
+//! call is repeated if a code page was in the way.
 
 use std::cell::Cell;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
-use super::{MOST_VECTORS, Unwritten, Vectors, in_range};
+use super::{MAX_VECTORS, OnWriteFault, Vectors, in_range};
 
-/// Structures up to this size, bytes, are always copied: their memory may become executable while the call waits.
+/// Structures up to this size in bytes always use temporary memory, because their page may become executable during the
+/// call.
 const SMALL_BYTES: u64 = 256;
-/// Larger structures, bytes, are never copied: none that there is only once is so large.
-const LARGEST_BYTES: u64 = 1 << 20;
-/// Messages are not larger, bytes: HARD_MSGSIZEMAX of mq_overview(7). What is asked for with a larger buffer, the kernel writes itself.
-const LARGEST_MESSAGE_BYTES: u64 = 16 << 20;
-/// Room for a message that a thread keeps for the next one, bytes.
-const KEPT_ROOM_BYTES: usize = 1 << 17;
-/// How often what meets code is done again: more than another thread can have read code from there by chance.
-const TRIES: usize = 1000;
-/// Ranges of guest memory that are remembered one by one.
+/// Structures above this size in bytes are written directly. No consumable data is this large.
+const MAX_BUFFER_BYTES: u64 = 1 << 20;
+/// Maximum size of a message in bytes: HARD_MSGSIZEMAX of mq_overview(7). For larger buffers the kernel writes
+/// directly.
+const MAX_MESSAGE_BYTES: u64 = 16 << 20;
+/// Maximum size in bytes of the message buffer that a thread keeps for reuse.
+const MAX_REUSED_BUFFER_BYTES: usize = 1 << 17;
+/// Maximum number of repetitions of a call because of code pages. Another thread cannot interfere this often by chance.
+const MAX_RETRIES: usize = 1000;
+/// The number of directly written ranges that are recorded individually.
 const RANGES: usize = 4;
 
 thread_local! {
-    /// Room that a message was in, so that the next one needs none that is made and cleared.
-    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// A message buffer for reuse, so that the next message needs no allocation and clearing.
+    static REUSED_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Makes a host call that writes to the guest's memory. `call` asks for every place that the kernel writes to, and makes the call with
-/// them; it is called again if the kernel could not write because of code, which then has had no effect.
+/// Makes a host call that writes to guest memory. `call` requests a host address for each result, and makes the call
+/// with them. It runs again if the kernel could not write because of a code page, in which case the call had no effect.
 ///
 /// # Errors
-/// What `call` gives; EFAULT if what the call gave cannot be written.
+/// Those of `call`; EFAULT if a result cannot be copied to the guest.
 pub(crate) fn with_results(
     memory: &GuestMemory,
     mut call: impl FnMut(&mut Results<'_>) -> Result<u64, Errno>,
 ) -> Result<u64, Errno> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_RETRIES {
         let mut results = Results { memory, own: Vec::new(), direct: [(0, 0); RANGES], directs: 0 };
         let returned = call(&mut results);
         if returned == Err(Errno(libc::EFAULT)) && results.meet_code() {
@@ -54,40 +56,41 @@ pub(crate) fn with_results(
     Err(Errno(libc::EFAULT))
 }
 
-/// The places that the kernel writes to during one call.
+/// The buffers that the kernel writes during one call.
 pub(crate) struct Results<'m> {
     memory: &'m GuestMemory,
     own: Vec<Own>,
-    /// Address and length of what the kernel writes to itself. The last one covers all that there was no more room for.
+    /// Address and length of directly written ranges. The last entry covers all ranges that exceed the array.
     direct: [(u64, u64); RANGES],
     directs: usize,
 }
 
-/// Memory of our own for one result.
+/// Temporary memory for one result.
 struct Own {
-    /// Where the guest wants it.
+    /// The guest address of the result.
     address: u64,
-    /// It, and perhaps more room behind it.
+    /// The buffer, which may be larger than the result.
     room: Vec<u8>,
     length: usize,
     extent: Extent,
 }
 
-/// How much of a result there is.
+/// Which part of a buffer is the result.
 enum Extent {
-    /// What differs from this, which was there before.
+    /// The bytes that differ from the former contents.
     Changed(Vec<u8>),
-    /// All of it.
+    /// All bytes.
     Whole,
-    /// What the call says in its number of bytes, with so many that it does not count, without so many that lie in buffers before.
+    /// The number of bytes that the call returns, plus `head` bytes that the call does not count, minus `before` bytes
+    /// in earlier buffers.
     Counted { head: u64, before: u64 },
 }
 
 impl Own {
-    /// Room for a message.
+    /// Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
-        let mut room = ROOM.take();
+        let mut room = REUSED_BUFFER.take();
         if room.len() < length {
             room = vec![0; length];
         }
@@ -105,8 +108,8 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= KEPT_ROOM_BYTES {
-            ROOM.set(std::mem::take(&mut self.room));
+        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= MAX_REUSED_BUFFER_BYTES {
+            REUSED_BUFFER.set(std::mem::take(&mut self.room));
         }
     }
 }
@@ -117,26 +120,27 @@ impl<'m> Results<'m> {
         self.memory
     }
 
-    /// The host address of a structure of `bytes` bytes at guest address `address`; null stays null.
+    /// The host address of a buffer for a structure of `bytes` bytes at guest address `address`; null stays null.
     ///
     /// # Errors
-    /// It reaches beyond the guest's addresses. Whether it is mapped, the kernel says.
+    /// The structure is outside the guest's address range. The kernel checks whether it is mapped.
     pub fn structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
-        let may_be_watched =
-            || bytes <= LARGEST_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes));
+        let may_be_watched = || {
+            bytes <= MAX_BUFFER_BYTES && self.memory.may_be_watched(address..address.saturating_add(bytes))
+        };
         let is_copied = bytes <= SMALL_BYTES || may_be_watched();
         self.structure_if(is_copied, address, bytes)
     }
 
-    /// As [`Self::structure`], for what there is only once, however large it is: the control data of a message.
+    /// Like [`Self::structure`], for consumable data of any size, such as the control data of a message.
     ///
     /// # Errors
     /// As for [`Self::structure`].
     pub fn precious_structure(&mut self, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.structure_if(bytes <= LARGEST_MESSAGE_BYTES, address, bytes)
+        self.structure_if(bytes <= MAX_MESSAGE_BYTES, address, bytes)
     }
 
-    /// What the guest cannot write to is the kernel's to refuse.
+    /// If the guest cannot write to the memory, uses it directly so that the kernel refuses it.
     fn structure_if(&mut self, is_copied: bool, address: u64, bytes: u64) -> Result<u64, Errno> {
         if address == 0 {
             return Ok(0);
@@ -149,32 +153,32 @@ impl<'m> Results<'m> {
         if room.is_empty() || self.memory.read(address, &mut room).is_err() {
             return self.in_place(address, bytes);
         }
-        // Of two structures at one place, as sets of select(2) may be, the kernel writes the later one over the first.
+        // If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the first.
         let is_second = self.own.iter().any(|own| own.overlaps(address, bytes));
         let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
         Ok(self.keep(Own { address, length: room.len(), room, extent }))
     }
 
-    /// The host address of a buffer of `bytes` bytes that the call fills from its beginning with as many bytes as it returns; null
-    /// stays null.
+    /// The host address of a buffer of `bytes` bytes that the call fills from the start with as many bytes as it
+    /// returns; null stays null.
     ///
     /// # Errors
     /// As for [`Self::structure`].
-    pub fn buffer(&mut self, unwritten: Unwritten, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.counted(unwritten, address, bytes, 0, 0)
+    pub fn buffer(&mut self, on_write_fault: OnWriteFault, address: u64, bytes: u64) -> Result<u64, Errno> {
+        self.counted(on_write_fault, address, bytes, 0, 0)
     }
 
-    /// As [`Self::buffer`], for a message with a head of `head` bytes which the number that the call returns does not count.
+    /// Like [`Self::buffer`], for a message with a header of `head` bytes that the return value does not include.
     ///
     /// # Errors
     /// As for [`Self::structure`].
     pub fn message_after(&mut self, head: u64, address: u64, bytes: u64) -> Result<u64, Errno> {
-        self.counted(Unwritten::Goes, address, bytes, head, 0)
+        self.counted(OnWriteFault::Lost, address, bytes, head, 0)
     }
 
     fn counted(
         &mut self,
-        unwritten: Unwritten,
+        on_write_fault: OnWriteFault,
         address: u64,
         bytes: u64,
         head: u64,
@@ -184,7 +188,7 @@ impl<'m> Results<'m> {
             return Ok(0);
         }
         let (_, in_range) = in_range(self.memory, address, bytes)?;
-        if unwritten == Unwritten::Stays || in_range == 0 || in_range > LARGEST_MESSAGE_BYTES {
+        if on_write_fault == OnWriteFault::Remains || in_range == 0 || in_range > MAX_MESSAGE_BYTES {
             return self.in_place(address, bytes);
         }
         Ok(self.keep(Own::for_message(address, in_range, Extent::Counted { head, before })))
@@ -196,20 +200,25 @@ impl<'m> Results<'m> {
         pointer
     }
 
-    /// The buffers of a guest's iovec array, which the call fills one after the other.
+    /// Buffers for the guest's iovec array, which the call fills in order.
     ///
     /// # Errors
-    /// The array cannot be read or is too long, or a buffer reaches beyond the guest's addresses.
-    pub fn vectors(&mut self, unwritten: Unwritten, address: u64, count: u64) -> Result<Vectors, Errno> {
+    /// The array cannot be read or is too long, or a buffer is outside the guest's address range.
+    pub fn vectors(
+        &mut self,
+        on_write_fault: OnWriteFault,
+        address: u64,
+        count: u64,
+    ) -> Result<Vectors, Errno> {
         let mut before = 0u64;
         Vectors::of(self.memory, address, count, |base, bytes| {
-            let place = self.counted(unwritten, base, bytes, 0, before);
+            let place = self.counted(on_write_fault, base, bytes, 0, before);
             before = before.saturating_add(bytes);
             place
         })
     }
 
-    /// The host address of `bytes` bytes at `address` that the kernel reads and changes as they are (a futex).
+    /// The host address of `bytes` bytes at `address` that the kernel reads and changes in place (a futex).
     ///
     /// # Errors
     /// As for [`Self::structure`].
@@ -230,7 +239,7 @@ impl<'m> Results<'m> {
         self.direct[RANGES - 1] = (start, end - start);
     }
 
-    /// Whether the host refuses the kernel something that the guest may write to.
+    /// Whether a code page prevents the kernel from writing memory that the guest may write.
     fn meet_code(&self) -> bool {
         self.direct[..self.directs].iter().any(|&(at, bytes)| self.memory.holds_watched_code(at, bytes))
     }
@@ -243,7 +252,7 @@ impl<'m> Results<'m> {
                     let bytes = all.saturating_sub(*before).min(own.length as u64);
                     self.memory.write(own.address, &own.bytes()[..bytes as usize])?;
                 }
-                // Calls that fail may say why, or how far they came.
+                // A failed call may still report a reason or its progress.
                 Extent::Changed(former) => write_changes(self.memory, own.address, former, own.bytes())?,
                 Extent::Whole => self.memory.write(own.address, own.bytes())?,
             }
@@ -252,7 +261,7 @@ impl<'m> Results<'m> {
     }
 }
 
-/// Writes the stretches of `bytes` that are not as in `former`: the guest may have changed the others meanwhile.
+/// Writes the runs of `bytes` that differ from `former`. The guest may have changed the other bytes concurrently.
 fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]) -> Result<(), Errno> {
     let differs = |at: usize| former[at] != bytes[at];
     let mut at = 0;
@@ -264,7 +273,7 @@ fn write_changes(memory: &GuestMemory, address: u64, former: &[u8], bytes: &[u8]
     Ok(())
 }
 
-const _: () = assert!(MOST_VECTORS as usize > RANGES);
+const _: () = assert!(MAX_VECTORS as usize > RANGES);
 
 #[cfg(test)]
 mod tests {
@@ -274,7 +283,7 @@ mod tests {
     const START: u64 = 1 << 20;
     const EVERYTHING: Protection = Protection { read: true, write: true, execute: true };
 
-    /// Two pages that code may be read from.
+    /// Two executable pages.
     fn space() -> AddressSpace {
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
         space.map_zeros(START, 2 * PAGE_BYTES, EVERYTHING).unwrap();
@@ -282,17 +291,17 @@ mod tests {
     }
 
     fn fill(pointer: u64, bytes: &[u8]) {
-        // SAFETY: the tests give a place that they have just been given, of at least so many bytes.
+        // SAFETY: the tests pass a pointer that they have just received, to at least this many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer as *mut u8, bytes.len()) };
     }
 
     #[test]
-    fn code_read_while_the_kernel_works_does_not_keep_a_result_from_the_guest() {
+    fn code_read_during_a_call_does_not_prevent_its_result() {
         let space = space();
         let memory = space.memory();
         for bytes in [8, 4000, 2 * PAGE_BYTES] {
             let returned = with_results(memory, |results| {
-                let place = results.buffer(Unwritten::Goes, START, bytes)?;
+                let place = results.buffer(OnWriteFault::Lost, START, bytes)?;
                 assert!(space.protect_code(START));
                 fill(place, b"message");
                 Ok(7)
@@ -304,12 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_where_it_was_is_asked_for_again_if_code_was_in_the_way() {
+    fn a_repeatable_call_runs_again_after_a_code_page_refused_a_result() {
         let space = space();
         let memory = space.memory();
         let mut tries = 0;
         let returned = with_results(memory, |results| {
-            let place = results.buffer(Unwritten::Stays, START, 8)?;
+            let place = results.buffer(OnWriteFault::Remains, START, 8)?;
             assert_eq!(place, memory.base() as u64 + START);
             tries += 1;
             if tries < 3 {
@@ -322,7 +331,7 @@ mod tests {
         assert_eq!((returned, tries), (Ok(6), 3));
         assert_eq!(memory.read_array(START).unwrap(), *b"stream\0\0");
         let refused = with_results(memory, |results| {
-            results.buffer(Unwritten::Stays, START, 8)?;
+            results.buffer(OnWriteFault::Remains, START, 8)?;
             tries += 1;
             Err(Errno(libc::EFAULT))
         });
@@ -330,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn only_as_many_bytes_are_written_as_the_call_says_and_one_vector_after_the_other() {
+    fn only_the_returned_number_of_bytes_is_written_vector_by_vector() {
         let space = space();
         let memory = space.memory();
         memory.write(START, b"................").unwrap();
@@ -339,7 +348,7 @@ mod tests {
             memory.store::<u64>(table + 8 * at, word).unwrap();
         }
         let returned = with_results(memory, |results| {
-            let vectors = results.vectors(Unwritten::Goes, table, 2)?;
+            let vectors = results.vectors(OnWriteFault::Lost, table, 2)?;
             // SAFETY: the array has two entries.
             let [first, second] = unsafe { *(vectors.address() as *const [libc::iovec; 2]) };
             fill(first.iov_base as u64, b"abcd");
@@ -351,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_leaves_alone_in_a_structure_is_as_the_guest_has_made_it_meanwhile() {
+    fn concurrent_guest_writes_to_unchanged_fields_survive_a_call() {
         let space = space();
         let memory = space.memory();
         memory.write(START, b"0123456789").unwrap();
@@ -366,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guest_cannot_write_to_is_the_kernels_to_refuse() {
+    fn the_kernel_refuses_results_in_unwritable_memory() {
         let space = space();
         let memory = space.memory();
         let read_only = Protection { write: false, ..EVERYTHING };
@@ -376,9 +385,9 @@ mod tests {
             places = vec![
                 results.structure(0, 8)?,
                 results.structure(START + PAGE_BYTES, 8)?,
-                results.buffer(Unwritten::Stays, START + PAGE_BYTES - 4, 8)?,
+                results.buffer(OnWriteFault::Remains, START + PAGE_BYTES - 4, 8)?,
             ];
-            assert!(results.buffer(Unwritten::Stays, memory.limit() - 1, 2).is_err());
+            assert!(results.buffer(OnWriteFault::Remains, memory.limit() - 1, 2).is_err());
             Err(Errno(libc::EFAULT))
         });
         let host = |address: u64| memory.base() as u64 + address;

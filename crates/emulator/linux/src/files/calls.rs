@@ -1,6 +1,5 @@
-//! The system calls about files by name.
-//! Not those on descriptors alone, which the host does as they are.
-//! Source: open(2), openat2(2), the *at calls of man-pages section 2, xattr(7).
+//! System calls on files by name. Calls on descriptors are forwarded to the host. Source: open(2), openat2(2), the *at
+//! calls of man-pages section 2, xattr(7).
 
 use std::ffi::OsStr;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -11,10 +10,10 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 
-use super::place::{absolute, library_path};
-use super::reach::{self, Changeable, given};
-use super::{Follow, Place, ProcFile, guest_path};
-use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use super::access_policy::{self, Changeable, given};
+use super::resolved_path::{absolute, library_path};
+use super::{Follow, ProcFile, ResolvedPath, guest_path};
+use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{Inside, OpenHow, c_path, is_switch, name_at, open_how};
 use crate::simulated::waits::{WaitsFor, interruptible};
@@ -23,9 +22,9 @@ use crate::{DeviceFile, Process, Thread};
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
 const O_PATH: u64 = libc::O_PATH as u64;
 const O_CREAT: u64 = libc::O_CREAT as u64;
-/// What openat(2) knows; it ignores other bits, where openat2(2) refuses them.
+/// The flags that openat(2) defines. It ignores other bits, whereas openat2(2) refuses them.
 const KNOWN_OPEN_FLAGS: u64 = 0o37_777_703;
-/// What openat2(2) allows beside O_PATH; openat(2) ignores the rest.
+/// The flags that openat2(2) permits with O_PATH; openat(2) ignores the others.
 const KNOWN_PATH_FLAGS: u64 = O_PATH | (libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
 /// __O_TMPFILE without O_DIRECTORY.
 const O_TMPFILE: u64 = 0o20_000_000;
@@ -48,7 +47,7 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
         return Err(Errno(libc::EINVAL));
     }
     if size > HOW_BYTES {
-        // A later version's structure is fine as long as what we do not know is zero.
+        // A later version of the structure is valid if the unknown fields are zero.
         let mut rest = vec![0; (size - HOW_BYTES).min(4096) as usize];
         memory.read(how.wrapping_add(HOW_BYTES), &mut rest)?;
         if size > 4096 || rest.iter().any(|&byte| byte != 0) {
@@ -62,7 +61,8 @@ pub(crate) fn openat2(thread: &mut Thread, [directory, path, how, size, ..]: Arg
     };
     let path = guest_path(&thread.process, path)?;
     if how.resolve != 0 && thread.process.root.is_confined() {
-        // The guest's own restrictions are relative to its directory, not to its root; to honour both takes a walk by hand.
+        // The guest's own restrictions are relative to its directory, not to its root. Supporting both would need a
+        // manual path walk.
         let resolve = if how.resolve & 0x18 == 0 { how.resolve | 0x08 } else { how.resolve };
         let process = &thread.process;
         let base = process.root.hold(&absolute(process, directory as RawFd, b".")?, 0)?;
@@ -81,13 +81,13 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         return given(open_device(process, file, how.flags as i32));
     }
     if process.root.is_confined() && !path.is_empty() {
-        if let Some(descriptor) = reach::descriptor_named(path) {
-            return given(reach::reopen(process, descriptor, how));
+        if let Some(descriptor) = access_policy::descriptor_named(path) {
+            return given(access_policy::reopen(process, descriptor, how));
         }
-        if let Some(opened) = reach::open_shared(path, how) {
+        if let Some(opened) = access_policy::open_shared(path, how) {
             return given(opened);
         }
-        if !reach::is_descriptor_folder(path) {
+        if !access_policy::is_descriptor_folder(path) {
             let path = absolute(process, directory as RawFd, path)?;
             return given(process.root.open(&path, how));
         }
@@ -99,13 +99,12 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         open_how(directory as RawFd, &path, &how)?
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
-        // Opening a FIFO or a terminal waits.
-        // SAFETY: the path is live.
+        // Opening a FIFO or a terminal may block. SAFETY: the path is live.
         let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::OtherEnd, arguments) }?;
-        // SAFETY: the host has just made it, for us.
+        // SAFETY: the host has just created the descriptor for this call.
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };
-    // Whatever the name was: a file about this process shows the guest.
+    // A /proc file about this process must show the guest, regardless of the path used.
     match ProcFile::behind(process, &opened) {
         Some(file) => {
             drop(opened);
@@ -115,8 +114,8 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     }
 }
 
-/// Devices work on the memory of the process that was started with them, so that a forked child is refused: uacce's and idxd's, which
-/// take a process's own addresses too, belong to one address space as well.
+/// Opens a device file. A forked child is refused, because devices access the memory of the process that was started
+/// with them. The uacce and idxd drivers, which also take virtual addresses, likewise bind a file to one address space.
 fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<OwnedFd, Errno> {
     if process.simulation().is_none() {
         process.say_once(CHILD_OPENS);
@@ -127,14 +126,14 @@ fn open_device(process: &Process, file: &DeviceFile, flags: i32) -> Result<Owned
 
 pub(crate) fn pidfd_getfd(thread: &mut Thread, [process, descriptor, flags, ..]: Arguments) -> Returned {
     if descriptors::is_own(descriptor) {
-        // Where another of these has its own.
+        // The descriptor number belongs to the emulator in another guest process too.
         return Err(Errno(libc::EBADF));
     }
     if thread.process.root.is_confined() {
-        // Another process's files may lie outside the root.
+        // Files of another process may be outside the root.
         return Err(Errno(libc::EPERM));
     }
-    // SAFETY: a new descriptor disturbs nobody.
+    // SAFETY: a new descriptor affects no other code.
     unsafe { host_call(libc::SYS_pidfd_getfd, [process, descriptor, flags, 0, 0, 0]) }
 }
 
@@ -146,7 +145,9 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
     let text = guest_path(process, path)?;
     let own = match ProcFile::find(process, directory as RawFd, &text) {
         Some(ProcFile::Executable) => Some(process.shown_executable().into_os_string().into_vec()),
-        _ if text == b"/proc/self/cwd" && process.surroundings.is_some() => Some(working_directory(process)?),
+        _ if text == b"/proc/self/cwd" && process.fixed_identity.is_some() => {
+            Some(working_directory(process)?)
+        }
         _ if process.root.is_confined() => confined_link(process, &text)?,
         _ => None,
     };
@@ -155,20 +156,20 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
         process.memory().write(result, shown)?;
         return Ok(shown.len() as u64);
     }
-    let place = Place::of(process, directory as i32, &text, Follow::No)?;
+    let place = ResolvedPath::of(process, directory as i32, &text, Follow::No)?;
     with_results(process.memory(), |results| {
-        let result = results.buffer(Unwritten::Stays, result, size)?;
-        // SAFETY: the place's path is live, the buffer in the reservation or of `results`.
+        let result = results.buffer(OnWriteFault::Remains, result, size)?;
+        // SAFETY: the path is live, and the buffer is in the reservation or `results`.
         unsafe { host_call(libc::SYS_readlinkat, [place.directory(), place.path(), result, size, 0, 0]) }
     })
 }
 
-/// What a confined guest sees in the links of /proc.
+/// The target of a /proc link as a confined guest sees it.
 fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     Ok(match path {
         b"/proc/self/cwd" => Some(process.root.working_directory()?),
         b"/proc/self/root" => Some(b"/".to_vec()),
-        _ => match reach::descriptor_named(path) {
+        _ => match access_policy::descriptor_named(path) {
             None => None,
             Some(descriptor) if descriptors::is_own(descriptor as u64) => return Err(Errno(libc::ENOENT)),
             Some(descriptor) => {
@@ -181,33 +182,33 @@ fn confined_link(process: &Process, path: &[u8]) -> Result<Option<Vec<u8>>, Errn
     })
 }
 
-/// A host call on a place: directory, path, and what else it takes.
-fn at(number: i64, place: &Place, rest: [u64; 4]) -> Returned {
+/// Makes a host call on a place, with its directory, path and remaining arguments.
+fn at(number: i64, place: &ResolvedPath, rest: [u64; 4]) -> Returned {
     let [c, d, e, f] = rest;
-    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    // SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.directory(), place.path(), c, d, e, f]) }
 }
 
 pub(crate) fn unlinkat(thread: &mut Thread, [directory, path, flags, ..]: Arguments) -> Returned {
-    at(libc::SYS_unlinkat, &Place::find_name(thread, directory, path)?, [flags, 0, 0, 0])
+    at(libc::SYS_unlinkat, &ResolvedPath::find_name(thread, directory, path)?, [flags, 0, 0, 0])
 }
 
 pub(crate) fn mkdirat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_mkdirat, &Place::find_name(thread, directory, path)?, [mode, 0, 0, 0])
+    at(libc::SYS_mkdirat, &ResolvedPath::find_name(thread, directory, path)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn mknodat(thread: &mut Thread, [directory, path, mode, device, ..]: Arguments) -> Returned {
     let kind = mode as u32 & libc::S_IFMT;
     if (kind == libc::S_IFBLK || kind == libc::S_IFCHR) && thread.process.root.is_confined() {
-        // A device would lead out of the root.
+        // A device node would give access beyond the root.
         return Err(Errno(libc::EPERM));
     }
-    at(libc::SYS_mknodat, &Place::find_name(thread, directory, path)?, [mode, device, 0, 0])
+    at(libc::SYS_mknodat, &ResolvedPath::find_name(thread, directory, path)?, [mode, device, 0, 0])
 }
 
 pub(crate) fn symlinkat(thread: &mut Thread, [target, directory, path, ..]: Arguments) -> Returned {
     let target = c_path(&guest_path(&thread.process, target)?)?;
-    let place = Place::find_name(thread, directory, path)?;
+    let place = ResolvedPath::find_name(thread, directory, path)?;
     // SAFETY: both strings are live.
     unsafe {
         host_call(libc::SYS_symlinkat, [target.as_ptr() as u64, place.directory(), place.path(), 0, 0, 0])
@@ -219,9 +220,9 @@ pub(crate) fn linkat(
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
     let follow = if flags & libc::AT_SYMLINK_FOLLOW as u64 != 0 { Follow::Yes } else { Follow::No };
-    // Another name inside the root would make a host's file the guest's own.
-    let from = Place::find_to_change(thread, from_directory, from, follow)?;
-    let to = Place::find_name(thread, to_directory, to)?;
+    // A hard link inside the root would make a host file the guest's own.
+    let from = ResolvedPath::find_to_change(thread, from_directory, from, follow)?;
+    let to = ResolvedPath::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -233,8 +234,8 @@ pub(crate) fn renameat2(
     thread: &mut Thread,
     [from_directory, from, to_directory, to, flags, _]: Arguments,
 ) -> Returned {
-    let from = Place::find_name(thread, from_directory, from)?;
-    let to = Place::find_name(thread, to_directory, to)?;
+    let from = ResolvedPath::find_name(thread, from_directory, from)?;
+    let to = ResolvedPath::find_name(thread, to_directory, to)?;
     // SAFETY: both paths are live.
     unsafe {
         let arguments = [from.directory(), from.path(), to.directory(), to.path(), flags, 0];
@@ -243,25 +244,29 @@ pub(crate) fn renameat2(
 }
 
 pub(crate) fn faccessat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_faccessat, &Place::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(libc::SYS_faccessat, &ResolvedPath::find(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
 }
 
 pub(crate) fn faccessat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(
         libc::SYS_faccessat2,
-        &Place::find(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
     )
 }
 
 pub(crate) fn fchmodat(thread: &mut Thread, [directory, path, mode, ..]: Arguments) -> Returned {
-    at(libc::SYS_fchmodat, &Place::find_to_change(thread, directory, path, Follow::Yes)?, [mode, 0, 0, 0])
+    at(
+        libc::SYS_fchmodat,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::Yes)?,
+        [mode, 0, 0, 0],
+    )
 }
 
 pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]: Arguments) -> Returned {
     at(
         libc::SYS_fchmodat2,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [mode, flags, 0, 0],
     )
 }
@@ -269,7 +274,7 @@ pub(crate) fn fchmodat2(thread: &mut Thread, [directory, path, mode, flags, ..]:
 pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags, _]: Arguments) -> Returned {
     at(
         libc::SYS_fchownat,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [user, group, flags, 0],
     )
 }
@@ -277,7 +282,7 @@ pub(crate) fn fchownat(thread: &mut Thread, [directory, path, user, group, flags
 pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]: Arguments) -> Returned {
     let times = buffer(thread.process.memory(), times, 32)?;
     if path == 0 {
-        // On the descriptor itself: only a null path says so.
+        // Only a null path refers to the descriptor itself.
         if directory as RawFd == libc::AT_FDCWD {
             return Err(Errno(libc::EFAULT));
         }
@@ -287,35 +292,35 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
     }
     at(
         libc::SYS_utimensat,
-        &Place::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
+        &ResolvedPath::find_to_change(thread, directory, path, Follow::by_flags(flags))?,
         [times, flags, 0, 0],
     )
 }
 
-/// A host call that looks at one whole path, and what else it takes.
+/// Makes a host call that reads the file at a path, with its remaining arguments.
 fn on(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, Place::find(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, ResolvedPath::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-/// A host call that changes what is at one whole path, and what else it takes.
+/// Makes a host call that changes the file at a path, with its remaining arguments.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
-    whole(number, Place::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
+    whole(number, ResolvedPath::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-fn whole(number: i64, place: Place, rest: [u64; 4]) -> Returned {
+fn whole(number: i64, place: ResolvedPath, rest: [u64; 4]) -> Returned {
     let place = place.whole()?;
     let [b, c, d, e] = rest;
-    // SAFETY: the place's path is live; callers pass numbers or checked pointers.
+    // SAFETY: the path is live; callers pass numbers or checked pointers.
     unsafe { host_call(number, [place.path(), b, c, d, e, 0]) }
 }
 
 pub(crate) fn truncate(thread: &mut Thread, [path, length, ..]: Arguments) -> Returned {
     let done = change(thread, libc::SYS_truncate, path, Follow::Yes, [length, 0, 0, 0])?;
-    // SAFETY: plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let found = [&raw mut status as u64, 0, 0, 0];
     if on(thread, libc::SYS_stat, path, Follow::Yes, found).is_ok() {
-        thread.process.space.cut(status.st_dev, status.st_ino);
+        thread.process.space.inode_truncated(status.st_dev, status.st_ino);
     }
     Ok(done)
 }
@@ -324,10 +329,10 @@ pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
     on(thread, libc::SYS_chdir, path, Follow::Yes, [0; 4])
 }
 
-/// What the guest calls the folder that it is in.
+/// The guest's name of its working directory.
 fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     let path = process.root.working_directory()?;
-    Ok(match &process.surroundings {
+    Ok(match &process.fixed_identity {
         Some(names) => names.of_work(Path::new(OsStr::from_bytes(&path))).into_os_string().into_vec(),
         None => path,
     })
@@ -336,10 +341,10 @@ fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
 pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let process = &thread.process;
-    if !process.root.is_confined() && process.surroundings.is_none() {
+    if !process.root.is_confined() && process.fixed_identity.is_none() {
         return with_results(memory, |results| {
-            let result = results.buffer(Unwritten::Stays, result, size)?;
-            // SAFETY: the buffer is in the reservation or of `results`.
+            let result = results.buffer(OnWriteFault::Remains, result, size)?;
+            // SAFETY: the buffer is in the reservation or `results`.
             unsafe { host_call(libc::SYS_getcwd, [result, size, 0, 0, 0, 0]) }
         });
     }
@@ -354,8 +359,8 @@ pub(crate) fn getcwd(thread: &mut Thread, [result, size, ..]: Arguments) -> Retu
 
 pub(crate) fn inotify_add_watch(thread: &mut Thread, [descriptor, path, mask, ..]: Arguments) -> Returned {
     let follow = if mask as u32 & libc::IN_DONT_FOLLOW != 0 { Follow::No } else { Follow::Yes };
-    let place = Place::find(thread, AT_FDCWD, path, follow)?.whole()?;
-    // SAFETY: the place's path is live.
+    let place = ResolvedPath::find(thread, AT_FDCWD, path, follow)?.whole()?;
+    // SAFETY: the path is live.
     unsafe { host_call(libc::SYS_inotify_add_watch, [descriptor, place.path(), mask, 0, 0, 0]) }
 }
 
@@ -371,7 +376,7 @@ pub(crate) fn get_attribute(thread: &Thread, number: i64, follow: Follow, argume
     let memory = thread.process.memory();
     let name = buffer(memory, name, 1)?;
     with_results(memory, |results| {
-        let value = results.buffer(Unwritten::Stays, value, size)?;
+        let value = results.buffer(OnWriteFault::Remains, value, size)?;
         on(thread, number, path, follow, [name, value, size, 0])
     })
 }
@@ -384,7 +389,7 @@ pub(crate) fn list_attributes(
 ) -> Returned {
     let [path, list, size, ..] = arguments;
     with_results(thread.process.memory(), |results| {
-        let list = results.buffer(Unwritten::Stays, list, size)?;
+        let list = results.buffer(OnWriteFault::Remains, list, size)?;
         on(thread, number, path, follow, [list, size, 0, 0])
     })
 }
@@ -400,7 +405,7 @@ pub(crate) fn remove_attribute(
     change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
-/// A host call that changes the file of a descriptor. A descriptor that only names a file is refused there.
+/// Makes a host call that changes the file of a descriptor. The call refuses O_PATH descriptors.
 fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
     let file = Changeable::of(&thread.process, descriptor)?;
     let [b, c, d, e] = rest;

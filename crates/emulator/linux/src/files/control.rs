@@ -1,6 +1,5 @@
-//! The two calls that hold many: fcntl and ioctl.
-//! Not a pass for every request: one whose structure holds pointers would let the guest at the host's memory.
-//! Source: fcntl(2), ioctl_list(2), tty_ioctl(4), netdevice(7).
+//! The multiplexed calls fcntl and ioctl. Only listed requests are forwarded, because a structure with pointers would
+//! give the guest access to host memory. Source: fcntl(2), ioctl_list(2), tty_ioctl(4), netdevice(7).
 
 use std::sync::atomic::Ordering;
 
@@ -12,13 +11,13 @@ use longma_guest::words::u32_at;
 use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
 use crate::devices::{GO_FIRST, HANDLE_INTERRUPTS, INTERRUPT_HERE};
-use crate::simulated::standing::{group_for_guest, group_on_host};
+use crate::simulated::sched_attributes::{group_for_guest, group_on_host};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{DeviceFile, Thread};
 
 use Argument::{In, InOut, Number, Out};
 
-/// fcntl's commands: first, last, argument. F_GETOWN_EX and the lock commands take structures.
+/// fcntl commands: first, last, argument. F_GETOWN_EX and the lock commands take structures.
 const COMMANDS: &[(i32, i32, Argument)] = &[
     (0, 4, Number),
     (5, 5, InOut(32)),
@@ -32,7 +31,7 @@ const COMMANDS: &[(i32, i32, Argument)] = &[
     (1035, 1038, InOut(8)),
 ];
 
-/// ioctl's requests: first, last, argument.
+/// ioctl requests: first, last, argument.
 const REQUESTS: &[(u32, u32, Argument)] = &[
     (0x02, 0x02, Out(4)),                // FIGETBSZ
     (0x1268, 0x1268, Out(4)),            // BLKSSZGET
@@ -91,16 +90,17 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
     (0x8010_8906, 0x8010_8907, Out(16)), // SIOCGSTAMP_NEW, SIOCGSTAMPNS_NEW
 ];
 
-/// F_SETLKW waits.
+/// F_SETLKW blocks.
 const FCNTL: (i64, WaitsFor) = (libc::SYS_fcntl, WaitsFor::Lock);
-/// TCSETSW waits, for a device.
+/// TCSETSW blocks on a device.
 const IOCTL: (i64, WaitsFor) = (libc::SYS_ioctl, WaitsFor::Device);
 
 fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, arguments: Arguments) -> Returned {
     let [descriptor, request, value, ..] = arguments;
     with_results(thread.process.memory(), |results| {
         let value = kind.for_host(results, value)?;
-        // SAFETY: a number, or a pointer into the reservation or of `results` to what the request takes, which holds no pointers.
+        // SAFETY: a number, or a pointer into the reservation or `results` to the structure of the request, which
+        // contains no pointers.
         unsafe { interruptible(number, waits, [descriptor, request, value, 0, 0, 0]) }
     })
 }
@@ -108,18 +108,19 @@ fn pass(thread: &Thread, (number, waits): (i64, WaitsFor), kind: Argument, argum
 pub(crate) fn fcntl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let command = arguments[1] as i32;
     if command == libc::F_NOTIFY {
-        thread.process.note_unkept("asked for signals when a folder changes");
+        thread.process.note_unkept("requested signals for changes to a directory");
     }
     let row = COMMANDS.iter().find(|(first, last, _)| (*first..=*last).contains(&command));
     let (.., kind) = row.ok_or(Errno(libc::EINVAL))?;
     pass(thread, FCNTL, *kind, arguments)
 }
 
-/// A call that may give a number to another file, or to none. Where descriptors are looked at for a confined guest, none does meanwhile.
+/// Makes a call that may close or reassign a descriptor. For a confined guest, it excludes calls that are inspecting a
+/// descriptor.
 fn replace(thread: &Thread, number: i64, arguments: Arguments) -> Returned {
-    // SAFETY: no pointers; the descriptors are the guest's own.
+    // SAFETY: the call takes no pointers, and the descriptors belong to the guest.
     let call = || unsafe { host_call(number, arguments) };
-    if thread.process.root.is_confined() { descriptors::replace(call) } else { call() }
+    if thread.process.root.is_confined() { descriptors::with_reassignment(call) } else { call() }
 }
 
 pub(crate) fn close(thread: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
@@ -130,13 +131,14 @@ pub(crate) fn dup3(thread: &mut Thread, [from, to, flags, ..]: Arguments) -> Ret
     replace(thread, libc::SYS_dup3, [from, to, flags, 0, 0, 0])
 }
 
-/// Closes what the guest has in the range, and nothing of ours.
+/// Closes the guest's descriptors in the range, but none of the emulator's.
 pub(crate) fn close_range(thread: &mut Thread, [from, to, flags, ..]: Arguments) -> Returned {
     let (from, to, flags) = (from as u32, to as u32, flags as u32);
     if from > to || flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
         return Err(Errno(libc::EINVAL));
     }
-    // All threads have one table, ours too: what one of them looks up and checks is what another one uses.
+    // All threads, including the emulator's, share one descriptor table, so a descriptor that one thread checks is the
+    // one that another uses.
     if flags & libc::CLOSE_RANGE_UNSHARE != 0 && thread.process.threads.load(Ordering::Relaxed) > 1 {
         return Err(Errno(libc::ENOMEM));
     }
@@ -148,19 +150,19 @@ pub(crate) fn close_range(thread: &mut Thread, [from, to, flags, ..]: Arguments)
     replace(thread, libc::SYS_close_range, [from.into(), to.min(last).into(), flags.into(), 0, 0, 0])
 }
 
-/// Sets a file's attributes, which are not its contents.
+/// Sets the attributes of a file, not its contents.
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-/// The group in the foreground of a terminal.
+/// The foreground process group of a terminal.
 const TIOCGPGRP: u32 = 0x540f;
 const TIOCSPGRP: u32 = 0x5410;
-/// Copies from a file whose descriptor is the argument.
+/// Copies from the file whose descriptor is the argument.
 const FICLONE: u32 = 0x4004_9409;
-/// Copies from a file whose descriptor is the structure's first word.
+/// Copies from the file whose descriptor is the first word of the structure.
 const FICLONERANGE: u32 = 0x4020_940d;
-/// SIOCGIFCONF, whose structure holds a pointer.
+/// SIOCGIFCONF, whose structure contains a pointer.
 const SIOCGIFCONF: u32 = 0x8912;
-/// `struct ifreq`'s size times more interfaces than a host has.
-const MOST_INTERFACE_BYTES: i32 = 40 * 4096;
+/// The size of `struct ifreq` times more interfaces than a host has.
+const MAX_INTERFACE_BYTES: i32 = 40 * 4096;
 
 pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let request = arguments[1] as u32;
@@ -187,8 +189,7 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     let row = REQUESTS.iter().find(|(first, last, _)| (*first..=*last).contains(&request));
     match row {
         Some((.., kind)) => pass(thread, IOCTL, *kind, arguments),
-        // A descriptor that is closed, or only names a file, is worth its own error.
-        // SAFETY: F_GETFL has no pointers.
+        // A closed or O_PATH descriptor has its own error. SAFETY: F_GETFL takes no pointers.
         None => match unsafe { libc::fcntl(arguments[0] as i32, libc::F_GETFL) } {
             flags if flags < 0 || flags & libc::O_PATH != 0 => Err(Errno(libc::EBADF)),
             _ => Err(Errno(libc::ENOTTY)),
@@ -196,8 +197,8 @@ pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     }
 }
 
-/// What the thread is to the device whose file is open as `descriptor`, if it is one: it handles its interrupts, has them come to its core,
-/// or does what is put off.
+/// Registers the thread with the device whose file is open as `descriptor`: to handle its interrupts, to route them to
+/// the thread's core, or to run deferred work.
 fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned {
     let process = &thread.process;
     let found = DeviceFile::behind(&process.config.devices, descriptor);
@@ -215,7 +216,7 @@ fn handle_interrupts(thread: &Thread, descriptor: i32, request: u32) -> Returned
     Ok(0)
 }
 
-/// TIOCGPGRP and TIOCSPGRP where the guest's own group has the model's number.
+/// TIOCGPGRP and TIOCSPGRP in simulated time, where the guest's own process group has a simulated id.
 fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let sets = request as u32 == TIOCSPGRP;
@@ -230,13 +231,13 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
 }
 
 fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
-    // `struct file_clone_range`: a copy, which the guest cannot change once it has been looked at.
+    // `struct file_clone_range`. A copy, which the guest cannot change after the check.
     let bytes: [u8; 32] = thread.process.memory().read_array(address)?;
     if descriptors::is_own(u32_at(&bytes, 0).into()) {
         return Err(Errno(libc::EBADF));
     }
     let arguments = [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0];
-    // SAFETY: the structure is live and holds no pointers.
+    // SAFETY: the structure is live and contains no pointers.
     unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }
 }
 
@@ -244,13 +245,13 @@ fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let memory = thread.process.memory();
     let length = memory.load::<u32>(address)? as i32;
     let guest_buffer = memory.load::<u64>(address.wrapping_add(8))?;
-    let length = length.clamp(0, MOST_INTERFACE_BYTES);
+    let length = length.clamp(0, MAX_INTERFACE_BYTES);
     let mut written = 0;
     let returned = with_results(memory, |results| {
         // `struct ifconf`: a 32-bit length and a pointer.
         let mut host = [length as u64, results.structure(guest_buffer, length as u64)?];
         let arguments = [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0];
-        // SAFETY: the structure is live and its buffer null, in the reservation or of `results`.
+        // SAFETY: the structure is live, and its buffer is null or in the reservation or `results`.
         let returned = unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) };
         written = host[0] as u32;
         returned
@@ -264,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_request_stands_in_two_rows() {
+    fn every_ioctl_request_has_one_row() {
         let mut rows = REQUESTS.iter().map(|(first, last, _)| (*first, *last)).collect::<Vec<_>>();
         rows.sort_unstable();
         assert!(rows.windows(2).all(|pair| pair[0].0 <= pair[0].1 && pair[0].1 < pair[1].0));

@@ -1,17 +1,16 @@
-//! Files: where a guest's paths lead, the /proc files it sees of itself, and the system calls.
-//! Not the root that paths are resolved in; not sockets and event descriptors.
-//! Source: path_resolution(7), openat2(2), proc(5).
+//! Files: path resolution for the guest, the /proc files about itself, and the system calls. Source:
+//! path_resolution(7), openat2(2), proc(5).
 
+mod access_policy;
 pub(crate) mod calls;
 pub(crate) mod control;
-mod handed;
-mod place;
+mod in_memory_file;
 mod proc_files;
-mod reach;
+mod resolved_path;
+mod simulated_proc;
 pub(crate) mod status;
-mod told;
 
-pub(crate) use handed::Handed;
-pub(crate) use place::{Follow, Place, Use, guest_path};
+pub(crate) use access_policy::Changeable;
+pub(crate) use in_memory_file::InMemoryFile;
 pub(crate) use proc_files::ProcFile;
-pub(crate) use reach::Changeable;
+pub(crate) use resolved_path::{Follow, ResolvedPath, Use, guest_path};

@@ -1,6 +1,5 @@
-//! The files under /proc that show a guest itself: without these it would see the emulator.
-//! Not the rest of /proc, which is the host's.
-//! Source: proc(5) and its pages proc_pid_*(5); LoongArch arch/loongarch/kernel/proc.c (cpuinfo).
+//! The files under /proc that describe the guest itself. The host's files would describe the emulator. Source: proc(5)
+//! and its pages proc_pid_*(5); LoongArch arch/loongarch/kernel/proc.c (cpuinfo).
 
 use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -11,16 +10,16 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
-use super::handed::Handed;
-use super::{Follow, Place, told};
+use super::in_memory_file::InMemoryFile;
+use super::{Follow, ResolvedPath, simulated_proc};
 use crate::Process;
+use crate::fixed_identity::USER;
 use crate::process::is_own_task;
 use crate::root::{MEMORY, OpenHow, c_path, is_in_proc, kernels_name, last_part, open_how};
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
-use crate::surroundings::USER;
 
-/// A file about the machine that is the model's in simulated time, and the host's otherwise.
+/// A file about the machine, which is simulated in simulated time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Modelled {
     /// /proc/meminfo
@@ -52,15 +51,15 @@ impl Modelled {
 
     fn text(self, simulation: &Simulation) -> String {
         match self {
-            Self::Memory => told::memory(simulation),
-            Self::Kernel => told::kernel(simulation),
-            Self::Uptime => told::uptime(simulation),
-            Self::Load => told::load(),
+            Self::Memory => simulated_proc::memory(simulation),
+            Self::Kernel => simulated_proc::kernel(simulation),
+            Self::Uptime => simulated_proc::uptime(simulation),
+            Self::Load => simulated_proc::load(),
         }
     }
 }
 
-/// A file whose contents are the guest's own.
+/// A /proc file whose contents are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcFile {
     /// /proc/self/exe
@@ -81,22 +80,22 @@ pub(crate) enum ProcFile {
     Sizes,
     /// /proc/cpuinfo
     Processors,
-    /// One of the machine as it is modelled.
+    /// A file about the simulated machine.
     Modelled(Modelled),
-    /// What would show the emulator's memory.
+    /// A file that would expose the emulator's memory.
     Refused,
-    /// A descriptor of the emulator's.
+    /// A descriptor of the emulator.
     Hidden,
 }
 
 impl ProcFile {
-    /// The file that a path names, if it is one of these.
+    /// The generated file at a path, if there is one.
     pub fn find(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
         let found = Self::of(path).filter(|file| file.is_there(process));
         found.or_else(|| Self::under_another_name(process, directory, path))
     }
 
-    /// The same by the text alone: these files are there even if the guest's root has no /proc.
+    /// The generated file with this absolute path. It exists even if the guest's root has no /proc.
     fn of(path: &[u8]) -> Option<Self> {
         let below = path.strip_prefix(b"/proc/")?;
         let parts: Vec<&[u8]> =
@@ -109,12 +108,12 @@ impl ProcFile {
         }
     }
 
-    /// False for what is the host's without a model.
+    /// Whether the file is generated for this process. Files about the machine are the host's without simulated time.
     fn is_there(self, process: &Process) -> bool {
         !matches!(self, Self::Modelled(_)) || process.simulation().is_some()
     }
 
-    /// A file of the guest's own process by what comes behind its folder.
+    /// The generated file with these path components below the process's directory.
     fn of_process(rest: &[&[u8]]) -> Option<Self> {
         let is_number = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
         let (name, is_thread) = match *rest {
@@ -141,7 +140,8 @@ impl ProcFile {
         })
     }
 
-    /// A path may lead to a link of these by way of a folder or another link. Opening it would give what the link leads to.
+    /// Detects links that are reached through a directory or another link. Opening such a path would open the link's
+    /// target.
     fn under_another_name(process: &Process, directory: RawFd, path: &[u8]) -> Option<Self> {
         let last = last_part(path);
         let number = std::str::from_utf8(last).ok().and_then(|text| text.parse().ok());
@@ -155,13 +155,13 @@ impl ProcFile {
         Self::behind(process, &link)
     }
 
-    /// The file that is open, if it is one of these, whatever name it was opened by.
+    /// The generated file that is open, if it is one, regardless of the path used to open it.
     pub fn behind(process: &Process, file: &impl AsFd) -> Option<Self> {
         if !is_in_proc(file) {
             return None;
         }
         let name = kernels_name(file).ok()?;
-        // Where /proc is mounted comes first.
+        // The name starts with the mount point of /proc.
         let parts: Vec<&[u8]> = name.split(|&byte| byte == b'/').collect();
         let found = parts
             .iter()
@@ -176,13 +176,13 @@ impl ProcFile {
                 _ => None,
             },
             Some((file, id)) if is_own_task(id) => Some(file),
-            // Another guest's emulator is no more to be seen than this one's.
+            // Emulators of other guests must not be exposed either.
             Some((Self::Hidden, _)) => None,
             Some((_, id)) => runs_this_program(id).then_some(Self::Refused),
         }
     }
 
-    /// Opens it.
+    /// Opens the file.
     pub fn open(self, process: &Process, flags: i32) -> Result<OwnedFd, Errno> {
         if self == Self::Hidden {
             return Err(Errno(libc::ENOENT));
@@ -210,28 +210,28 @@ impl ProcFile {
                 file.text(simulation).into_bytes()
             }
         };
-        // Read-only for the guest: the writable descriptor is closed again.
-        Handed::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
+        // The guest gets a read-only descriptor; the writable one is closed again.
+        InMemoryFile::of(c"proc", &bytes)?.open(flags & (libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_PATH))
     }
 
-    /// Its place, for calls other than open and readlink.
-    pub fn place(self, process: &Process, follow: Follow) -> Result<Place, Errno> {
+    /// The place of the file, for calls other than open and readlink.
+    pub fn place(self, process: &Process, follow: Follow) -> Result<ResolvedPath, Errno> {
         match self {
             Self::Executable if follow == Follow::Yes => {
                 let file = process.root.hold(process.executable.as_os_str().as_bytes(), 0)?;
-                Ok(Place::of_held(file))
+                Ok(ResolvedPath::of_held(file))
             }
             Self::Hidden => Err(Errno(libc::ENOENT)),
-            Self::Processors => Place::on_host(b"/proc/cpuinfo"),
-            Self::Modelled(file) => Place::on_host(file.on_host().as_bytes()),
-            // The host's own entry has the right type, owner and times.
-            Self::Executable => Place::on_host(b"/proc/self/exe"),
-            _ => Place::on_host(b"/proc/self/maps"),
+            Self::Processors => ResolvedPath::on_host(b"/proc/cpuinfo"),
+            Self::Modelled(file) => ResolvedPath::on_host(file.on_host().as_bytes()),
+            // The host's entry has the right type, owner and times.
+            Self::Executable => ResolvedPath::on_host(b"/proc/self/exe"),
+            _ => ResolvedPath::on_host(b"/proc/self/maps"),
         }
     }
 }
 
-/// Whether a part of a path names this process or one of its threads.
+/// Whether a path component names this process or one of its threads.
 fn is_self(part: &[u8]) -> bool {
     matches!(part, b"self" | b"thread-self")
         || number_of(part).is_some_and(|number| number == FIRST_ID || is_own_task(number))
@@ -241,7 +241,7 @@ fn number_of(part: &[u8]) -> Option<i32> {
     std::str::from_utf8(part).ok().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()))?.parse().ok()
 }
 
-/// Whether a process executes the file that this one does.
+/// Whether a process executes the same file as this one.
 fn runs_this_program(process: i32) -> bool {
     let file = |process: &str| {
         std::fs::metadata(format!("/proc/{process}/exe")).map(|file| (file.dev(), file.ino()))
@@ -260,7 +260,7 @@ fn maps(process: &Process) -> String {
         let bit = |set, letter| if set { letter } else { '-' };
         let protection = mapping.protection;
         let file = (mapping.origin.device, mapping.origin.inode);
-        let (device, inode) = if process.surroundings.is_some() { (0, 0) } else { file };
+        let (device, inode) = if process.fixed_identity.is_some() { (0, 0) } else { file };
         let line = format!(
             "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {} ",
             range.start,
@@ -274,22 +274,22 @@ fn maps(process: &Process) -> String {
             libc::minor(device),
             inode,
         );
-        // The name starts in column 74, as the kernel pads it.
+        // The name starts in column 74, as in the kernel.
         let name = process.shown(&mapping.origin.name).replace('\n', "\\012");
         writeln!(text, "{line:<73}{name}").expect("writing to a string cannot fail");
     }
     text
 }
 
-/// The bytes that are mapped.
+/// The total size of all mappings in bytes.
 fn mapped_bytes(process: &Process) -> u64 {
     process.space.mappings().iter().map(|(range, _)| range.end - range.start).sum()
 }
 
-/// The id and the fields behind the name, as the host or the model tells them.
-fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Errno> {
+/// The id and the fields after the name in /proc/self/stat, from the host or the model.
+fn stat_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Errno> {
     if let Some(simulation) = process.simulation() {
-        return Ok((FIRST_ID.to_string(), told::process_fields(process, simulation, size)));
+        return Ok((FIRST_ID.to_string(), simulated_proc::process_fields(process, simulation, size)));
     }
     let host = std::fs::read_to_string("/proc/self/stat")?;
     let (id, rest) = host.split_once(' ').unwrap_or_default();
@@ -297,11 +297,11 @@ fn told_fields(process: &Process, size: u64) -> Result<(String, Vec<String>), Er
     Ok((id.to_owned(), fields.split_whitespace().map(str::to_owned).collect()))
 }
 
-/// That line, with the guest's name, stack and size in it.
+/// /proc/self/stat with the guest's name, stack and size.
 fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
-    let (id, mut fields) = told_fields(process, size)?;
-    // Field n of proc_pid_stat(5) has index n - 3 behind the name.
+    let (id, mut fields) = stat_fields(process, size)?;
+    // Field n of proc_pid_stat(5) has index n - 3 after the name.
     let (arguments, environment) = (process.stack.arguments, process.stack.environment);
     for (field, value) in [
         (23, size),
@@ -323,10 +323,10 @@ fn statistics(process: &Process) -> Result<Vec<u8>, Errno> {
 fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     let size = mapped_bytes(process);
     if let Some(simulation) = process.simulation() {
-        return Ok(told::status(process, simulation, &process.short_name(), size).into_bytes());
+        return Ok(simulated_proc::status(process, simulation, &process.short_name(), size).into_bytes());
     }
     let host = std::fs::read_to_string("/proc/self/status")?;
-    let ids = process.surroundings.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
+    let ids = process.fixed_identity.as_ref().map(|_| [USER; 4].map(|id| format!("\t{id}")).concat());
     let lines = host.lines().map(|line| match line.split(':').next() {
         Some("Name") => format!("Name:\t{}\n", process.short_name()),
         Some(name @ ("Uid" | "Gid")) if ids.is_some() => {
@@ -338,10 +338,11 @@ fn status(process: &Process) -> Result<Vec<u8>, Errno> {
     Ok(lines.collect::<String>().into_bytes())
 }
 
-/// Sizes in pages: all, resident, shared, code, libraries (none since Linux 2.6), data and stack, and what is not used.
+/// Sizes in pages: total, resident, shared, code, libraries (unused since Linux 2.6), data and stack, and an unused
+/// field.
 fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
     let page_bytes = process.space.page_bytes();
-    // In simulated time nothing depends on what the host has in memory.
+    // In simulated time, the result must not depend on the host's memory.
     let host = match process.simulation() {
         Some(_) => String::new(),
         None => std::fs::read_to_string("/proc/self/statm")?,
@@ -359,16 +360,16 @@ fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
     Ok(format!("{all} {resident} {} {code} 0 {data} 0\n", on_host(2).min(resident)).into_bytes())
 }
 
-/// As many cores as the model has, or the host gives us.
+/// The number of cores of the model, or available on the host.
 fn cores_of(process: &Process) -> usize {
-    // A forked child's, too.
+    // Also in a forked child.
     match &process.simulation {
         Some(simulation) => simulation.scheduler.cores(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 
-/// /proc/cpuinfo of a 3A5000 with so many cores.
+/// /proc/cpuinfo of a 3A5000 with this number of cores.
 fn processors(cores: usize) -> String {
     let mut text = "system type\t\t: generic-loongson-machine\n\n".to_owned();
     for core in 0..cores {
@@ -391,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guests_own_files_are_found_under_every_name_they_have() {
+    fn proc_files_of_the_guest_are_found_under_all_names() {
         let own = std::process::id();
         for path in
             ["/proc/self/maps".to_owned(), format!("/proc/{own}/maps"), "/proc//self/./maps".to_owned()]

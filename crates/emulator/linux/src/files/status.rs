@@ -1,15 +1,14 @@
-//! The system calls that tell about files: stat and its family.
-//! Not statx's and statfs's structures, which host and guest share.
-//! Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
+//! System calls that return file metadata: stat and related calls. The structures of statx and statfs are equal on host
+//! and guest. Source: stat(2), statx(2); Linux include/uapi/asm-generic/stat.h.
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 
-use super::{Follow, Place};
+use super::{Follow, ResolvedPath};
 use crate::Thread;
 use crate::arguments::{Arguments, Returned, with_results};
 
-/// asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
+/// Encodes asm-generic's `struct stat` of 64-bit machines, which differs from x86-64's.
 fn guest_bytes(status: &libc::stat) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
     bytes.extend(status.st_dev.to_le_bytes());
@@ -33,16 +32,16 @@ fn guest_bytes(status: &libc::stat) -> Vec<u8> {
 }
 
 fn status_at(directory: u64, path: u64, flags: u64) -> Result<libc::stat, Errno> {
-    // SAFETY: plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [directory, path, (&raw mut status) as u64, flags, 0, 0];
-    // SAFETY: the caller's path is live, and so is the structure.
+    // SAFETY: the caller's path and the structure are live.
     unsafe { host_call(libc::SYS_newfstatat, arguments) }?;
     Ok(status)
 }
 
 pub(crate) fn newfstatat(thread: &mut Thread, [directory, path, result, flags, ..]: Arguments) -> Returned {
-    let place = Place::find(thread, directory, path, Follow::by_flags(flags))?;
+    let place = ResolvedPath::find(thread, directory, path, Follow::by_flags(flags))?;
     let status = status_at(place.directory(), place.path(), flags)?;
     thread.process.memory().write(result, &guest_bytes(&status))?;
     Ok(0)
@@ -58,19 +57,19 @@ pub(crate) fn fstat(thread: &mut Thread, [descriptor, result, ..]: Arguments) ->
 }
 
 pub(crate) fn statx(thread: &mut Thread, [directory, path, flags, mask, result, _]: Arguments) -> Returned {
-    let place = Place::find_optional(thread, directory, path, Follow::by_flags(flags))?;
+    let place = ResolvedPath::find_optional(thread, directory, path, Follow::by_flags(flags))?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 256)?;
-        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        // SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statx, [place.directory(), place.path(), flags, mask, result, 0]) }
     })
 }
 
 pub(crate) fn statfs(thread: &mut Thread, [path, result, ..]: Arguments) -> Returned {
-    let place = Place::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
+    let place = ResolvedPath::find(thread, libc::AT_FDCWD as u64, path, Follow::Yes)?.whole()?;
     with_results(thread.process.memory(), |results| {
         let result = results.structure(result, 120)?;
-        // SAFETY: the place's path is live, the result in the reservation or of `results`.
+        // SAFETY: the path is live, and the result is in the reservation or `results`.
         unsafe { host_call(libc::SYS_statfs, [place.path(), result, 0, 0, 0, 0]) }
     })
 }
@@ -81,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_guests_stat_structure_has_the_size_and_the_fields_of_asm_generic() {
-        // SAFETY: plain data.
+        // SAFETY: `libc::stat` is plain data.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
         (status.st_size, status.st_mode, status.st_nlink, status.st_blocks) = (0x1234, 0o100644, 3, 9);
         let bytes = guest_bytes(&status);

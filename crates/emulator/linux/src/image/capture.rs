@@ -1,5 +1,4 @@
-//! A process saved.
-//! Not its memory's contents: see `pages`.
+//! Captures a process as an image. `pages` reads the contents of its memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,12 +12,12 @@ use longma_guest::{Mapping, Protection};
 use sha2::{Digest, Sha256};
 
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
+use crate::fixed_identity::FixedIdentity;
 use crate::simulated::{Simulation, ThreadNumber, lock};
-use crate::surroundings::Surroundings;
 use crate::{Process, open_files};
 use longma_guest::elf::Architecture;
 
-/// SHA-256 of a file, hexadecimal.
+/// The SHA-256 of a file in hexadecimal.
 pub(super) fn hash_of(mut file: File) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
@@ -62,7 +61,7 @@ fn mapping_image(range: Range<u64>, mapping: &Mapping) -> Result<MappingImage, I
     })
 }
 
-/// Shared memory that two mappings show would be two memories afterwards.
+/// Refuses shared memory with two overlapping mappings, which would become separate memory when restored.
 fn check_views(mappings: &[(Range<u64>, Mapping)]) -> Result<(), ImageError> {
     let shared = mappings.iter().filter(|(_, mapping)| mapping.shared && !mapping.origin.is_file);
     let mut parts: Vec<_> = shared
@@ -72,17 +71,18 @@ fn check_views(mappings: &[(Range<u64>, Mapping)]) -> Result<(), ImageError> {
         })
         .collect();
     parts.sort_unstable();
-    // Of one memory, one part that begins before the one before it ends.
+    // Within one memory object, a mapping that starts before the previous one ends.
     let twice = parts.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1 < pair[0].2);
     twice.map_or(Ok(()), |pair| Err(ImageError::Views { start: pair[0].3, other: pair[1].3 }))
 }
 
 impl Process {
-    /// Saves the process but for its memory's contents ([`contents`](crate::image::contents)). Its threads must stand still, each
-    /// between two instructions or at a call that has had no effect; `threads` are those that are alive, in order.
+    /// Captures the process without its memory contents ([`contents`](crate::image::contents)). Its threads must be
+    /// stopped, each between two instructions or at a call that has had no effect. `threads` holds the live threads in
+    /// order.
     ///
     /// # Errors
-    /// The process has something that is not kept.
+    /// The process has state that cannot be captured.
     pub fn image(&self, mut threads: Vec<ThreadImage>) -> Result<ProcessImage, ImageError> {
         let simulation = self.simulation().ok_or(ImageError::NotSimulated)?;
         self.check_kept(simulation)?;
@@ -105,9 +105,9 @@ impl Process {
             environment: self.config.environment.iter().map(|text| text.as_bytes().to_vec()).collect(),
             working_directory: path_bytes(&working_directory),
             started_in: self
-                .surroundings
+                .fixed_identity
                 .as_ref()
-                .and_then(Surroundings::work)
+                .and_then(FixedIdentity::work)
                 .map_or_else(Vec::new, path_bytes),
             limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
             open_files: (open_files.soft, open_files.hard),
@@ -146,32 +146,32 @@ impl Process {
         mappings.into_iter().map(|(range, mapping)| mapping_image(range, &mapping)).collect()
     }
 
-    /// Refuses a process that has something of the kernel's, or of the engine's, which is not kept.
+    /// Refuses a process with kernel or engine state that an image does not contain.
     fn check_kept(&self, simulation: &Simulation) -> Result<(), ImageError> {
         if self.architecture() != Architecture::LoongArch64 {
             return Err(ImageError::Translated);
         }
-        if has_children().map_err(|error| ImageError::host("look for children", error))? {
+        if has_children().map_err(|error| ImageError::host("check for children", error))? {
             return Err(ImageError::Children);
         }
         if let Some(what) = self.unkept() {
             return Err(ImageError::Unkept(what));
         }
-        if simulation.standing.is_changed(&simulation.identities.alive()) {
+        if simulation.sched_attributes.is_changed(&simulation.identities.alive()) {
             return Err(ImageError::Unkept("changed its priority"));
         }
         Ok(())
     }
 }
 
-/// Adds to a thread what the host knows of it.
+/// Adds a thread's state in the host kernel to its image.
 fn complete(thread: &mut ThreadImage, simulation: &Simulation) -> Result<(), ImageError> {
     let host = simulation.identities.host_thread(ThreadNumber(thread.number));
     thread.name = host.map(name_of).unwrap_or_default();
     match host.and_then(pending_signals) {
         None => Ok(()),
         Some(signals) => {
-            let what = format!("has signals pending (a set of {signals:#x})");
+            let what = format!("has pending signals (set {signals:#x})");
             Err(ImageError::Thread { number: thread.number, what })
         }
     }
@@ -181,21 +181,21 @@ fn path_bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
-/// What a host thread is called (PR_SET_NAME).
+/// The name of a host thread (PR_SET_NAME).
 fn name_of(thread: i32) -> Vec<u8> {
     let mut name = std::fs::read(format!("/proc/self/task/{thread}/comm")).unwrap_or_default();
-    // The file ends with the line.
+    // Remove the newline.
     name.pop();
     name
 }
 
-/// Whether this process has children, those that nobody has waited for yet included.
+/// Whether this process has children, including zombies.
 fn has_children() -> io::Result<bool> {
     let every_change = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED;
     let only_look = libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: plain data.
+    // SAFETY: `libc::siginfo_t` is plain data.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
+    // SAFETY: `found` is valid for writes.
     if unsafe { libc::waitid(libc::P_ALL, 0, &mut found, every_change | only_look) } == 0 {
         return Ok(true);
     }
@@ -203,7 +203,7 @@ fn has_children() -> io::Result<bool> {
     if error.raw_os_error() == Some(libc::ECHILD) { Ok(false) } else { Err(error) }
 }
 
-/// The signals that wait for a host thread or its process; `None` if there are none.
+/// The signals that are pending for a host thread or its process; `None` if there are none.
 fn pending_signals(thread: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
     let set = |name| u64::from_str_radix(open_files::fact(&text, name)?, 16).ok();

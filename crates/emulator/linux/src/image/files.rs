@@ -1,6 +1,6 @@
-//! Open files as plain data: regular files, folders, plain devices, pipes among the process's own threads, eventfd, epoll.
-//! Not sockets, terminals other than the standard ones, timerfd, signalfd, inotify.
-//! Source: proc_pid_fd(5), proc_pid_fdinfo(5), kcmp(2), tee(2), pipe(7).
+//! Open files as plain data: regular files, directories, simple devices, pipes within the process, eventfd, epoll.
+//! Sockets, terminals other than the standard ones, timerfd, signalfd and inotify are not supported. Source:
+//! proc_pid_fd(5), proc_pid_fdinfo(5), kcmp(2), tee(2), pipe(7).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,57 +22,57 @@ use crate::open_files::{self, fact, is_same, status_of};
 const KCMP_EPOLL_TFD: u64 = 7;
 /// Source: Linux include/uapi/asm-generic/fcntl.h.
 const F_GETOWN_EX: i32 = 16;
-/// Devices that are the same everywhere.
+/// Devices that exist on all hosts.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// What an open file is.
+/// The kind of an open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileKind {
-    /// A standard descriptor that came from outside: whoever restores gives another. Which of 0, 1, 2.
+    /// An inherited standard descriptor (0, 1 or 2). The restoring process provides another one.
     Standard(i32),
-    /// A pipe that came from outside: that of the same number where the process is brought back, if there is one.
+    /// An inherited pipe. The restoring process may provide one with the same descriptor.
     Outside,
-    /// A file or folder, by its path on the host, and the offset in it.
+    /// A file or directory, by its path on the host, and the file offset.
     Path(Vec<u8>, u64),
-    /// An end of a pipe: the pipe's number, whether it is the end that is written to.
+    /// An end of a pipe: the pipe's number, and whether it is the write end.
     Pipe(u64, bool),
-    /// The same open file as this lower descriptor's.
+    /// A duplicate of this lower descriptor.
     Duplicate(i32),
-    /// An eventfd: its count, whether it is a semaphore.
+    /// An eventfd: its counter, and whether it is a semaphore.
     Event(u64, bool),
-    /// An epoll set: descriptors, their events and data.
+    /// An epoll set: descriptors, events and data.
     Epoll(Vec<(i32, u32, u64)>),
 }
 
 /// An open file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileImage {
-    /// Its descriptor.
+    /// The descriptor.
     pub descriptor: i32,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// How it was opened, and its mode since (O_APPEND, O_NONBLOCK).
+    /// The flags with which it was opened, with changes since (O_APPEND, O_NONBLOCK).
     pub flags: i32,
     /// FD_CLOEXEC.
     pub close_on_exec: bool,
-    /// What is in the pipe, once a pipe.
+    /// The contents of a pipe, stored with one of its ends.
     pub contents: Vec<u8>,
-    /// How much the pipe holds at most, bytes; 0 for what is none.
+    /// The capacity of a pipe in bytes; 0 for other files.
     pub room: i32,
 }
 
 fn control(descriptor: RawFd, command: i32, value: i32) -> Result<i32, ImageError> {
-    // SAFETY: commands without pointers.
+    // SAFETY: these commands take no pointers.
     let returned = unsafe { libc::fcntl(descriptor, command, value) };
-    if returned < 0 { Err(last("look at an open file")) } else { Ok(returned) }
+    if returned < 0 { Err(last("inspect an open file")) } else { Ok(returned) }
 }
 
 fn last(action: &str) -> ImageError {
     ImageError::host(action, std::io::Error::last_os_error())
 }
 
-/// Every open file of the guest; `own` are the descriptors that are this program's, `standard` the standard ones at the start.
-/// Devices look like eventfds and are none.
+/// Captures all open files of the guest. `own` holds the emulator's descriptors, `standard` the identities of the
+/// initial standard files. Device files look like eventfds but are refused.
 pub(super) fn capture(
     own: &[RawFd],
     standard: &[Option<(u64, u64)>; 3],
@@ -109,15 +109,15 @@ pub(super) fn capture(
     Ok(images)
 }
 
-/// What an open file has besides that is not kept.
+/// Refuses file state that an image does not contain.
 fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), ImageError> {
     let refused = |what: &str| Err(ImageError::File { descriptor, what: what.into() });
     let facts =
-        open_files::facts(descriptor).map_err(|error| ImageError::host("look at an open file", error))?;
+        open_files::facts(descriptor).map_err(|error| ImageError::host("inspect an open file", error))?;
     if facts.lines().any(|line| line.starts_with("lock:")) {
-        return refused("a file that it has locked or leased");
+        return refused("a locked or leased file");
     }
-    // What is open outside has been set up outside.
+    // Inherited files were set up by another process.
     if matches!(kind, FileKind::Standard(_) | FileKind::Outside) {
         return Ok(());
     }
@@ -128,7 +128,7 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
         return refused("a file that sends signals");
     }
     if matches!(kind, FileKind::Pipe(..)) && flags & libc::O_DIRECT != 0 {
-        return refused("a pipe of packets");
+        return refused("a packet-mode pipe");
     }
     if let FileKind::Epoll(entries) = kind {
         let mut watched: Vec<_> = entries.iter().map(|entry| entry.0).collect();
@@ -141,11 +141,11 @@ fn check_kept(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<(), Imag
     Ok(())
 }
 
-/// Whether the file that an epoll set watches as `file` is the one that is open there now.
+/// Whether the file that an epoll set watches as `file` is the one open there now.
 fn watches(set: RawFd, file: RawFd) -> bool {
-    // `struct kcmp_epoll_slot`: the set, the descriptor, which of several of that number.
+    // `struct kcmp_epoll_slot`: the set, the descriptor, and an index among entries for that descriptor.
     let slot = [set as u32, file as u32, 0];
-    // SAFETY: the structure is live; it compares two files of this process.
+    // SAFETY: the structure is live; the call compares two files of this process.
     unsafe {
         let own = libc::getpid();
         libc::syscall(libc::SYS_kcmp, own, own, KCMP_EPOLL_TFD, file as u64, slot.as_ptr()) == 0
@@ -157,11 +157,11 @@ fn kind_of(
     standard: &[Option<(u64, u64)>; 3],
     inherited: &[(u64, u64)],
 ) -> Result<FileKind, ImageError> {
-    let status = status_of(descriptor).ok_or_else(|| last("look at an open file"))?;
+    let status = status_of(descriptor).ok_or_else(|| last("inspect an open file"))?;
     let identity = Some((status.st_dev, status.st_ino));
     let path = fs::read_link(format!("/proc/self/fd/{descriptor}"))
-        .map_err(|error| ImageError::host("look at an open file", error))?;
-    // The guest may have opened the standard files' file for itself, with an offset and a mode of its own.
+        .map_err(|error| ImageError::host("inspect an open file", error))?;
+    // The guest may have opened the file of a standard descriptor again, with a separate offset and mode.
     let is_the_guests = descriptor > 2 && can_be_opened_again(&status, &path);
     if let Some(number) = standard.iter().position(|found| *found == identity && !is_the_guests) {
         let number = if (0..3).contains(&descriptor) && standard[descriptor as usize] == identity {
@@ -178,7 +178,7 @@ fn kind_of(
             if !can_be_opened_again(&status, &path) {
                 return Err(refused(format!("a file without a name ({shown})")));
             }
-            // SAFETY: no pointers.
+            // SAFETY: the call takes no pointers.
             let offset = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
             Ok(FileKind::Path(path.into_os_string().into_vec(), offset.max(0) as u64))
         }
@@ -197,7 +197,7 @@ fn kind_of(
     }
 }
 
-/// Whether `path` leads to the regular file, folder or plain device that is open.
+/// Whether `path` refers to the open regular file, directory or simple device.
 fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
     match status.st_mode & libc::S_IFMT {
         libc::S_IFREG | libc::S_IFDIR => {
@@ -209,7 +209,7 @@ fn can_be_opened_again(status: &libc::stat, path: &Path) -> bool {
     }
 }
 
-/// What the kernel tells of a file that is in no file system.
+/// The kind of a file that is in no file system, from the kernel's description.
 fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
     let facts = open_files::facts(descriptor).ok()?;
     match shown {
@@ -226,7 +226,7 @@ fn anonymous(descriptor: RawFd, shown: &str) -> Option<FileKind> {
     }
 }
 
-/// `tfd: 5 events: 19 data: 5 ...`, the last two hexadecimal.
+/// Parses `tfd: 5 events: 19 data: 5 ...`. The last two numbers are hexadecimal.
 fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
     let mut words = line.split_whitespace();
     let mut after = |name: &str| (words.next()? == name).then(|| words.next()).flatten();
@@ -235,10 +235,10 @@ fn epoll_entry(line: &str) -> Option<(i32, u32, u64)> {
     Some((descriptor, events, u64::from_str_radix(after("data:")?, 16).ok()?))
 }
 
-/// What is in a pipe, which keeps it.
+/// The contents of a pipe, without removing them.
 fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     let mut waiting = 0i32;
-    // SAFETY: FIONREAD writes one number.
+    // SAFETY: FIONREAD writes one integer.
     if unsafe { libc::ioctl(descriptor, libc::FIONREAD, &raw mut waiting) } != 0 {
         return Err(last("look into a pipe"));
     }
@@ -249,12 +249,12 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     let (copy, into) = new_pipe()?;
     let room = control(descriptor, libc::F_GETPIPE_SZ, 0)?;
     control(into.as_raw_fd(), libc::F_SETPIPE_SZ, room)?;
-    // SAFETY: no pointers; tee takes nothing out.
+    // SAFETY: the call takes no pointers; tee does not remove data.
     let copied = unsafe { libc::tee(descriptor, into.as_raw_fd(), contents.len(), libc::SPLICE_F_NONBLOCK) };
     if copied != contents.len() as isize {
         return Err(last("look into a pipe"));
     }
-    // SAFETY: the buffer has that many bytes, and so many are there.
+    // SAFETY: the buffer has this many bytes, and this many are available.
     let got = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
     if got == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
 }
@@ -264,59 +264,59 @@ fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
     Ok((read.into(), write.into()))
 }
 
-/// Puts `file` at `descriptor`.
+/// Duplicates `file` to the descriptor of `image`.
 fn place(file: RawFd, image: &FileImage) -> Result<(), ImageError> {
     let flags = if image.close_on_exec { libc::O_CLOEXEC } else { 0 };
     let done = if file == image.descriptor {
         control(file, libc::F_SETFD, if image.close_on_exec { libc::FD_CLOEXEC } else { 0 })?
     } else {
-        // SAFETY: no pointers; the descriptor is the guest's to have.
+        // SAFETY: the call takes no pointers, and the descriptor belongs to the guest.
         unsafe { libc::dup3(file, image.descriptor, flags) }
     };
-    if done < 0 { Err(last("open a file again")) } else { Ok(()) }
+    if done < 0 { Err(last("reopen a file")) } else { Ok(()) }
 }
 
-/// Opens the files again. Descriptors in `own` are this program's: a guest's file that had such a number is refused.
+/// Opens the files again. `own` holds the emulator's descriptors; a guest file with one of these numbers is refused.
 pub(super) fn restore(images: &[FileImage], own: &[RawFd]) -> Result<(), ImageError> {
     let ordered = images.windows(2).all(|pair| pair[0].descriptor < pair[1].descriptor);
     let in_range = images.iter().all(|image| (0..descriptors::first()).contains(&image.descriptor));
     if !ordered || !in_range {
-        return Err(ImageError::Inconsistent("its open files are not in order"));
+        return Err(ImageError::Inconsistent("its open files are not sorted"));
     }
     if let Some(taken) = images.iter().find(|image| own.contains(&image.descriptor)) {
-        let what = "a number that the emulator has in use here".into();
+        let what = "a number that the emulator uses in this process".into();
         return Err(ImageError::File { descriptor: taken.descriptor, what });
     }
-    let mut again = Again { standard: standard_copies()?, pipes: BTreeMap::new() };
+    let mut restorer = Restorer { standard: standard_copies()?, pipes: BTreeMap::new() };
     for number in (0..3).filter(|number| images.iter().all(|image| image.descriptor != *number)) {
         // SAFETY: the guest had closed it.
         unsafe { libc::close(number) };
     }
     for image in images {
-        again.open(image, images)?;
+        restorer.open(image, images)?;
     }
     images.iter().try_for_each(watch_again)
 }
 
-/// Copies of the standard files: what is opened again may take their numbers.
+/// Copies the standard files, because restored files may take their descriptors.
 fn standard_copies() -> Result<BTreeMap<i32, OwnedFd>, ImageError> {
     let open = (0..3).filter(|number| status_of(*number).is_some());
     open.map(|number| Ok((number, copy_out_of_the_way(number)?))).collect()
 }
 
-/// The same file at a descriptor that no guest has.
+/// Duplicates a file to an emulator descriptor.
 fn copy_out_of_the_way(descriptor: RawFd) -> Result<OwnedFd, ImageError> {
     descriptors::duplicate(descriptor).map_err(|error| ImageError::host("keep a file", error))
 }
 
-/// What several files are opened again from.
-struct Again {
+/// Shared state for restoring files.
+struct Restorer {
     standard: BTreeMap<i32, OwnedFd>,
     /// Both ends of each pipe.
     pipes: BTreeMap<u64, (OwnedFd, OwnedFd)>,
 }
 
-impl Again {
+impl Restorer {
     fn open(&mut self, image: &FileImage, images: &[FileImage]) -> Result<(), ImageError> {
         match &image.kind {
             FileKind::Standard(number) => {
@@ -328,7 +328,7 @@ impl Again {
             }
             FileKind::Duplicate(of) => {
                 if *of >= image.descriptor || images.iter().all(|other| other.descriptor != *of) {
-                    return Err(ImageError::Inconsistent("a descriptor is a copy of one that is not open"));
+                    return Err(ImageError::Inconsistent("a descriptor duplicates one that is not open"));
                 }
                 let is_outside =
                     |other: &FileImage| other.descriptor == *of && other.kind == FileKind::Outside;
@@ -337,14 +337,14 @@ impl Again {
                     false => place(*of, image),
                 }
             }
-            // It is there already, or not at all.
+            // It is already open, or missing.
             FileKind::Outside => Ok(()),
             FileKind::Path(path, offset) => open_again(image, path, *offset),
             FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
             FileKind::Epoll(_) => {
-                // SAFETY: no pointers; a new descriptor disturbs nobody.
+                // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
                 let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-                put(made, image, "make an epoll set").map(drop)
+                put(made, image, "create an epoll set").map(drop)
             }
             FileKind::Pipe(number, is_write) => self.open_pipe(image, *number, *is_write),
         }
@@ -359,8 +359,7 @@ impl Again {
                 none.insert((out(read)?, out(write)?))
             }
         };
-        // A smaller one is no error if it holds the contents.
-        // SAFETY: no pointers.
+        // A smaller capacity is acceptable if the contents fit. SAFETY: the call takes no pointers.
         unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, image.room) };
         fill(write, &image.contents)?;
         let end = if is_write { write } else { read };
@@ -372,18 +371,18 @@ impl Again {
 fn make_event(image: &FileImage, count: u64, semaphore: bool) -> Result<(), ImageError> {
     let semaphore = if semaphore { libc::EFD_SEMAPHORE } else { 0 };
     let flags = image.flags & libc::O_NONBLOCK | libc::EFD_CLOEXEC | semaphore;
-    // SAFETY: no pointers; a new descriptor disturbs nobody.
+    // SAFETY: the call takes no pointers, and a new descriptor affects no other code.
     let made = unsafe { libc::eventfd(0, flags) };
-    let event = put(made, image, "make an eventfd")?;
+    let event = put(made, image, "create an eventfd")?;
     if count == u64::MAX {
-        return Err(ImageError::Inconsistent("an eventfd has counted further than any can"));
+        return Err(ImageError::Inconsistent("an eventfd's counter is out of range"));
     }
-    // SAFETY: eight live bytes; what a count can be is written without waiting.
+    // SAFETY: `count` is 8 bytes and live. A valid counter value does not block.
     unsafe { libc::write(event, (&raw const count).cast(), 8) };
     Ok(())
 }
 
-/// Fills an epoll set, once what it watches is open.
+/// Adds the entries of an epoll set after all files are open.
 fn watch_again(image: &FileImage) -> Result<(), ImageError> {
     let FileKind::Epoll(entries) = &image.kind else { return Ok(()) };
     for (descriptor, events, data) in entries {
@@ -392,20 +391,20 @@ fn watch_again(image: &FileImage) -> Result<(), ImageError> {
         let done =
             unsafe { libc::epoll_ctl(image.descriptor, libc::EPOLL_CTL_ADD, *descriptor, &raw mut event) };
         if done != 0 {
-            return Err(last("fill an epoll set again"));
+            return Err(last("refill an epoll set"));
         }
     }
     Ok(())
 }
 
-/// Puts a new file, -1 if there is none, at the image's descriptor, which it gives.
+/// Moves a new file to the descriptor of `image`, which it returns. `made` is -1 if opening it failed.
 fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError> {
     if made < 0 {
         return Err(last(action));
     }
     place(made, image)?;
     if made != image.descriptor {
-        // SAFETY: it was made for this, and has been copied.
+        // SAFETY: the descriptor was created for this call and has been duplicated.
         unsafe { libc::close(made) };
     }
     Ok(image.descriptor)
@@ -413,39 +412,39 @@ fn put(made: RawFd, image: &FileImage, action: &str) -> Result<RawFd, ImageError
 
 fn open_again(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageError> {
     let name = || String::from_utf8_lossy(path).into_owned();
-    let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path has a zero in it"))?;
+    let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path contains a zero byte"))?;
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
     if image.flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        // It has got a name since.
+        // The file has been linked to a name since.
         once |= libc::O_TMPFILE;
     }
-    // SAFETY: the path is terminated; a new descriptor disturbs nobody.
+    // SAFETY: the path is terminated, and a new descriptor affects no other code.
     let opened = unsafe { libc::open(text.as_ptr(), image.flags & !once | libc::O_CLOEXEC) };
     if opened < 0 {
-        return Err(last(&format!("open {} again", name())));
+        return Err(last(&format!("reopen {}", name())));
     }
-    // SAFETY: no pointers. A device has no place in it.
+    // The call fails for a device, which has no offset. SAFETY: the call takes no pointers.
     unsafe { libc::lseek(opened, offset as i64, libc::SEEK_SET) };
-    put(opened, image, "open a file again").map(drop)
+    put(opened, image, "reopen a file").map(drop)
 }
 
 fn fill(write: &OwnedFd, contents: &[u8]) -> Result<(), ImageError> {
-    const MOST: usize = 1 << 30;
+    const MAX_PIPE_BYTES: usize = 1 << 30;
     if contents.is_empty() {
         return Ok(());
     }
-    if contents.len() > MOST {
-        return Err(ImageError::Inconsistent("a pipe holds more than any pipe can"));
+    if contents.len() > MAX_PIPE_BYTES {
+        return Err(ImageError::Inconsistent("a pipe holds more bytes than a pipe can"));
     }
     let mode = control(write.as_raw_fd(), libc::F_GETFL, 0)?;
     control(write.as_raw_fd(), libc::F_SETFL, mode | libc::O_NONBLOCK)?;
-    // SAFETY: the buffer has that many bytes.
+    // SAFETY: the buffer has this many bytes.
     let done = unsafe { libc::write(write.as_raw_fd(), contents.as_ptr().cast(), contents.len()) };
     control(write.as_raw_fd(), libc::F_SETFL, mode)?;
     if done == contents.len() as isize {
         Ok(())
     } else {
-        Err(ImageError::host("fill a pipe again", Errno(libc::EAGAIN)))
+        Err(ImageError::host("refill a pipe", Errno(libc::EAGAIN)))
     }
 }
 
@@ -464,7 +463,7 @@ mod tests {
         let standard = [Some((status.st_dev, status.st_ino)), None, None];
         let path = file.path().canonicalize().unwrap().into_os_string().into_vec();
         assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
-        // Without a name it is the one that came from outside.
+        // Without a name, it is the inherited file.
         drop(file);
         assert_eq!(kind_of(own.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
     }

@@ -1,6 +1,5 @@
-//! A process in simulated time as plain data: everything but its memory's contents, which are read and written beside.
-//! Not a file format: that is `node`'s.
-//! Source: proc(5); what is not kept is listed with [`ImageError`].
+//! A process in simulated time as plain data. Memory contents are read and written separately. The `runner` crate
+//! defines the file format. Source: proc(5). [`ImageError`] lists the unsupported state.
 
 mod capture;
 mod files;
@@ -19,56 +18,56 @@ pub use threads::{KernelState, ThreadImage};
 
 pub use crate::simulated::timers::TimerImage;
 
-/// A process but for its memory's contents.
+/// A process without its memory contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessImage {
-    /// The program's file as the guest names it, absolute.
+    /// The program file by its absolute path in the guest.
     pub executable: Vec<u8>,
-    /// SHA-256 of the program's file, hexadecimal.
+    /// The SHA-256 of the program file in hexadecimal.
     pub program_hash: String,
-    /// The arguments the program got.
+    /// The arguments of the program.
     pub arguments: Vec<Vec<u8>>,
     /// Its environment, `NAME=VALUE`.
     pub environment: Vec<Vec<u8>>,
     /// The working directory on the host.
     pub working_directory: Vec<u8>,
-    /// The one that it was started in, which it knows by a constant name; empty if it knows none.
+    /// The initial working directory, which has a constant name in the guest; empty without constant names.
     pub started_in: Vec<u8>,
-    /// Its limits as far as it has set them: resource, soft and hard.
+    /// The limits that it has set: resource, soft and hard.
     pub limits: Vec<(u32, u64, u64)>,
     /// Its limit of open files, soft and hard.
     pub open_files: (u64, u64),
     /// The file mode creation mask.
     pub umask: u32,
-    /// The first guest address that is out of range.
+    /// The first guest address out of range.
     pub limit: u64,
-    /// The address below which mappings go that do not say where.
+    /// The address below which mappings without a requested address are placed.
     pub top: u64,
-    /// Where the heap begins and ends.
+    /// The start and the end of the heap.
     pub heap: (u64, u64),
-    /// The initial stack: pointer, where arguments and environment are, and the auxiliary vector.
+    /// The initial stack: pointer, argument and environment addresses, and the auxiliary vector.
     pub stack: (u64, (u64, u64), (u64, u64), Vec<u8>),
-    /// Where the program was loaded.
+    /// The address range of the program.
     pub program_range: (u64, u64),
-    /// The code that signal handlers return to.
+    /// The address of the signal trampoline.
     pub signal_return: u64,
-    /// What is mapped, in order.
+    /// The mappings in address order.
     pub mappings: Vec<MappingImage>,
     /// For each signal: handler, flags, mask.
     pub actions: Vec<[u64; 3]>,
-    /// The open files, by descriptor.
+    /// The open files in descriptor order.
     pub files: Vec<FileImage>,
-    /// The threads that are alive.
+    /// The live threads.
     pub threads: Vec<ThreadImage>,
-    /// How many threads there have been.
+    /// The number of threads created so far.
     pub threads_made: u32,
-    /// What the next random bytes come from.
+    /// The state of the random number generator.
     pub random: u64,
-    /// The latest time a clock has shown, picoseconds.
+    /// The latest time that a clock has shown, in picoseconds.
     pub shown_ps: u64,
-    /// Timers that are set or could be.
+    /// The existing timers.
     pub timers: Vec<TimerImage>,
-    /// How many timers there have been.
+    /// The number of timers created so far.
     pub timers_made: i32,
 }
 
@@ -77,67 +76,67 @@ pub struct ProcessImage {
 pub struct MappingImage {
     /// Its first address.
     pub start: u64,
-    /// The address behind its last.
+    /// The address after its last.
     pub end: u64,
-    /// Read 1, write 2, execute 4.
+    /// The permissions: read 1, write 2, execute 4.
     pub protection: u8,
     /// MAP_SHARED.
     pub shared: bool,
-    /// What is behind it: name, device, inode, whether that is a file.
+    /// The origin: name, device, inode, and whether it is a file.
     pub origin: (String, u64, u64, bool),
-    /// Where in the file it begins.
+    /// The file offset of its first byte.
     pub offset: u64,
-    /// Forked children find zeros there.
+    /// A forked child reads zeros here.
     pub wiped_in_children: bool,
-    /// Forked children have no such mapping.
+    /// A forked child does not inherit this mapping.
     #[serde(default)]
     pub left_out_of_children: bool,
 }
 
-/// Why a process cannot be saved or brought back.
+/// Why a process cannot be captured or restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// The process is not in simulated time.
     #[error("only a process in simulated time can be saved: run it at level cache or timing")]
     NotSimulated,
-    /// The program is for another architecture, and what its code became is not kept.
+    /// The program is for another architecture, whose translation is not captured.
     #[error(
-        "a program for another architecture cannot be saved: its translation is not part of a checkpoint; save a program for LoongArch"
+        "only a program for LoongArch can be saved: a checkpoint does not contain the translation of other architectures"
     )]
     Translated,
-    /// A descriptor is open on something that is not kept.
+    /// A descriptor refers to an unsupported file.
     #[error(
-        "descriptor {descriptor} is open on {what}, which a checkpoint does not keep; save before it is opened or after it is closed"
+        "descriptor {descriptor} refers to {what}, which a checkpoint cannot contain; save before it is opened or after it is closed"
     )]
     File {
         /// The descriptor.
         descriptor: i32,
-        /// On what.
+        /// The file.
         what: String,
     },
     /// A device of the machine is in use.
     #[error(
-        "{name} is {use_of}, and a checkpoint keeps no devices; save before it is opened, or after it is closed and unmapped, and open it anew afterwards"
+        "{name} is {use_of}, and a checkpoint cannot contain devices; save before it is opened, or after it is closed and unmapped, and reopen it after that"
     )]
     Device {
-        /// Its file.
+        /// The name of its file.
         name: String,
-        /// How it is in use.
+        /// How it is used.
         use_of: String,
     },
-    /// A mapping is not kept.
+    /// A mapping is not supported.
     #[error(
-        "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint does not keep"
+        "the mapping at {start:#x} ({name}) is shared with a file or with other processes, which a checkpoint cannot contain"
     )]
     Mapping {
         /// Its address.
         start: u64,
-        /// What is behind it.
+        /// The name of its origin.
         name: String,
     },
-    /// Memory is mapped twice.
+    /// Shared memory is mapped twice.
     #[error(
-        "the memory at {start:#x} can be seen at {other:#x}, too, and a checkpoint would make two of it; save before it is mapped again or after it is unmapped"
+        "the memory at {start:#x} is also mapped at {other:#x}, and a checkpoint would turn it into two copies; save before the second mapping or after it is unmapped"
     )]
     Views {
         /// Its address.
@@ -145,42 +144,42 @@ pub enum ImageError {
         /// The other address.
         other: u64,
     },
-    /// The process has something of the kernel's that is not kept.
-    #[error("the process has {0}, which a checkpoint does not keep; save before that")]
+    /// The process has unsupported kernel state.
+    #[error("the process has {0}, which a checkpoint cannot contain; save before that")]
     Unkept(&'static str),
-    /// A thread cannot be saved where it is.
-    #[error("thread {number} {what}; save a little earlier or later")]
+    /// A thread cannot be captured in its current state.
+    #[error("thread {number} {what}; save slightly earlier or later")]
     Thread {
         /// Its number.
         number: u32,
-        /// What it does.
+        /// The reason.
         what: String,
     },
-    /// There are other processes that its threads could wait for.
+    /// The process has children for which it could wait.
     #[error(
-        "the process has children, alive or not waited for, which a checkpoint does not keep; save before it forks or after it has waited for them"
+        "the process has children that run or have not been waited for, which a checkpoint cannot contain; save before it forks or after it has waited for them"
     )]
     Children,
-    /// A timer is not kept.
-    #[error("a timerfd is open, which a checkpoint does not keep; save before it is opened")]
+    /// A timer is not supported.
+    #[error("a timerfd is open, which a checkpoint cannot contain; save before it is opened")]
     Timer,
-    /// The host refused something.
+    /// The host refused an operation.
     #[error("cannot {action}: {source}")]
     Host {
-        /// What was tried.
+        /// The operation.
         action: String,
         /// Why it failed.
         source: Errno,
     },
-    /// The image does not fit together.
-    #[error("the checkpoint is not consistent: {0}")]
+    /// The image is inconsistent.
+    #[error("the checkpoint is inconsistent: {0}")]
     Inconsistent(&'static str),
-    /// The program's file is another one.
+    /// The program file has changed.
     #[error(
         "{path} is no longer the program that was saved (its SHA-256 differs); restore with the same file"
     )]
     OtherProgram {
-        /// The program.
+        /// The path of the program.
         path: String,
     },
 }

@@ -1,6 +1,5 @@
-//! The contents of a process's memory: read sparsely, written back.
-//! Not a format.
-//! Source: proc_pid_mem(5), proc_pid_pagemap(5).
+//! Reads the contents of a process's memory sparsely and writes them back. Source: proc_pid_mem(5),
+//! proc_pid_pagemap(5).
 
 use std::fs::File;
 use std::io;
@@ -12,7 +11,7 @@ use longma_guest::{AddressSpace, GuestMemory, HOST_PAGE_BYTES, Mapping, PAGE_BYT
 
 use super::ImageError;
 
-/// The most bytes that are handed over at once.
+/// The maximum size of a run in bytes.
 pub const PAGE_RUN_BYTES: usize = 1 << 20;
 
 /// Bit 63: in memory; bit 62: swapped out.
@@ -21,7 +20,7 @@ const POPULATED: u64 = 3 << 62;
 /// Receives a run of contents: its guest address and its bytes.
 type Receive<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
 
-/// Gives every stretch of memory that is not zero, in order of addresses. Nobody may change the memory meanwhile.
+/// Passes all runs of nonzero memory to `receive` in address order. No thread may change the memory during the call.
 ///
 /// # Errors
 /// The memory cannot be read, or `receive` fails.
@@ -39,10 +38,10 @@ pub fn contents(space: &AddressSpace, receive: &mut Receive<'_>) -> Result<(), I
     Ok(())
 }
 
-/// Puts a run of contents back, whatever the memory's protection.
+/// Writes a run of contents back, regardless of the memory's protection.
 ///
 /// # Errors
-/// It is not mapped.
+/// The memory is not mapped.
 pub(super) fn put_contents(
     space: &AddressSpace,
     memory: &File,
@@ -64,7 +63,7 @@ fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     range.step_by(PAGE_RUN_BYTES).map(move |start| start..(start + step).min(end))
 }
 
-/// Reads one chunk and gives the stretches of it that are not zero.
+/// Reads one chunk and passes on its nonzero runs.
 fn read_chunk(
     guest: &GuestMemory,
     memory: &File,
@@ -77,7 +76,7 @@ fn read_chunk(
     let pages = ((chunk.end - chunk.start) / HOST_PAGE_BYTES) as usize;
     let host = guest.base() as u64 + chunk.start;
     let populated = if mapping.origin.is_file {
-        // What nobody has looked at yet is in the file.
+        // Pages of the file that have not been accessed are not in the page table.
         vec![true; pages]
     } else {
         let mut entries = vec![0; 8 * pages];
@@ -85,7 +84,7 @@ fn read_chunk(
         entries.chunks_exact(8).map(|bytes| u64_at(bytes, 0) & POPULATED != 0).collect()
     };
     let mut run: Option<usize> = None;
-    // One page more than there are ends the last run.
+    // An additional unpopulated page ends the last run.
     for (page, populated) in populated.into_iter().chain([false]).enumerate() {
         let at = page * HOST_PAGE_BYTES as usize;
         let filled = populated && {

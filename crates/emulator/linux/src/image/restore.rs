@@ -1,5 +1,4 @@
-//! A process brought back.
-//! Not its scheduler, and not the host threads it runs on.
+//! Restores a process from an image. The caller provides the scheduler and the host threads.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
@@ -16,6 +15,7 @@ use longma_sim::Time;
 use super::capture::hash_of;
 use super::pages::put_contents;
 use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
+use crate::fixed_identity::FixedIdentity;
 use crate::open_files;
 use crate::process::dispositions::Action;
 use crate::process::{KeptLimit, Parts, ProcessConfig, is_never_the_hosts};
@@ -23,24 +23,23 @@ use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::StackContents;
-use crate::surroundings::Surroundings;
 use crate::{Process, Thread};
 
-/// One stretch of memory's contents: its guest address and its bytes.
+/// Returns runs of memory contents: guest address and bytes.
 type Contents<'a> = dyn FnMut() -> Result<Option<(u64, Vec<u8>)>, ImageError> + 'a;
 
 impl ProcessImage {
-    /// Checks what must hold whatever the host is.
+    /// Checks the invariants that do not depend on the host.
     fn check(&self) -> Result<(), ImageError> {
         let wrong = |what| Err(ImageError::Inconsistent(what));
         if self.actions.len() != 64 {
-            return wrong("it has another number of signals");
+            return wrong("the number of signals differs");
         }
         if self.threads.is_empty() || self.threads.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-            return wrong("its threads are not in order");
+            return wrong("its threads are not sorted");
         }
         if self.threads.iter().any(|thread| thread.number >= self.threads_made) {
-            return wrong("it has more threads than it has made");
+            return wrong("it has more threads than it has created");
         }
         let page = |address: u64| address.is_multiple_of(PAGE_BYTES);
         let mut at = PAGE_BYTES;
@@ -50,7 +49,7 @@ impl ProcessImage {
                 || mapping.start < at
                 || mapping.end <= mapping.start
             {
-                return wrong("its mappings are not in order");
+                return wrong("its mappings are not sorted");
             }
             at = mapping.end;
         }
@@ -59,7 +58,7 @@ impl ProcessImage {
             return wrong("its mappings reach beyond its memory");
         }
         if self.threads_made > 1 << 20 {
-            return wrong("it has made more threads than there can be");
+            return wrong("it has created more threads than can exist");
         }
         Ok(())
     }
@@ -74,7 +73,8 @@ impl MappingImage {
         Protection::from_bits(self.protection.into())
     }
 
-    /// The mapping to be made before its contents are put in: those of shared memory the kernel lets nobody write unless all may.
+    /// The request for the mapping before its contents are written. Shared memory is mapped writable, because otherwise
+    /// the kernel does not permit writing its contents.
     fn request(&self) -> MapRequest {
         let (name, device, inode, is_file) = self.origin.clone();
         MapRequest {
@@ -91,15 +91,15 @@ impl MappingImage {
     }
 }
 
-/// A process that was brought back, and its threads in order.
+/// A restored process and its threads in order.
 pub type RestoredProcess = (Arc<Process>, Vec<(Thread, State)>);
 
 impl Process {
-    /// Brings a process back: `config` says who schedules it, where it traces to and what its root is; program, arguments and
-    /// environment are the image's. `contents` is called until it gives `None`.
+    /// Restores a process. `config` provides the scheduler, the tracer and the root; program, arguments and environment
+    /// come from the image. `contents` is called until it returns `None`.
     ///
     /// # Errors
-    /// The image is not consistent, the program's file is another one, or the host refuses something.
+    /// The image is inconsistent, the program file has changed, or the host refuses an operation.
     pub fn restore(
         mut config: ProcessConfig,
         image: &ProcessImage,
@@ -123,17 +123,16 @@ impl Process {
         let space = space(memory, image, contents)?;
         let simulation = Arc::new(Simulation::new(&simulated, space.memory()));
         let timers = Timers::of_image(&image.timers, image.timers_made);
-        let wrong = ImageError::Inconsistent("its timers are not those that a process can have");
+        let wrong = ImageError::Inconsistent("its timers are invalid");
         simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
-        let surroundings = config
-            .constant_surroundings
-            .then(|| Surroundings::new(&config.program, &work, root.is_confined()));
+        let fixed_identity =
+            config.fixed_identity.then(|| FixedIdentity::new(&config.program, &work, root.is_confined()));
         let limits = image.limits.iter();
         config.limits = limits.map(|&(resource, soft, hard)| KeptLimit { resource, soft, hard }).collect();
         let parts = Parts {
             space,
-            surroundings,
+            fixed_identity,
             executable: config.program.clone(),
             arguments: image.arguments.clone(),
             stack: StackContents {
@@ -155,7 +154,7 @@ impl Process {
         Ok((process, threads))
     }
 
-    /// Puts back what the host keeps for a process: what it does on signals, where it is, its files.
+    /// Restores process state in the host kernel: signal dispositions, working directory, files.
     fn surround(&self, image: &ProcessImage) -> Result<(), ImageError> {
         for (signal, [handler, flags, mask]) in (1..).zip(image.actions.iter().copied()) {
             let action = Action { handler, flags, mask };
@@ -165,18 +164,18 @@ impl Process {
         }
         let directory = PathBuf::from(std::ffi::OsString::from_vec(image.working_directory.clone()));
         std::env::set_current_dir(&directory).map_err(|error| {
-            ImageError::host(format!("go to the working directory {}", directory.display()), error)
+            ImageError::host(format!("change to the working directory {}", directory.display()), error)
         })?;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         unsafe { libc::umask(image.umask) };
         files::restore(&image.files, &self.own_descriptors)?;
         self.limit(image)
     }
 
-    /// Puts back the limits that the process has set.
+    /// Restores the limits that the process had set.
     fn limit(&self, image: &ProcessImage) -> Result<(), ImageError> {
         let refused =
-            |what: &str, error| ImageError::host(format!("set the process's limit of {what} again"), error);
+            |what: &str, error| ImageError::host(format!("restore the process's limit of {what}"), error);
         for &(resource, soft, hard) in image.limits.iter().filter(|limit| !is_never_the_hosts(limit.0)) {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
             // SAFETY: the structure is live.
@@ -215,7 +214,7 @@ fn check_program(root: &Root, image: &ProcessImage) -> Result<(), ImageError> {
     }
 }
 
-/// The address space with its contents.
+/// Restores the address space and its contents.
 fn space(
     memory: GuestMemory,
     image: &ProcessImage,
@@ -232,10 +231,12 @@ fn space(
             (mapping.wiped_in_children, libc::MADV_WIPEONFORK),
             (mapping.left_out_of_children, libc::MADV_DONTFORK),
         ];
-        for (_, advice) in kept_from_children.into_iter().filter(|(is_kept, _)| *is_kept) {
+        for (_, advice) in
+            kept_from_children.into_iter().filter(|(overlaps_engine_range, _)| *overlaps_engine_range)
+        {
             space
                 .advise(mapping.start, mapping.length(), advice)
-                .map_err(|error| ImageError::host("keep memory from children", error))?;
+                .map_err(|error| ImageError::host("exclude memory from children", error))?;
         }
     }
     let file = File::options()

@@ -1,5 +1,5 @@
-//! One thread as plain data.
-//! Not when it is safe to take it: a thread is saved between instructions, or at a system call that has had no effect yet.
+//! One thread as plain data. A thread can be captured between instructions, or at a system call that has had no effect
+//! yet.
 
 use longma_loongarch::{Fcsr, Reservation, State, Vector};
 use longma_sim::Time;
@@ -10,14 +10,14 @@ use crate::Thread;
 use crate::process::{AlternateStack, Arrivals};
 use crate::simulated::ThreadNumber;
 
-/// What the kernel knows of a thread besides its registers.
+/// The state of a thread in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelState {
     /// Blocked signals.
     pub mask: u64,
     /// The alternate signal stack: address, flags, size.
     pub signal_stack: (u64, u32, u64),
-    /// The address that is cleared at its end.
+    /// The address that is cleared when it ends.
     pub clear_child_tid: u64,
     /// The address of its robust list.
     pub robust_list: u64,
@@ -26,30 +26,30 @@ pub struct KernelState {
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadImage {
-    /// Its number.
+    /// The thread number.
     pub number: u32,
-    /// r0-r31.
+    /// r0 to r31.
     pub general: Vec<u64>,
-    /// Four lanes of each of xr0-xr31, the lowest first.
+    /// The four lanes of each of xr0 to xr31, lowest first.
     pub vectors: Vec<u64>,
-    /// Where it goes on.
+    /// The program counter.
     pub pc: u64,
-    /// fcc0-fcc7.
+    /// fcc0 to fcc7.
     pub conditions: [u8; 8],
     /// fcsr0.
     pub fcsr: u32,
-    /// scr0-scr3, eflags, x87 top, x87 stack mode.
+    /// scr0 to scr3, eflags, x87 top, x87 stack mode.
     pub translation: ([u64; 4], u32, u8, bool),
-    /// What the kernel knows of it.
+    /// Its state in the kernel.
     pub kernel: KernelState,
-    /// When the wait ends that it makes again, picoseconds of simulated time.
+    /// The end of the wait that it repeats, in picoseconds of simulated time.
     pub deadline_ps: Option<u64>,
-    /// What it is called (PR_SET_NAME); empty if that is not known yet.
+    /// Its name (PR_SET_NAME); empty if not known yet.
     pub name: Vec<u8>,
 }
 
 impl Thread {
-    /// What the kernel knows of the thread.
+    /// The thread's state in the kernel.
     pub fn kernel_state(&self) -> KernelState {
         let stack = self.signals.stack;
         KernelState {
@@ -60,7 +60,7 @@ impl Thread {
         }
     }
 
-    /// What has arrived for it and is not delivered, which its image does not keep.
+    /// The signals that have arrived for the thread, which an image does not contain.
     pub fn arrivals(&self) -> Arrivals {
         self.signals.arrivals()
     }
@@ -74,7 +74,7 @@ impl Thread {
 }
 
 impl ThreadImage {
-    /// A thread that goes on from `state`.
+    /// Creates the image of a thread with registers `state`.
     pub fn new(number: ThreadNumber, state: &State, kernel: KernelState, deadline: Option<Time>) -> Self {
         let lbt = &state.lbt;
         Self {
@@ -91,12 +91,12 @@ impl ThreadImage {
         }
     }
 
-    /// Its registers. A load-linked before is forgotten, as it may be at any time.
+    /// The registers. The reservation of a load-linked is lost, which may happen at any time on hardware.
     ///
     /// # Errors
-    /// Their number is wrong.
+    /// The number of registers is wrong.
     pub fn state(&self) -> Result<State, ImageError> {
-        const WRONG: ImageError = ImageError::Inconsistent("a thread has another number of registers");
+        const WRONG: ImageError = ImageError::Inconsistent("the number of registers of a thread differs");
         let general: [u64; 32] = self.general.clone().try_into().map_err(|_| WRONG)?;
         if general[0] != 0 || self.vectors.len() != 128 || self.translation.2 > 7 {
             return Err(WRONG);

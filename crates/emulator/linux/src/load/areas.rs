@@ -1,6 +1,5 @@
-//! What a program for another architecture has mapped besides: the engine's areas, out of its reach, and what its handlers return to.
-//! Not the translation, nor what lies there.
-//! Source: `longma-translate` for what it needs.
+//! The address ranges of a translator and the signal trampoline of a program for another architecture. Source: the
+//! requirements of `longma-translate`.
 
 use longma_guest::{AddressSpace, Errno, MapRequest, PAGE_BYTES, Placement, Protection};
 
@@ -8,18 +7,19 @@ use super::special;
 use crate::Areas;
 use longma_guest::elf::Architecture;
 
-/// As far as a jump reaches, so that every piece of code reaches every other.
+/// The range of a direct jump, so that all code can reach all other code.
 const CODE_BYTES: u64 = 120 << 20;
-/// A table has entries of so many bits.
+/// The limit of code addresses, because entries of the lookup table have 32 bits.
 const REACHED: u64 = 1 << 32;
 /// `addiu v0, zero, 5211` (rt_sigreturn) and `syscall`.
 const MIPS_SIGNAL_RETURN: &[u8] = &[0x5b, 0x14, 0x02, 0x24, 0x0c, 0, 0, 0];
-/// `mov rax, 15` (rt_sigreturn) and `syscall`, as debuggers and unwinders know it.
+/// `mov rax, 15` (rt_sigreturn) and `syscall`, which debuggers and unwinders recognise.
 const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-/// `mov x8, 139` (rt_sigreturn) and `svc 0`, as debuggers and unwinders know it.
+/// `mov x8, 139` (rt_sigreturn) and `svc 0`, which debuggers and unwinders recognise.
 const ARM_SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
-/// Maps both areas, in the part of the address space that the program does not have and at the highest free place that entries reach.
+/// Maps both areas: the lookup table in the part of the address space that the program does not get, and the code at
+/// the highest free address below the limit.
 pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
     let limit = space.memory().limit();
     let table = limit / 2..limit;
@@ -34,13 +34,13 @@ pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Resul
         request.backing = special(name);
         request.flags = libc::MAP_NORESERVE;
         space.map(&request)?;
-        space.keep(range.clone());
+        space.reserve_for_engine(range.clone());
     }
     space.own_code(code.clone()).map_err(|_| Errno(libc::ENOMEM))?;
     Ok(Areas { code, table, architecture })
 }
 
-/// The code that handlers return to.
+/// The signal trampoline.
 pub(super) fn signal_return(architecture: Architecture) -> &'static [u8] {
     match architecture {
         Architecture::X86_64 => X86_SIGNAL_RETURN,

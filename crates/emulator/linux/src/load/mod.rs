@@ -1,12 +1,11 @@
-//! From a path to a process ready to run: scripts, the program, its dynamic linker, the vDSO, the stack.
-//! Not execve, which starts the emulator anew.
-//! Source: execve(2) (scripts), Linux fs/binfmt_elf.c (behaviour).
+//! Loads a program: scripts, the program file, its dynamic linker, the vDSO, the stack. Source: execve(2) (scripts),
+//! Linux fs/binfmt_elf.c (behaviour).
 
 mod areas;
 mod script;
 mod stack_limit;
 
-pub(crate) use script::{LINE_BYTES, MOST_SCRIPTS, interpreter};
+pub(crate) use script::{LINE_BYTES, MAX_SCRIPTS, interpreter};
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, StackLimit, raise as raise_stack};
 
 use std::ffi::OsString;
@@ -21,42 +20,42 @@ use longma_guest::host::masks;
 use longma_guest::{AddressSpace, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection};
 use longma_loongarch::State;
 
+use crate::fixed_identity::{FixedIdentity, USER};
 use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
 use crate::simulated::{Simulation, ThreadNumber};
 use crate::stack::{self, ProgramFacts, Texts};
-use crate::surroundings::{Surroundings, USER};
 use crate::{Areas, Process, ProcessConfig, Thread};
 use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 
-/// sp.
+/// The number of the stack pointer register.
 const STACK_POINTER: u8 = 3;
 
-/// A program that cannot be loaded.
+/// Why a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The host refused something.
+    /// The host refused an operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Host {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The program's file is not a program that can be run.
+    /// The file is not a supported program.
     #[error("cannot run {}: {source}", path.display())]
     Program {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: ElfError,
     },
-    /// The dynamic linker that the program names is missing.
+    /// The dynamic linker of the program is missing.
     #[error(
-        "cannot open {}, the dynamic linker that {} needs: {source}; give the directory that holds its system's files as the root or the library root",
+        "cannot open {}, the dynamic linker of {}: {source}; set the root or the library root to a directory with the files of the program's system",
         interpreter.display(), path.display()
     )]
     Interpreter {
@@ -64,38 +63,38 @@ pub enum LoadError {
         path: PathBuf,
         /// The dynamic linker.
         interpreter: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// A script that names no interpreter, or scripts that name each other.
+    /// A script has no valid interpreter, or scripts are nested too deeply.
     #[error("cannot run the script {}: {why}", path.display())]
     Script {
         /// The script.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
-    /// The address space does not hold it.
-    #[error("cannot map {}: {source}; its addresses overlap what is there, or the host is short of memory", path.display())]
+    /// The file does not fit into the address space.
+    #[error("cannot map {}: {source}; its addresses overlap another mapping, or the host is short of memory", path.display())]
     Map {
         /// The file.
         path: PathBuf,
-        /// What the mapping said.
+        /// The error of the mapping.
         source: Errno,
     },
-    /// Arguments and environment are too large.
+    /// The arguments and the environment are too large.
     #[error(
-        "the arguments and the environment take {bytes} bytes, more than the {most} a program may get; pass fewer"
+        "the arguments and the environment take {bytes} bytes, more than the limit of {most}; pass fewer"
     )]
     Arguments {
-        /// Their size.
+        /// Their size in bytes.
         bytes: u64,
-        /// What is allowed.
+        /// The limit in bytes.
         most: u64,
     },
 }
 
-/// A program found: behind scripts, if there were any.
+/// The program file after resolving scripts.
 struct Found {
     path: PathBuf,
     file: File,
@@ -113,19 +112,19 @@ fn map_error(path: &Path) -> impl Fn(Errno) -> LoadError {
 }
 
 impl Process {
-    /// Loads a program: its memory, its first thread and that thread's registers.
+    /// Loads a program. Returns the process, its first thread and that thread's registers.
     ///
     /// # Errors
-    /// The program is missing, not one that can be run, malformed, or does not fit.
+    /// The program is missing, unsupported, damaged, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
         let own_descriptors = open_files::own_at_the_start();
         if let Some(mask) = config.umask {
-            // SAFETY: no pointers; it cannot fail.
+            // SAFETY: the call takes no pointers and cannot fail.
             unsafe { libc::umask(mask) };
         }
         let root = open_root(&config)?;
-        let surroundings = surroundings(&root, &config);
-        let found = find(&root, &config, surroundings.as_ref())?;
+        let fixed_identity = fixed_identity(&root, &config);
+        let found = find(&root, &config, fixed_identity.as_ref())?;
         let memory =
             GuestMemory::reserve().map_err(host_error("reserve an address space for", &found.path))?;
         let mut space = AddressSpace::new(memory.clone());
@@ -141,7 +140,7 @@ impl Process {
             config.environment.iter().map(|text| text.clone().into_vec()).collect();
         let stack_limit = StackLimit::of(&config);
         check_arguments(stack_limit, &found.arguments, &environment)?;
-        let shown = surroundings.as_ref().map(|names| names.of_program(&program.path));
+        let shown = fixed_identity.as_ref().map(|names| names.of_program(&program.path));
         let texts = Texts {
             arguments: &found.arguments,
             environment: &environment,
@@ -161,7 +160,7 @@ impl Process {
         state.set_r(STACK_POINTER, stack.pointer);
         let parts = Parts {
             space,
-            surroundings,
+            fixed_identity,
             executable: root_absolute(&config, &program.path),
             arguments: found.arguments,
             stack,
@@ -179,7 +178,7 @@ impl Process {
     }
 }
 
-/// A program's file or its dynamic linker's, checked.
+/// A parsed program or dynamic linker.
 struct Program {
     path: PathBuf,
     file: File,
@@ -194,7 +193,7 @@ impl Program {
         }
     }
 
-    /// The dynamic linker that it asks for, which is for the same architecture.
+    /// Opens the dynamic linker of the program, which must have the same architecture.
     fn interpreter(
         &self,
         root: &Root,
@@ -218,14 +217,14 @@ impl Program {
     }
 }
 
-/// Where everything but the stack came to lie.
+/// The addresses of everything except the stack.
 struct Mapped {
     program: elf::Loaded,
-    /// Where execution begins: in the dynamic linker, if there is one.
+    /// The initial program counter, in the dynamic linker if there is one.
     start: u64,
-    /// Where the dynamic linker is; 0 if there is none.
+    /// The address of the dynamic linker; 0 if there is none.
     interpreter_base: u64,
-    /// 0 if there is none.
+    /// The address of the vDSO; 0 if there is none.
     vdso: u64,
     signal_return: u64,
     areas: Option<Areas>,
@@ -239,7 +238,7 @@ impl Mapped {
     ) -> Result<Self, LoadError> {
         let architecture = program.image.architecture;
         let failed = map_error(&program.path);
-        // As the kernel does: a PIE under a dynamic linker away from everything else.
+        // As in the kernel, a PIE with a dynamic linker is loaded far from other mappings.
         let away = space.memory().limit() / architecture.share() / 3 * 2;
         let loaded = program.map(space, interpreter.is_some().then_some(away))?;
         let (start, interpreter_base) = match interpreter {
@@ -271,17 +270,17 @@ impl Mapped {
             vdso: self.vdso,
             capabilities: config.capabilities.unwrap_or(stack::ALL_CAPABILITIES),
             random: random_bytes(config, simulation),
-            ids: if config.constant_surroundings { [USER; 4] } else { stack::host_ids() },
+            ids: if config.fixed_identity { [USER; 4] } else { stack::host_ids() },
         }
     }
 
-    /// The program's addresses, from its first segment to after its last.
+    /// The address range of the program from its first to its last segment.
     fn range(&self, image: &Image) -> std::ops::Range<u64> {
         image.span().start.wrapping_add(self.program.bias)..self.program.end
     }
 }
 
-/// Leaves a program for another architecture its part of the address space: above is the engine's.
+/// Gives a translated program its part of the address space, below the translator's.
 fn share_space(space: &mut AddressSpace, architecture: Architecture) {
     if architecture.page_bytes() != PAGE_BYTES {
         space.memory().take_host_pages();
@@ -294,14 +293,14 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
     Root::new(path).map_err(host_error("use as the root", path.unwrap_or(Path::new("/"))))
 }
 
-/// The constant names of the program that is about to be loaded, if it is to have them.
-fn surroundings(root: &Root, config: &ProcessConfig) -> Option<Surroundings> {
+/// The constant names of the program to load, if it gets them.
+fn fixed_identity(root: &Root, config: &ProcessConfig) -> Option<FixedIdentity> {
     let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
     let program = root.absolute(&config.program);
-    config.constant_surroundings.then(|| Surroundings::new(&program, &work, root.is_confined()))
+    config.fixed_identity.then(|| FixedIdentity::new(&program, &work, root.is_confined()))
 }
 
-/// AT_RANDOM's bytes.
+/// The bytes of AT_RANDOM.
 fn random_bytes(config: &ProcessConfig, simulation: Option<&Simulation>) -> [u8; 16] {
     match simulation {
         Some(simulation) => {
@@ -309,12 +308,12 @@ fn random_bytes(config: &ProcessConfig, simulation: Option<&Simulation>) -> [u8;
             simulation.fill_random(&mut bytes);
             bytes
         }
-        None if config.constant_surroundings => stack::CONSTANT_RANDOM,
+        None if config.fixed_identity => stack::CONSTANT_RANDOM,
         None => stack::random_bytes(),
     }
 }
 
-/// The program's own name in /proc/self/exe: absolute, and without links where the guest sees the host's files.
+/// The program path for /proc/self/exe: absolute, and with links resolved if the guest sees the host's files.
 fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
     if config.root.is_some() {
         path.to_owned()
@@ -327,22 +326,22 @@ fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
 fn find(
     root: &Root,
     config: &ProcessConfig,
-    surroundings: Option<&Surroundings>,
+    fixed_identity: Option<&FixedIdentity>,
 ) -> Result<Found, LoadError> {
     let mut path = root.absolute(&config.program);
-    let mut named = surroundings.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
+    let mut named = fixed_identity.map_or_else(|| config.program.clone(), |names| names.of_program(&path));
     let mut arguments: Vec<Vec<u8>> = config.arguments.iter().map(|text| text.clone().into_vec()).collect();
     if let Some(name) = arguments.first_mut()
-        && surroundings.is_some()
+        && fixed_identity.is_some()
         && *name == config.program.as_os_str().as_bytes()
     {
         *name = named.as_os_str().as_bytes().to_vec();
     }
     if arguments.is_empty() {
-        // As Linux has done since 5.18: a program always has a name.
+        // As in Linux since 5.18, a program always has a name.
         arguments.push(Vec::new());
     }
-    for _ in 0..=MOST_SCRIPTS {
+    for _ in 0..=MAX_SCRIPTS {
         let file = root.open_to_read(&path).map_err(host_error("open", &path))?;
         let metadata = file.metadata().map_err(host_error("examine", &path))?;
         if !metadata.is_file() {
@@ -353,7 +352,7 @@ fn find(
         let whole = Source::read_at(&file, 0, &mut line).map_err(host_error("read", &path))?;
         let names = if whole { interpreter(&line) } else { Ok(None) };
         let Ok(names) = names else {
-            return Err(LoadError::Script { path, why: "its first line names no interpreter after #!" });
+            return Err(LoadError::Script { path, why: "its first line has no interpreter after #!" });
         };
         let Some((interpreter, argument)) = names else { return Ok(Found { path, file, arguments }) };
         let mut longer = vec![interpreter.clone()];
@@ -364,10 +363,10 @@ fn find(
         named = PathBuf::from(OsString::from_vec(interpreter));
         path = root.absolute(&named);
     }
-    Err(LoadError::Script { path, why: "scripts name scripts as their interpreters more than five deep" })
+    Err(LoadError::Script { path, why: "its interpreters are scripts nested more than five deep" })
 }
 
-/// Opens the dynamic linker: under its own path, or under the library root.
+/// Opens the dynamic linker by its path, or in the library root.
 fn open_interpreter(
     root: &Root,
     config: &ProcessConfig,
@@ -392,7 +391,7 @@ fn special(name: &str) -> longma_guest::Backing {
     longma_guest::Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
 }
 
-/// Maps a page of the kernel's code for the program and gives its address.
+/// Maps a page of kernel code for the program and returns its address.
 fn map_code(space: &AddressSpace, code: &[u8]) -> Result<u64, Errno> {
     let writable = Protection { read: true, write: true, execute: false };
     let mut request = MapRequest::anonymous(Placement::Hint(0), PAGE_BYTES, writable);
@@ -409,7 +408,7 @@ fn check_arguments(
     environment: &[Vec<u8>],
 ) -> Result<(), LoadError> {
     let most = limit.most_argument_bytes();
-    // Each string costs its zero and its pointer too.
+    // Each string also counts its terminator and its pointer.
     let bytes = arguments.iter().chain(environment).map(|text| text.len() as u64 + 9).sum();
     if bytes > most { Err(LoadError::Arguments { bytes, most }) } else { Ok(()) }
 }

@@ -1,22 +1,20 @@
-//! The first line of a script.
-//! Not what is done with it.
-//! Source: execve(2) (interpreter scripts); Linux fs/binfmt_script.c.
+//! Parses the first line of a script. Source: execve(2) (interpreter scripts); Linux fs/binfmt_script.c.
 
 use longma_guest::Errno;
 
-/// BINPRM_BUF_SIZE: how much of a script's first line counts.
+/// BINPRM_BUF_SIZE: the maximum length of a script's first line.
 pub(crate) const LINE_BYTES: usize = 256;
-/// A script's interpreter may be a script, up to this depth.
-pub(crate) const MOST_SCRIPTS: usize = 5;
+/// The maximum depth of scripts whose interpreter is a script.
+pub(crate) const MAX_SCRIPTS: usize = 5;
 
-/// A script's interpreter and perhaps one argument for it.
+/// An interpreter and an optional argument.
 pub(crate) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
 
-/// What a script's first line names. `None` if it is no script.
+/// The interpreter that a script's first line specifies. `None` if the file is not a script.
 pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
-    // A file shorter than what is read ends its line too.
+    // In a file shorter than the buffer, the end of the file ends the line.
     let end =
         line.iter().position(|&byte| byte == b'\n').or((start.len() < LINE_BYTES).then_some(line.len()));
     let line = &line[..end.unwrap_or(line.len())];
@@ -24,7 +22,7 @@ pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let line = &line[from..];
     let to = line.iter().position(is_space);
     if to.is_none() && end.is_none() {
-        // The path goes on beyond what is read.
+        // The path is longer than the buffer.
         return Err(Errno(libc::ENOEXEC));
     }
     let (path, rest) = line.split_at(to.unwrap_or(line.len()));

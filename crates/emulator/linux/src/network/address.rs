@@ -1,49 +1,48 @@
-//! Socket addresses on their way between guest and host.
-//! Not their families: all but the local one go through as they are.
-//! Source: bind(2), unix(7).
+//! Translates socket addresses between guest and host. Only Unix socket paths need translation. Source: bind(2),
+//! unix(7).
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
 
 use crate::Process;
-use crate::files::{Follow, Place, Use};
+use crate::files::{Follow, ResolvedPath, Use};
 
-/// sizeof(struct sockaddr_storage): the kernel takes none that is longer.
-pub(super) const LONGEST: usize = 128;
-/// Where the path of a local address begins, after the family.
+/// sizeof(struct sockaddr_storage), the maximum length that the kernel accepts.
+pub(super) const MAX_ADDRESS_BYTES: usize = 128;
+/// The offset of the path in a Unix socket address.
 const PATH: usize = 2;
 /// sizeof(struct sockaddr_un).
 const LOCAL_BYTES: usize = 110;
-/// How the host's names for the sockets of a confined guest begin, see [`HostAddress::lead_into_root`].
+/// The prefix of host paths for sockets of a confined guest, see [`HostAddress::to_host_path`].
 const DESCRIPTORS: &[u8] = b"/proc/self/fd/";
-/// More names than this are not remembered: a guest could make them grow without end.
-const MOST_NAMES: usize = 4096;
+/// The maximum number of remembered names, so that a guest cannot exhaust memory.
+const MAX_NAMES: usize = 4096;
 
-/// What the address of a call is for.
+/// How a call uses an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A name for a socket, which must not exist yet.
+    /// Binds a socket to a name that must not exist yet.
     Bind,
-    /// The name of another socket.
+    /// Refers to another socket.
     Reach,
 }
 
 /// A socket address for the host.
 #[derive(Debug)]
 pub(super) struct HostAddress {
-    bytes: [u8; LONGEST],
+    bytes: [u8; MAX_ADDRESS_BYTES],
     length: u32,
-    /// Kept open: the address may lead through it.
-    _place: Option<Place>,
+    /// Kept open, because the path may refer to its descriptor.
+    _place: Option<ResolvedPath>,
 }
 
 impl HostAddress {
-    /// Room for one that the host writes; `room` is what the guest has for it.
+    /// A buffer for an address that the host writes. `room` is the guest's buffer size.
     pub(super) fn empty(room: u32) -> Self {
-        Self { bytes: [0; LONGEST], length: room.min(LONGEST as u32), _place: None }
+        Self { bytes: [0; MAX_ADDRESS_BYTES], length: room.min(MAX_ADDRESS_BYTES as u32), _place: None }
     }
 
-    /// The address at `address`, `None` for a null pointer.
+    /// Reads the address at `address`; `None` for a null pointer.
     pub(super) fn read(
         process: &Process,
         address: u64,
@@ -53,24 +52,24 @@ impl HostAddress {
         if address == 0 {
             return Ok(None);
         }
-        let length = usize::try_from(length as i32).ok().filter(|&length| length <= LONGEST);
+        let length = usize::try_from(length as i32).ok().filter(|&length| length <= MAX_ADDRESS_BYTES);
         let length = length.ok_or(Errno(libc::EINVAL))?;
         let mut host = Self::empty(length as u32);
         process.memory().read(address, &mut host.bytes[..length])?;
-        host.lead_into_root(process, purpose)?;
+        host.to_host_path(process, purpose)?;
         Ok(Some(host))
     }
 
-    /// The path of a local address; `None` for other families, and for local ones without a name in the file system.
+    /// The path of a Unix socket address; `None` for other families and for unnamed or abstract addresses.
     fn path(&self) -> Option<&[u8]> {
-        let bytes = &self.bytes[..(self.length as usize).min(LONGEST)];
+        let bytes = &self.bytes[..(self.length as usize).min(MAX_ADDRESS_BYTES)];
         let is_local = bytes.get(..PATH)? == (libc::AF_UNIX as u16).to_le_bytes();
         let path = bytes[PATH..].split(|&byte| byte == 0).next().filter(|path| !path.is_empty());
         path.filter(|_| is_local)
     }
 
-    /// A confined guest's path becomes one that leads through a descriptor of ours, and so stays short and inside the root.
-    fn lead_into_root(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
+    /// Rewrites a confined guest's path to go through an emulator descriptor, which keeps it short and inside the root.
+    fn to_host_path(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
         if !process.root.is_confined() {
             return Ok(());
         }
@@ -79,20 +78,20 @@ impl HostAddress {
             Purpose::Bind => (Follow::No, Use::Name),
             Purpose::Reach => (Follow::Yes, Use::Look),
         };
-        let place = Place::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
+        let place = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.whole()?;
         let host = place.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
         self._place = Some(place);
         if purpose == Purpose::Bind {
             let mut names = process.socket_names.lock();
-            if names.len() < MOST_NAMES {
+            if names.len() < MAX_NAMES {
                 names.insert(host, path);
             }
         }
         Ok(())
     }
 
-    /// Puts `path` in; `None` if it does not fit.
+    /// Replaces the path; `None` if it does not fit.
     fn set_path(&mut self, path: &[u8]) -> Option<()> {
         let end = PATH + path.len();
         if end >= LOCAL_BYTES {
@@ -114,19 +113,19 @@ impl HostAddress {
         &raw mut self.length as u64
     }
 
-    /// The number of bytes the address has, which may be more than there was room for.
+    /// The length of the address, which may exceed the buffer.
     pub(super) fn length(&self) -> u32 {
         self.length
     }
 
-    /// Notes how long the address is that the host wrote.
+    /// Sets the length that the host returned.
     pub(super) fn set_length(&mut self, length: u32) {
         self.length = length;
     }
 
-    /// What the host wrote, as the guest knows it. Of a socket that somebody else bound, a confined guest learns the last part
-    /// of the name only.
-    pub(super) fn lead_out_of_root(&mut self, process: &Process) {
+    /// Translates an address that the host wrote to the guest's name. For a socket that another process bound, a
+    /// confined guest sees only the last component of the path.
+    pub(super) fn to_guest_path(&mut self, process: &Process) {
         let Some(host) = self.path().filter(|path| path.starts_with(DESCRIPTORS)) else { return };
         let host = host.to_vec();
         if !process.root.is_confined() {
@@ -140,9 +139,9 @@ impl HostAddress {
         let _ = self.set_path(&known.unwrap_or_else(last));
     }
 
-    /// Writes what the host gave: as much as fits into `room` bytes.
+    /// Writes the address to the guest, truncated to `room` bytes.
     pub(super) fn write(&self, memory: &GuestMemory, address: u64, room: u32) -> Result<(), Errno> {
-        let bytes = self.length.min(room).min(LONGEST as u32);
+        let bytes = self.length.min(room).min(MAX_ADDRESS_BYTES as u32);
         Ok(memory.write(address, &self.bytes[..bytes as usize])?)
     }
 }

@@ -1,12 +1,11 @@
-//! The system calls about sockets and their addresses.
-//! Not messages with control data and not options: those are in `messages` and `options`.
-//! Source: bind(2), connect(2), accept(2), getsockname(2), send(2), recv(2).
+//! System calls on sockets and their addresses. Source: bind(2), connect(2), accept(2), getsockname(2), send(2),
+//! recv(2).
 
 use super::address::{HostAddress, Purpose};
 pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
-use crate::arguments::{Arguments, Returned, Unwritten, buffer, with_results};
+use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::open_files::socket_option;
 use crate::simulated::waits::{WaitsFor, interruptible};
 use longma_guest::Errno;
@@ -15,7 +14,7 @@ use std::os::fd::RawFd;
 
 const FAULT: Errno = Errno(libc::EFAULT);
 
-/// The error of a descriptor that is no socket's: it comes before whatever is wrong with the other arguments.
+/// Returns the error for a descriptor that is not a socket, which takes precedence over errors in other arguments.
 pub(super) fn check_socket(descriptor: u64) -> Result<(), Errno> {
     Ok(socket_option::<4>(descriptor as RawFd, libc::SO_TYPE).map(drop)?)
 }
@@ -24,7 +23,7 @@ pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
-    // SAFETY: the address is the host's own, or null.
+    // SAFETY: the address is local or null.
     unsafe { host_call(libc::SYS_bind, [socket, pointer, length, 0, 0, 0]) }
 }
 
@@ -32,14 +31,14 @@ pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Argume
     check_socket(socket)?;
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
-    // SAFETY: the address is the host's own, or null.
+    // SAFETY: the address is local or null.
     unsafe { interruptible(libc::SYS_connect, WaitsFor::Connection, [socket, pointer, length, 0, 0, 0]) }
 }
 
 pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
-        // SAFETY: the address and its length are the host's own or null.
+        // SAFETY: the address and its length are local or null.
         unsafe { interruptible(libc::SYS_accept4, WaitsFor::INPUT, [socket, host, host_length, flags, 0, 0]) }
     })
 }
@@ -50,7 +49,7 @@ pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..
         return Err(FAULT);
     }
     with_address(thread, address, length, |host, host_length| {
-        // SAFETY: the address and its length are the host's own.
+        // SAFETY: the address and its length are local.
         unsafe { host_call(number, [socket, host, host_length, 0, 0, 0]) }
     })
 }
@@ -61,25 +60,25 @@ pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let mut host = HostAddress::read(&thread.process, address, length, Purpose::Reach)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     let arguments = [socket, data, bytes, flags, address, length.into()];
-    // SAFETY: the data lies in the guest's memory, the address is the host's own or null.
+    // SAFETY: the data is in guest memory; the address is local or null.
     unsafe { interruptible(libc::SYS_sendto, WaitsFor::room_for_message(3), arguments) }
 }
 
 pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
-    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
+    let on_write_fault = OnWriteFault::of_receipt(&thread.process, socket, flags);
     with_address(thread, address, length, |host, host_length| {
         with_results(thread.process.memory(), |results| {
-            let data = results.buffer(unwritten, data, bytes)?;
+            let data = results.buffer(on_write_fault, data, bytes)?;
             let arguments = [socket, data, bytes, flags, host, host_length];
-            // SAFETY: the data lies in the guest's memory or is of `results`, the address and its length are the host's own or null.
+            // SAFETY: the data is in guest memory or `results`; the address and its length are local or null.
             unsafe { interruptible(libc::SYS_recvfrom, WaitsFor::message(3), arguments) }
         })
     })
 }
 
-/// Makes a call that gives an address, which goes to `address` and its length to `length`; both may be null. `call` gets host
-/// pointers to both.
+/// Makes a call that returns an address, which is written to `address` and its length to `length`; both may be null.
+/// `call` gets host pointers to both.
 fn with_address(
     thread: &Thread,
     address: u64,
@@ -97,7 +96,7 @@ fn with_address(
     let mut host = HostAddress::empty(room);
     let (pointer, length_pointer) = (host.pointer(), host.length_pointer());
     let returned = call(pointer, length_pointer)?;
-    host.lead_out_of_root(&thread.process);
+    host.to_guest_path(&thread.process);
     host.write(memory, address, room)?;
     memory.store(length, host.length())?;
     Ok(returned)

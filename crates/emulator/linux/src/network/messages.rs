@@ -1,6 +1,5 @@
-//! Messages with many buffers and control data.
-//! Not the meaning of control data: it has the same layout on the host, and descriptors are the host's.
-//! Source: sendmsg(2), recvmsg(2), sendmmsg(2), recvmmsg(2), cmsg(3).
+//! Messages with several buffers and control data. Control data has the same layout on host and guest. Source:
+//! sendmsg(2), recvmsg(2), sendmmsg(2), recvmmsg(2), cmsg(3).
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +9,17 @@ use longma_guest::words::{i32_at, u32_at, u64_at, words_of};
 
 use super::address::{HostAddress, Purpose};
 use crate::Thread;
-use crate::arguments::{Arguments, Results, Returned, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, OnWriteFault, Results, Returned, Vectors, with_results};
 use crate::simulated::waits::{WaitsFor, interruptible};
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;
-/// sizeof(struct mmsghdr): a header, the length of the message, padding.
+/// sizeof(struct mmsghdr): a header, the length of the message, and padding.
 const ENTRY_BYTES: u64 = 64;
-/// More than net.core.optmem_max, the kernel's own limit, is anywhere set to.
-const MOST_CONTROL_BYTES: u64 = 1 << 20;
+/// Above all practical values of net.core.optmem_max, the kernel's own limit.
+const MAX_CONTROL_BYTES: u64 = 1 << 20;
 /// UIO_MAXIOV.
-const MOST_MESSAGES: u64 = 1024;
+const MAX_MESSAGES: u64 = 1024;
 
 /// A guest's `struct msghdr`.
 #[derive(Clone, Copy, Debug)]
@@ -41,25 +40,25 @@ impl Header {
         Ok(Self { name, name_bytes, vectors, vector_count, control, control_bytes })
     }
 
-    /// The host's header with these buffers, without control data.
+    /// Converts the header for the host with these buffers, without control data.
     fn for_host(&self, vectors: &Vectors) -> libc::msghdr {
-        // SAFETY: every field may be zero.
+        // SAFETY: all fields may be zero.
         let mut host: libc::msghdr = unsafe { std::mem::zeroed() };
         host.msg_iov = vectors.address() as *mut libc::iovec;
         host.msg_iovlen = vectors.len() as _;
         host
     }
 
-    /// The host's header of a message that the host writes to `results`.
+    /// The host's header for a message that the host writes to `results`.
     fn with_room_in(
         &self,
         results: &mut Results<'_>,
-        unwritten: Unwritten,
+        on_write_fault: OnWriteFault,
     ) -> Result<(libc::msghdr, Vectors), Errno> {
-        if self.vector_count > MOST_MESSAGES {
+        if self.vector_count > MAX_MESSAGES {
             return Err(Errno(libc::EMSGSIZE));
         }
-        let vectors = results.vectors(unwritten, self.vectors, self.vector_count)?;
+        let vectors = results.vectors(on_write_fault, self.vectors, self.vector_count)?;
         let mut host = self.for_host(&vectors);
         if self.control != 0 && self.control_bytes != 0 {
             if self.control_bytes > i32::MAX as u64 {
@@ -72,12 +71,13 @@ impl Header {
         Ok((host, vectors))
     }
 
-    /// The control data to send, as words so that it is aligned: a copy, which the guest cannot change once it has been looked at.
+    /// Reads the control data to send, as words for alignment. It is a copy, which the guest cannot change after the
+    /// check.
     fn control(&self, thread: &Thread) -> Result<Vec<u64>, Errno> {
         if self.control == 0 || self.control_bytes == 0 {
             return Ok(Vec::new());
         }
-        if self.control_bytes > MOST_CONTROL_BYTES {
+        if self.control_bytes > MAX_CONTROL_BYTES {
             return Err(Errno(libc::ENOBUFS));
         }
         let mut bytes = vec![0; self.control_bytes as usize];
@@ -92,7 +92,7 @@ impl Header {
     }
 }
 
-/// Whether control data hands over a descriptor of the emulator's.
+/// Whether control data passes a descriptor of the emulator.
 fn sends_one_of_ours(control: &[u8]) -> bool {
     /// sizeof(struct cmsghdr): length, level, type.
     const HEAD_BYTES: usize = 16;
@@ -116,7 +116,7 @@ fn sends_one_of_ours(control: &[u8]) -> bool {
 /// sendmsg.
 pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Returned {
     let header = Header::read(thread, address)?;
-    if header.vector_count > MOST_MESSAGES {
+    if header.vector_count > MAX_MESSAGES {
         return Err(Errno(libc::EMSGSIZE));
     }
     let vectors = Vectors::new(thread.process.memory(), header.vectors, header.vector_count)?;
@@ -132,7 +132,7 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_namelen = name.length();
     }
     let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-    // SAFETY: the header, its name, its control data and its vectors are the host's own, the buffers lie in the guest's memory.
+    // SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
     unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::room_for_message(2), arguments) }
 }
 
@@ -144,24 +144,24 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
         return Err(Errno(libc::EINVAL));
     }
     let mut name = HostAddress::empty(header.name_bytes);
-    // What the host has written of its header: the lengths of the name and of the control data, and the message's flags.
+    // The fields of the header that the host writes: the lengths of the name and of the control data, and the flags.
     let (mut name_bytes, mut control_bytes, mut message_flags) = (0, 0, 0);
-    let unwritten = Unwritten::of_receipt(&thread.process, socket, flags);
+    let on_write_fault = OnWriteFault::of_receipt(&thread.process, socket, flags);
     let returned = with_results(memory, |results| {
-        let (mut host, _vectors) = header.with_room_in(results, unwritten)?;
+        let (mut host, _vectors) = header.with_room_in(results, on_write_fault)?;
         if header.name != 0 {
             host.msg_name = name.pointer() as *mut libc::c_void;
             host.msg_namelen = name.length();
         }
         let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
-        // SAFETY: the header, its name and its vectors are the host's own, the buffers lie in the guest's memory or are of `results`.
+        // SAFETY: the header, its name and its vectors are local; the buffers are in guest memory or `results`.
         let returned = unsafe { interruptible(libc::SYS_recvmsg, WaitsFor::message(2), arguments) };
         (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
         returned
     })?;
     if header.name != 0 {
         name.set_length(name_bytes);
-        name.lead_out_of_root(&thread.process);
+        name.to_guest_path(&thread.process);
         name.write(memory, header.name, header.name_bytes)?;
         memory.store(address.wrapping_add(8), name.length())?;
     }
@@ -195,7 +195,8 @@ pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     each(thread, entries, count, one, || deadline.is_some_and(|deadline| Instant::now() >= deadline))
 }
 
-/// Sends or receives messages until one fails or `enough`, and gives how many it were. The first one's error is the call's.
+/// Sends or receives messages until one fails or `enough` returns true, and returns their number. If the first one
+/// fails, returns its error.
 fn each(
     thread: &Thread,
     entries: u64,
@@ -203,7 +204,7 @@ fn each(
     one: impl Fn(u64, u64) -> Returned,
     enough: impl Fn() -> bool,
 ) -> Returned {
-    let count = (count & 0xffff_ffff).min(MOST_MESSAGES);
+    let count = (count & 0xffff_ffff).min(MAX_MESSAGES);
     for index in 0..count {
         let entry = entries.wrapping_add(ENTRY_BYTES * index);
         match one(index, entry) {

@@ -1,6 +1,4 @@
-//! Sockets.
-//! Not a network: the host's is used.
-//! Source: socket(7), unix(7), cmsg(3).
+//! Sockets, forwarded to the host's network. Source: socket(7), unix(7), cmsg(3).
 
 mod address;
 pub(crate) mod calls;

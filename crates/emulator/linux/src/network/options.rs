@@ -1,6 +1,5 @@
-//! Socket options.
-//! Not their values, which go through as they are; but some hold pointers, and those must not reach the host as the guest wrote them.
-//! Source: socket(7), ip(7), tcp(7); Linux include/uapi/linux/{filter,tcp,if_packet}.h.
+//! Socket options. Values are forwarded, except for options with pointers, which must be translated or refused. Source:
+//! socket(7), ip(7), tcp(7); Linux include/uapi/linux/{filter,tcp,if_packet}.h.
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -17,11 +16,11 @@ const SO_ATTACH_REUSEPORT_CBPF: i32 = 51;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const PACKET_FANOUT_DATA: i32 = 22;
 /// BPF_MAXINSNS.
-const MOST_FILTER_STEPS: u64 = 4096;
+const MAX_FILTER_INSTRUCTIONS: u64 = 4096;
 /// sizeof(struct sock_filter).
 const FILTER_STEP_BYTES: u64 = 8;
 
-/// Levels whose options are known to hold no pointers, except those named below.
+/// Levels whose options contain no pointers, with the exceptions below.
 const LEVELS: &[i32] = &[
     libc::SOL_SOCKET,
     libc::IPPROTO_IP,
@@ -39,7 +38,7 @@ const LEVELS: &[i32] = &[
     SOL_PACKET,
 ];
 
-/// Whether an option may hold a pointer that the host would follow.
+/// Whether the value of an option may contain a pointer that the host would follow.
 fn is_opaque(level: i32, name: i32) -> bool {
     match level {
         // Packet filter tables (ip_tables.h, ip6_tables.h, arp_tables.h, ebtables.h).
@@ -63,9 +62,9 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     let memory = thread.process.memory();
     let filter: [u64; 2];
     let host = if is_filter && length == 16 {
-        // struct sock_fprog: the number of steps, where they are.
+        // struct sock_fprog: the number of instructions and their address.
         let steps = u64::from(memory.load::<u16>(value)?);
-        if steps > MOST_FILTER_STEPS {
+        if steps > MAX_FILTER_INSTRUCTIONS {
             return Err(Errno(libc::EINVAL));
         }
         filter = [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES)?];
@@ -75,7 +74,7 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     } else {
         buffer(memory, value, length)?
     };
-    // SAFETY: the value is the host's own or lies in the guest's memory, and holds no pointer of the guest's.
+    // SAFETY: the value is local or in guest memory and contains no guest pointers.
     unsafe { host_call(libc::SYS_setsockopt, [socket, level as u64, name as u64, host, length, 0]) }
 }
 
@@ -96,7 +95,7 @@ pub(crate) fn getsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
         length = room;
         let host = results.structure(value, room.into())?;
         let arguments = [socket, level as u64, name as u64, host, &raw mut length as u64, 0];
-        // SAFETY: the value lies in the guest's memory or is of `results`, the length is the host's own.
+        // SAFETY: the value is in guest memory or `results`; the length is local.
         unsafe { host_call(libc::SYS_getsockopt, arguments) }
     })?;
     memory.store(length_address, length)?;

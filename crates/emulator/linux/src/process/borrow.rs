@@ -1,51 +1,50 @@
-//! A child that runs in its parent's memory until it executes another program or ends (vfork): here it runs in a copy, and what it
-//! has written is sent back before the parent goes on.
-//! Not the fork. What the child maps, unmaps or protects, the parent does not see, nor what it wrote before a signal from elsewhere
-//! killed it.
-//! Source: vfork(2), clone(2) (CLONE_VM, CLONE_VFORK); Linux kernel/fork.c (wait_for_vfork_done: only a deadly signal ends the wait).
+//! Emulates vfork, in which a child runs in its parent's memory until it executes another program or ends. The child
+//! gets a copy, and its writes are sent to the parent before the parent continues. The parent does not see changes to
+//! mappings, or writes before a signal killed the child. Source: vfork(2), clone(2) (CLONE_VM, CLONE_VFORK); Linux
+//! kernel/fork.c (wait_for_vfork_done: only a fatal signal ends the wait).
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
 use longma_guest::host::masks::{self, HELD};
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{GuestMemory, Written};
 
 use super::{Process, Thread};
 
-/// The bytes of a number in a message.
+/// The size of a number in a message.
 const WORD: usize = size_of::<u64>();
 
-/// How a parent waits until its child has executed another program or ended: for the end of a stream whose other end is the child's.
+/// The parent's end of a stream. The parent waits until the child closes the other end.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    read: Held,
-    borrowed: Held,
+    read: PinnedFile,
+    borrowed: PinnedFile,
 }
 
-/// The child's end. What it sends is one message or several, of which the last counts.
+/// The child's end. Of several messages, only the last complete one counts.
 #[derive(Debug)]
 pub(crate) struct Borrowed {
     sent: OwnedFd,
-    /// Whether the parent's memory is the child's, too.
+    /// Whether the child shares the parent's memory.
     shares_memory: bool,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut other = None;
-        let read = Held::new(|| {
+        let read = PinnedFile::new(|| {
             let (read, sent) = UnixStream::pair()?;
-            other = Some(Held::within(sent.into())?);
+            other = Some(PinnedFile::within(sent.into())?);
             Ok(read.into())
         })?;
         let borrowed = other.ok_or(Errno(libc::EMFILE))?;
         Ok(Self { read, borrowed })
     }
 
-    /// The child's part.
+    /// Converts this to the child's end.
     pub(crate) fn into_child(self, memory: &GuestMemory, shares_memory: bool) -> Borrowed {
         if shares_memory {
             memory.track_writes();
@@ -53,17 +52,17 @@ impl Waiting {
         Borrowed { sent: self.borrowed.into_owned(), shares_memory }
     }
 
-    /// The parent's part.
+    /// Waits in the parent.
     pub(crate) fn wait(self, thread: &Thread) {
         drop(self.borrowed);
         let deadly = thread.process.dispositions.deadly() & !thread.signals.mask;
         masks::replace(HELD & !deadly);
         let mut messages = Vec::new();
-        // What came before an error is all there is.
+        // On an error, use what was received before.
         let _ = UnixStream::from(self.read.into_owned()).read_to_end(&mut messages);
         masks::replace(HELD);
         for Written { address, bytes } in last(&messages) {
-            // What the child could write to, another thread may have unmapped since.
+            // Another thread may have unmapped memory that the child could write.
             let _ = thread.process.memory().write(address, &bytes);
         }
     }
@@ -84,9 +83,9 @@ impl Borrowed {
         message[..WORD].copy_from_slice(&length.to_le_bytes());
         let mut rest = &message[..];
         while !rest.is_empty() {
-            // Without a signal if the parent has been killed meanwhile.
+            // MSG_NOSIGNAL: the parent may have been killed.
             let flags = libc::MSG_NOSIGNAL;
-            // SAFETY: the buffer has that many bytes.
+            // SAFETY: the buffer has this many bytes.
             let sent = unsafe { libc::send(self.sent.as_raw_fd(), rest.as_ptr().cast(), rest.len(), flags) };
             match usize::try_from(sent) {
                 Ok(sent) => rest = &rest[sent..],
@@ -97,7 +96,7 @@ impl Borrowed {
     }
 }
 
-/// The pieces of the last message that is whole.
+/// The pieces of the last complete message.
 fn last(messages: &[u8]) -> Vec<Written> {
     let (mut rest, mut last) = (messages, &[][..]);
     while let Some((message, behind)) = piece(rest) {
@@ -112,14 +111,15 @@ fn last(messages: &[u8]) -> Vec<Written> {
     written
 }
 
-/// Bytes behind their number, and what follows.
+/// Splits off a piece that is preceded by its length.
 fn piece(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<WORD>()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 impl Thread {
-    /// Before a process whose parent waits for it executes another program, which may fail, or ends.
+    /// Sends the writes to the waiting parent, if there is one. Call it before execve, even if that may fail, and
+    /// before the process ends.
     pub(crate) fn give_back(&self) {
         if let Some(borrowed) = &self.borrowed {
             borrowed.send(&self.process);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_whole_message_counts() {
+    fn the_last_complete_message_counts() {
         let (first, second) = (message(&[(16, b"x")]), message(&[(32, b"yz"), (64, b"")]));
         let expected = |pieces: &[(u64, &[u8])]| {
             pieces

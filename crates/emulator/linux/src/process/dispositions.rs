@@ -1,6 +1,5 @@
-//! What a process does on each signal, and what it does if nobody said.
-//! Not a thread's mask or alternate stack: those are in `thread_signals`.
-//! Source: signal(7); Linux include/uapi/asm-generic/signal.h (LoongArch's `struct sigaction` has no restorer).
+//! The signal actions of a process and the default actions. Source: signal(7); Linux include/uapi/asm-generic/signal.h
+//! (LoongArch's `struct sigaction` has no restorer).
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +21,7 @@ pub(crate) const SA_NODEFER: u64 = 0x4000_0000;
 pub(crate) const SA_RESETHAND: u64 = 0x8000_0000;
 const SA_SIGINFO: u64 = 4;
 const SA_EXPOSE_TAGBITS: u64 = 0x800;
-/// The flags the kernel knows; it clears the others, so that a program can ask what it supports.
+/// The flags that the kernel supports. It clears others, so that a program can query them.
 const SA_KNOWN: u64 = SA_NOCLDSTOP
     | SA_NOCLDWAIT
     | SA_SIGINFO
@@ -31,10 +30,10 @@ const SA_KNOWN: u64 = SA_NOCLDSTOP
     | SA_RESTART
     | SA_NODEFER
     | SA_RESETHAND;
-/// Signals that can be neither caught nor blocked nor ignored.
+/// Signals that cannot be caught, blocked or ignored.
 pub(crate) const UNBLOCKABLE: SignalSet = set_of(libc::SIGKILL) | set_of(libc::SIGSTOP);
 
-/// LoongArch's `struct sigaction` as the kernel sees it.
+/// LoongArch's `struct sigaction` in the kernel's layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Action {
     /// A guest address, [`SIG_DFL`] or [`SIG_IGN`].
@@ -64,7 +63,7 @@ impl Action {
     }
 }
 
-/// What happens on a signal whose action is [`SIG_DFL`].
+/// The default action of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Default {
     Terminate,
@@ -81,13 +80,13 @@ pub(crate) fn default_of(signal: i32) -> Default {
     }
 }
 
-/// The actions that all threads of a process share, mirrored to the host: what needs no handler, the host does itself, so that
-/// others (a shell, a debugger, a parent) see what they would see of a native process.
+/// The actions that all threads of a process share, mirrored to the host. The host performs actions without a handler
+/// itself, so that other processes (a shell, a debugger, a parent) see the behaviour of a native process.
 #[derive(Debug)]
 pub(crate) struct Dispositions(Mutex<[Action; SIGNALS as usize]>);
 
 impl Dispositions {
-    /// As the host has them: a signal is ignored or has its default action.
+    /// The host's actions at the start: each signal is ignored or has its default action.
     pub(crate) fn inherited() -> Self {
         let mut actions = [Action::default(); SIGNALS as usize];
         for signal in 1..=SIGNALS {
@@ -105,7 +104,8 @@ impl Dispositions {
         Self(Mutex::new(actions))
     }
 
-    /// Whether signals that would end the process arrive at its threads first, where a debugger sees them, or end it at once.
+    /// Sets whether fatal signals are delivered to a thread first, where a debugger sees them, or terminate the process
+    /// at once.
     pub(crate) fn intercept(&self, intercepted: bool) {
         let actions = self.lock();
         INTERCEPTED.store(intercepted, Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Dispositions {
         }
     }
 
-    /// Keeps other threads out, across a fork for example.
+    /// Locks the actions, for example across a fork.
     pub(crate) fn lock(&self) -> MutexGuard<'_, [Action; SIGNALS as usize]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,7 +126,7 @@ impl Dispositions {
         self.lock()[signal as usize - 1]
     }
 
-    /// The signals that end the process at once, wherever they arrive.
+    /// The signals that terminate the process immediately.
     pub(crate) fn deadly(&self) -> SignalSet {
         let actions = self.lock();
         let deadly =
@@ -134,7 +134,7 @@ impl Dispositions {
         deadly.fold(0, |set, (signal, _)| set | set_of(signal))
     }
 
-    /// Sets the action on `signal` and gives the former one.
+    /// Sets the action of `signal` and returns the former one.
     pub(crate) fn set(&self, signal: i32, action: Action) -> Action {
         let mut actions = self.lock();
         let former = std::mem::replace(&mut actions[signal as usize - 1], action);
@@ -142,7 +142,7 @@ impl Dispositions {
         former
     }
 
-    /// Gives every signal that has a handler its default action.
+    /// Resets signals with a handler to their default actions.
     pub(crate) fn reset_handlers(&self) {
         let mut actions = self.lock();
         for (signal, action) in (1..).zip(actions.iter_mut()).filter(|(_, action)| action.is_handler()) {
@@ -151,7 +151,7 @@ impl Dispositions {
         }
     }
 
-    /// The action for a signal that is being delivered; SA_RESETHAND takes effect.
+    /// The action for a signal being delivered. Applies SA_RESETHAND.
     pub(crate) fn get_for_delivery(&self, signal: i32) -> Action {
         let mut actions = self.lock();
         let action = actions[signal as usize - 1];
@@ -163,7 +163,7 @@ impl Dispositions {
     }
 }
 
-/// Set while a debugger wants to see signals before they end the process.
+/// Set while a debugger intercepts fatal signals.
 static INTERCEPTED: AtomicBool = AtomicBool::new(false);
 
 fn ends_process(signal: i32, handler: u64) -> bool {
@@ -172,7 +172,7 @@ fn ends_process(signal: i32, handler: u64) -> bool {
 
 fn mirror(signal: i32, action: &Action) {
     if set_of(signal) & FAULTS != 0 {
-        // The host's handlers of these stay: guest memory needs them.
+        // Guest memory accesses need the host's handlers of these signals.
         return;
     }
     let disposition = match action.handler {
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_survives_the_way_through_guest_memory() {
+    fn an_action_round_trips_through_guest_memory() {
         let action = Action { handler: 0x1234_5678_9abc, flags: SA_RESTART | SA_ONSTACK, mask: 0x55 };
         assert_eq!(Action::from_bytes(action.to_bytes()), action);
     }

@@ -1,5 +1,5 @@
-//! What this crate needs from whoever executes instructions, and what it tells them.
-//! Not an implementation: `node` has the one with the JIT, tests have one with the reference interpreter.
+//! The interface to the engine that executes instructions. The `runner` crate has an engine with the translator, tests
+//! one with the interpreter.
 
 use std::io;
 use std::ops::Range;
@@ -11,20 +11,20 @@ use longma_guest::elf::Architecture;
 
 /// Executes guest threads.
 pub trait Engine: Send + Sync {
-    /// Starts a host thread that runs `thread` from `state`, and gives the host's id of it (gettid(2)). On the new host thread
-    /// [`Thread::begin`] is called first; in simulated time this returns once that has happened, otherwise it need not wait.
+    /// Starts a host thread that runs `thread` from `state`, and returns its host id (gettid(2)). The new thread calls
+    /// [`Thread::begin`] first. In simulated time this method returns after that call; otherwise it need not wait.
     ///
     /// # Errors
-    /// The host has no thread to give.
+    /// The host cannot create a thread.
     fn spawn(&self, thread: Thread, state: State) -> io::Result<i32>;
 
-    /// Code in this range of guest addresses may have changed or gone.
+    /// Code in this range of guest addresses may have changed or been unmapped.
     fn invalidate(&self, range: Range<u64>);
 
-    /// The process is about to fork, and no other thread holds a lock (`host::locks`) until that is done: keep what the child needs.
+    /// Called before a fork, while no other thread holds a lock (`host::locks`). Saves the state that the child needs.
     fn before_fork(&self) {}
 
-    /// The process has forked; this is the child, where only the calling thread exists. Its locks (`host::locks`) are free.
+    /// Called in the child after a fork. Only the calling thread exists, and all locks (`host::locks`) are free.
     fn after_fork_child(&self) {}
 }
 
@@ -32,24 +32,23 @@ pub trait Engine: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Go on from `state.pc`.
+    /// Continue at `state.pc`.
     Continue,
-    /// This thread is over, with this status.
+    /// End this thread with this status.
     ExitThread(i32),
-    /// The process is over, with this status.
+    /// End the process with this status.
     ExitProcess(i32),
-    /// The process dies of this signal.
+    /// Terminate the process with this signal.
     KilledBy(i32),
 }
 
-/// Where an engine keeps what it makes of a program for another architecture: addresses of the program's own address space that the
-/// program does not have.
+/// The address ranges for the translation of a program for another architecture. The program does not use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Areas {
-    /// Code, below 4 GiB.
+    /// Translated code, below 4 GiB.
     pub code: Range<u64>,
-    /// As many entries as the program has addresses; it has those below.
+    /// The lookup table, with one entry for each address of the program, which are below it.
     pub table: Range<u64>,
-    /// Whose instructions the program consists of.
+    /// The architecture of the program.
     pub architecture: Architecture,
 }

@@ -1,6 +1,5 @@
-//! Limits that a program has set and the host must not enforce.
-//! Not what they are while it has not set them: prlimit64 says that.
-//! Source: getrlimit(2).
+//! Limits that a program has set but the host must not enforce. prlimit64 defines their initial values. Source:
+//! getrlimit(2).
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -8,37 +7,37 @@ use std::sync::PoisonError;
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_guest::host::resources;
 
-/// Limits the guest has set that the host must not enforce: the emulator's own address space is far beyond them.
+/// Limits that the guest has set but the host must not enforce, because the emulator's address space is far larger.
 #[derive(Debug, Default)]
 pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
 
 impl Limits {
-    /// Those that the program before has set.
+    /// The limits that the previous program had set.
     pub(crate) fn inherited(limits: &[KeptLimit]) -> Self {
         let limits = limits.iter().map(|&KeptLimit { resource, soft, hard }| (resource, (soft, hard)));
         Self(Mutex::new(limits.collect()))
     }
 
-    /// Those that have been set, soft and hard, by resource.
+    /// The limits (soft and hard) by resource.
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, (u64, u64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that have been set.
+    /// All limits that have been set.
     pub(crate) fn all(&self) -> Vec<KeptLimit> {
         self.lock().iter().map(|(&resource, &(soft, hard))| KeptLimit { resource, soft, hard }).collect()
     }
 }
 
-/// The soft limit of a resource; none if nobody has set one.
+/// The soft limit of a resource; infinity if it is not set.
 pub(crate) fn soft_of(limits: &BTreeMap<u32, (u64, u64)>, resource: u32) -> u64 {
     limits.get(&resource).map_or(libc::RLIM_INFINITY, |(soft, _)| *soft)
 }
 
-/// A limit that a program has set and the host does not know of.
+/// A limit that a program has set and the host does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptLimit {
-    /// RLIMIT_AS and its like.
+    /// RLIMIT_AS and others.
     pub resource: u32,
     /// The soft limit.
     pub soft: u64,
@@ -46,7 +45,7 @@ pub struct KeptLimit {
     pub hard: u64,
 }
 
-/// Whether a limit that the guest has set is only told it again: the others are set on the host as well.
+/// Whether a limit is only stored and reported back. Other limits are also set on the host.
 pub(crate) fn is_never_the_hosts(resource: u32) -> bool {
     matches!(resource, resources::AS | resources::DATA | resources::STACK)
 }

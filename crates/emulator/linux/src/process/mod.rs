@@ -1,6 +1,4 @@
-//! A guest process and its threads: what the kernel knows of them, and who executes them.
-//! Not how a process comes to be, nor what system calls make of it; not the machine it runs on.
-//! Source: execve(2), proc(5).
+//! A guest process and its threads: their kernel state and their engine. Source: execve(2), proc(5).
 
 mod borrow;
 pub(crate) mod dispositions;
@@ -24,15 +22,15 @@ pub use engine::{Areas, Engine, Outcome};
 pub use limits::KeptLimit;
 pub(crate) use limits::{Limits, is_never_the_hosts, soft_of};
 pub use thread::Thread;
-pub(crate) use thread::{Birth, Completion, Interrupted, host_id, is_own_task};
+pub(crate) use thread::{Completion, Interrupted, StartupActions, host_id, is_own_task};
 pub use thread_signals::Arrivals;
 pub(crate) use thread_signals::{AlternateStack, ThreadSignals};
 
+use crate::fixed_identity::FixedIdentity;
 use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
 use crate::stack::StackContents;
-use crate::surroundings::Surroundings;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::elf::Architecture;
@@ -40,49 +38,49 @@ use longma_guest::host::{locks::Mutex, resources};
 use longma_guest::{AddressSpace, GuestMemory, Window};
 use socket_names::SocketNames;
 
-/// Where the tracer or the diagnostics write: called with one line without its end.
+/// Receives lines of the tracer or of diagnostics, without line ends.
 pub type Sink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What to load and how.
+/// The configuration of a process.
 #[derive(Clone, Default)]
 pub struct ProcessConfig {
-    /// The program: a path as the guest sees it (inside `root`, if there is one).
+    /// The program's path in the guest (inside `root`, if there is one).
     pub program: PathBuf,
-    /// Its arguments, the first its name.
+    /// The arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
     /// Its environment, `NAME=VALUE`.
     pub environment: Vec<OsString>,
-    /// The directory the guest sees as `/`; none: the host's.
+    /// The directory that the guest sees as `/`; by default the host's.
     pub root: Option<PathBuf>,
-    /// Where to look for the interpreter of a dynamic program if it is not at its own path.
+    /// Where to search for the dynamic linker if it is not at its own path.
     pub library_root: Option<PathBuf>,
-    /// The main thread's stack in bytes; 0 means what RLIMIT_STACK says, or 8 MiB with `constant_surroundings`.
+    /// The size of the main thread's stack in bytes; 0 means RLIMIT_STACK, or 8 MiB with `fixed_identity`.
     pub stack_bytes: u64,
-    /// The file mode creation mask that it begins with; none: as it is.
+    /// The initial file mode creation mask; by default unchanged.
     pub umask: Option<u32>,
-    /// Limits that the program before has set and the host does not enforce.
+    /// Limits that the previous program had set and the host does not enforce.
     pub limits: Vec<KeptLimit>,
-    /// Where each system call is traced to, if anywhere.
+    /// Receives a trace of each system call.
     pub tracer: Option<Sink>,
-    /// Where oddities are told, once each (calls that are missing).
+    /// Receives diagnostics, such as missing system calls, once each.
     pub diagnostics: Option<Sink>,
-    /// What AT_HWCAP says the processor can do (HWCAP_LOONGARCH_ bits); none: everything there is.
+    /// AT_HWCAP (HWCAP_LOONGARCH_ bits); by default all capabilities.
     pub capabilities: Option<u64>,
-    /// Arguments that start this emulator again, the program being the first (`longma run --root DIRECTORY`). Execve appends
-    /// `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`, where NAME is what the program is to be
-    /// called and may differ from PATH, the open file DESCRIPTOR holds the program's environment, each variable ended by a zero byte,
-    /// and SOFT and HARD are the program's limit of open files, see [`longma_guest::host::descriptors::begin`]. Before `--` comes
-    /// `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`.
-    /// Empty: execve of guest programs fails.
+    /// The arguments that start this emulator again, beginning with its program (`longma run --root DIRECTORY`). Execve
+    /// appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME is the
+    /// program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment, each
+    /// variable terminated by a zero byte. SOFT and HARD are the limit of open files, see
+    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits` precedes
+    /// `--`. If empty, execve of guest programs fails.
     pub reexec: Vec<OsString>,
-    /// The program finds the same names of itself, its folders, its user and its system wherever and by whomever it is run, and the
-    /// same random bytes at its start.
-    pub constant_surroundings: bool,
-    /// How much lower the stack begins, in bytes, rounded to 16.
+    /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
+    /// so that runs are equal on all hosts.
+    pub fixed_identity: bool,
+    /// How much lower the stack starts, in bytes, rounded to 16.
     pub stack_offset: u64,
-    /// Who keeps the time, if it is simulated.
+    /// The simulated time, if any.
     pub simulation: Option<SimulationConfig>,
-    /// The devices that the program sees in /dev/longma.
+    /// The devices in /dev/longma.
     pub devices: Arc<[DeviceFile]>,
 }
 
@@ -93,35 +91,35 @@ pub struct Process {
     pub(crate) dispositions: Dispositions,
     pub(crate) config: ProcessConfig,
     pub(crate) root: Root,
-    /// By which names it knows itself, if they are constant.
-    pub(crate) surroundings: Option<Surroundings>,
-    /// The program's file, absolute: as the guest names it inside a root, otherwise as the host does.
+    /// Its constant names, if it has them.
+    pub(crate) fixed_identity: Option<FixedIdentity>,
+    /// The program file, absolute: a guest path inside a root, otherwise a host path.
     pub(crate) executable: PathBuf,
-    /// The arguments the program got; a script's interpreter comes first.
+    /// The program's arguments. For a script, they start with the interpreter.
     pub(crate) arguments: Vec<Vec<u8>>,
     pub(crate) stack: StackContents,
     pub(crate) limits: Limits,
-    /// Where the program was loaded.
+    /// The address range of the program.
     pub(crate) program_range: Range<u64>,
-    /// Numbers of missing calls that have been named.
-    pub(crate) told: Mutex<BTreeSet<u64>>,
-    /// What it has done, in simulated time, that a checkpoint does not keep.
+    /// Numbers of missing calls that have been reported.
+    pub(crate) reported_calls: Mutex<BTreeSet<u64>>,
+    /// Changes that a checkpoint does not contain, in simulated time.
     pub(crate) unkept: Mutex<BTreeSet<&'static str>>,
-    /// Other oddities that have been told.
+    /// Other diagnostics that have been reported.
     said: Mutex<BTreeSet<&'static str>>,
-    /// The guest address of the code that a handler returns to, in the vDSO.
+    /// The guest address of the signal trampoline in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
-    /// The guest threads alive.
+    /// The number of live guest threads.
     pub(crate) threads: AtomicU32,
-    /// The guest threads there have been.
+    /// The number of guest threads created so far.
     pub(crate) threads_made: AtomicU32,
-    /// Descriptors that are this program's own, and what the standard ones were at the start.
+    /// The emulator's own descriptors at the start.
     pub(crate) own_descriptors: Vec<i32>,
-    /// What the program does not have, if it is translated.
+    /// The translator's address ranges, if the program is translated.
     pub(crate) areas: Option<Areas>,
     pub(crate) standard_files: [Option<(u64, u64)>; 3],
-    /// What it has besides in simulated time.
+    /// Additional state in simulated time.
     pub(crate) simulation: Option<Arc<Simulation>>,
 }
 
@@ -131,10 +129,10 @@ impl std::fmt::Debug for Process {
     }
 }
 
-/// What a process consists of besides its configuration.
+/// The parts of a process other than its configuration.
 pub(crate) struct Parts {
     pub space: AddressSpace,
-    pub surroundings: Option<Surroundings>,
+    pub fixed_identity: Option<FixedIdentity>,
     pub executable: PathBuf,
     pub arguments: Vec<Vec<u8>>,
     pub stack: StackContents,
@@ -142,14 +140,14 @@ pub(crate) struct Parts {
     pub signal_return: u64,
     pub threads: u32,
     pub threads_made: u32,
-    /// Descriptors that are this program's own.
+    /// The emulator's own descriptors.
     pub own_descriptors: Vec<i32>,
-    /// What the program does not have, if it is translated.
+    /// The translator's address ranges, if the program is translated.
     pub areas: Option<Areas>,
 }
 
 impl Process {
-    /// A process from its parts.
+    /// Assembles a process from its parts.
     pub(crate) fn assemble(
         config: ProcessConfig,
         root: Root,
@@ -164,13 +162,13 @@ impl Process {
             root,
             engine: OnceLock::new(),
             dispositions: Dispositions::inherited(),
-            surroundings: parts.surroundings,
+            fixed_identity: parts.fixed_identity,
             executable: parts.executable,
             arguments: parts.arguments,
             stack: parts.stack,
             program_range: parts.program_range,
             config,
-            told: Mutex::default(),
+            reported_calls: Mutex::default(),
             limits,
             signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
@@ -185,7 +183,7 @@ impl Process {
         })
     }
 
-    /// Sets who executes the process; must be called once, before any guest code runs.
+    /// Sets the engine. Call it once, before guest code runs.
     pub fn set_engine(&self, engine: Arc<dyn Engine>) {
         let teller = Arc::downgrade(&engine);
         self.space.on_code_change(Box::new(move |range| {
@@ -193,7 +191,7 @@ impl Process {
                 engine.invalidate(range);
             }
         }));
-        // Only the first counts: threads may already run on it.
+        // Only the first call has an effect, because threads may already use the engine.
         let _ = self.engine.set(engine);
     }
 
@@ -201,19 +199,19 @@ impl Process {
         self.signal_return.load(Ordering::Relaxed)
     }
 
-    /// What the program is called, as the kernel shortens it.
+    /// The program's name, truncated as in the kernel.
     pub(crate) fn short_name(&self) -> String {
         let name = self.executable.file_name().map(|name| name.to_string_lossy().into_owned());
         name.unwrap_or_default().chars().take(15).collect()
     }
 
-    /// What the process has in simulated time; `None` if it runs in the host's, as a forked child does.
+    /// The additional state in simulated time; `None` outside it and in a forked child.
     pub fn simulation(&self) -> Option<&Arc<Simulation>> {
         self.simulation.as_ref().filter(|simulation| simulation.is_on())
     }
 
-    /// The arguments, of which `ids` are ids, of a call of a process that may be a forked child of a simulated one: what its parent has told it of the
-    /// process that they both come from is the model's id.
+    /// Translates the process ids among the arguments of a call, `ids`, for a forked child of a simulated process. Its
+    /// parent may have told it the simulated id of the original process.
     pub(crate) fn arguments_of_child(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
         match &self.simulation {
             Some(parent) => parent.identities.translate_processes(ids, arguments),
@@ -221,26 +219,26 @@ impl Process {
         }
     }
 
-    /// The process has done something whose effect a checkpoint does not keep.
+    /// Records a change that a checkpoint does not contain.
     pub(crate) fn note_unkept(&self, what: &'static str) {
         if self.simulation().is_some() {
             self.unkept.lock().unwrap_or_else(PoisonError::into_inner).insert(what);
         }
     }
 
-    /// Something that it has done and a checkpoint does not keep.
+    /// A change that a checkpoint does not contain, if there is one.
     pub(crate) fn unkept(&self) -> Option<&'static str> {
         self.unkept.lock().unwrap_or_else(PoisonError::into_inner).first().copied()
     }
 
-    /// Says something to whoever has started the program.
+    /// Reports a diagnostic.
     pub fn say(&self, text: &str) {
         if let Some(sink) = &self.config.diagnostics {
             sink(text);
         }
     }
 
-    /// Says something odd where the diagnostics go, once.
+    /// Reports a diagnostic once.
     pub fn say_once(&self, text: &'static str) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.insert(text) {
@@ -248,20 +246,20 @@ impl Process {
         }
     }
 
-    /// An access to `address` has trapped, and nobody answers for devices: in a forked child. Says so if it was a device's register.
+    /// Reports a trap at `address` in a forked child if it was a device register access, which no device answers there.
     pub fn note_orphaned_access(&self, address: u64) {
         if matches!(self.memory().window_at(address), Some((Window::Registers(_), ..))) {
             self.say_once(crate::devices::CHILD_ACCESSES);
         }
     }
 
-    /// Whose instructions its program consists of.
+    /// The architecture of the program.
     pub fn architecture(&self) -> Architecture {
         self.areas.as_ref().map_or(Architecture::LoongArch64, |areas| areas.architecture)
     }
 
-    /// Where an engine puts what it makes of a program for another architecture; `None` if that is not needed. Everything that this
-    /// crate knows of such a process's program counters are then addresses of that program.
+    /// The translator's address ranges; `None` if the program is not translated. If there are such ranges, this crate
+    /// uses program counters of the original program.
     pub fn areas(&self) -> Option<&Areas> {
         self.areas.as_ref()
     }
@@ -276,40 +274,40 @@ impl Process {
         self.space.memory()
     }
 
-    /// The auxiliary vector as the program got it: pairs of 64-bit words.
+    /// The initial auxiliary vector: pairs of 64-bit words.
     pub fn auxiliary_vector(&self) -> &[u8] {
         &self.stack.auxiliary
     }
 
-    /// Whether a signal that would end the process arrives at one of its threads first, see [`crate::Thread::next_signal`], or ends it
-    /// at once. For a debugger.
+    /// Sets whether a fatal signal is delivered to a thread first, see [`crate::Thread::next_signal`], or terminates
+    /// the process at once. For debuggers.
     pub fn intercept_signals(&self, intercepted: bool) {
         self.dispositions.intercept(intercepted);
     }
 
-    /// The program's file, absolute: as the guest names it inside a root, otherwise as the host does.
+    /// The program file, absolute: a guest path inside a root, otherwise a host path.
     pub fn executable(&self) -> &Path {
         &self.executable
     }
 
-    /// What the guest calls its program's file, absolute.
+    /// The guest's name of the program file, absolute.
     pub(crate) fn shown_executable(&self) -> PathBuf {
-        match &self.surroundings {
+        match &self.fixed_identity {
             Some(names) => names.of_program(&self.executable),
             None => self.executable.clone(),
         }
     }
 
-    /// What the guest calls a mapping that is named `name`.
+    /// The guest's name of a mapping called `name`.
     pub(crate) fn shown(&self, name: &str) -> String {
-        let names = self.surroundings.as_ref().filter(|_| name.starts_with('/'));
+        let names = self.fixed_identity.as_ref().filter(|_| name.starts_with('/'));
         names.map_or_else(
             || name.into(),
             |names| names.of_program(Path::new(name)).to_string_lossy().into_owned(),
         )
     }
 
-    /// Opens a file that a mapping names, for reading: one of the guest's, or one that was loaded from the library root.
+    /// Opens a mapped file for reading: a file of the guest, or one from the library root.
     ///
     /// # Errors
     /// It cannot be opened.

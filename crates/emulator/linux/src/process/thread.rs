@@ -1,6 +1,5 @@
-//! One guest thread: what the kernel knows of it.
-//! Not its registers: those travel beside it as a `State`.
-//! Source: clone(2), set_tid_address(2), get_robust_list(2).
+//! One guest thread: its state in the kernel. Its registers are passed separately as a `State`. Source: clone(2),
+//! set_tid_address(2), get_robust_list(2).
 
 use std::ffi::CString;
 use std::path::Path;
@@ -15,18 +14,18 @@ use super::{Borrowed, Outcome, Process, ThreadSignals};
 use crate::simulated::identity::Identities;
 use crate::simulated::{self, Context, ThreadNumber};
 
-/// The id of this host thread.
+/// The id of the calling host thread.
 pub(crate) fn host_id() -> i32 {
-    // SAFETY: gettid has no arguments and cannot fail.
+    // SAFETY: gettid takes no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 
-/// Whether the host's id is that of this process or one of its threads.
+/// Whether the host id belongs to this process or one of its threads.
 pub(crate) fn is_own_task(number: i32) -> bool {
     number == std::process::id() as i32 || Path::new(&format!("/proc/self/task/{number}")).exists()
 }
 
-/// What the guest calls thread `number`, which this host thread runs.
+/// The guest's id of thread `number`, which the calling host thread runs.
 fn guest_id(process: &Process, number: ThreadNumber) -> i32 {
     if process.simulation().is_some() { Identities::of(number) } else { host_id() }
 }
@@ -35,68 +34,69 @@ fn guest_id(process: &Process, number: ThreadNumber) -> i32 {
 #[derive(Debug)]
 pub struct Thread {
     pub(crate) process: Arc<Process>,
-    /// Its number among the process's threads.
+    /// Its number within the process.
     pub(crate) number: ThreadNumber,
-    /// The thread's id as the guest knows it: that of the host thread that runs it, but in simulated time.
+    /// Its id in the guest. It equals the id of the host thread, except in simulated time.
     pub(crate) tid: i32,
     pub(crate) signals: ThreadSignals,
-    /// The guest address to clear and wake at exit; 0 if none.
+    /// The guest address to clear and wake at its exit; 0 if none.
     pub(crate) clear_child_tid: u64,
     /// The guest address of the robust list's head; 0 if none.
     pub(crate) robust_list: u64,
-    /// The call that a signal interrupted before it did anything.
+    /// The call that a signal interrupted before it had any effect.
     pub(crate) interrupted: Option<Interrupted>,
-    /// A call that a signal interrupts does not deliver it.
+    /// Leaves a signal that interrupts a call pending instead of delivering it.
     pub(crate) leaves_signals: bool,
-    /// When the wait ends that the thread, brought back, makes again with its first call.
+    /// The end of the wait that a restored thread repeats with its first call.
     pub(crate) resumes_until: Option<Time>,
-    /// What it is to be called, once it begins.
+    /// The name to set when it starts.
     pub(crate) name: Option<Vec<u8>>,
-    /// What must happen before it does anything.
-    pub(crate) birth: Option<Arc<Birth>>,
-    /// What a vforked process owes its parent.
+    /// Actions that must happen before it runs.
+    pub(crate) startup: Option<Arc<StartupActions>>,
+    /// The connection of a vforked process to its parent.
     pub(crate) borrowed: Option<Borrowed>,
 }
 
-/// A system call that returned without effect because of a signal. `state.pc` names the instruction after it and a0 holds
-/// -EINTR; to make it again, set a0 back and step `state.pc` back by four.
+/// A system call that a signal interrupted before it had any effect. `state.pc` is after the instruction, and a0 holds
+/// -EINTR. To restart the call, restore a0 and subtract four from `state.pc`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interrupted {
-    /// a0 as it was at the call.
+    /// a0 before the call.
     pub a0: u64,
-    /// True if it is made again whatever the signal's action says.
+    /// Whether it restarts regardless of the signal's action.
     pub always: bool,
-    /// All the general registers as they are to be then, if the call was made for a program for another architecture.
+    /// All general registers for the restart, if a translated program made the call.
     pub registers: Option<[u64; 32]>,
 }
 
-/// How a call that steers the thread ends.
+/// How a call that controls the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// With this result in a0.
+    /// Sets a0 to this value.
     Value(u64),
-    /// As the call has left the registers.
+    /// Leaves the registers as the call has set them.
     AsLeft(Outcome),
 }
 
-/// What must have happened before a new thread does anything and before clone(2) returns: whichever comes first sees to it.
+/// Actions that must happen before a new thread runs and before clone(2) returns. The first of both threads performs
+/// them.
 #[derive(Debug)]
-pub(crate) struct Birth {
-    /// Guest addresses that get the thread's id; 0 for none.
-    pub tell: [u64; 2],
-    pub told: Mutex<bool>,
+pub(crate) struct StartupActions {
+    /// Guest addresses that receive the thread id; 0 for none.
+    pub tid_addresses: [u64; 2],
+    pub is_done: Mutex<bool>,
 }
 
-impl Birth {
-    /// Writes the thread's id where it is wanted, once: later, the memory may be another's.
-    pub(crate) fn tell(&self, process: &Process, tid: i32) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told {
+impl StartupActions {
+    /// Writes the thread id once. A later write could hit memory that has been reused.
+    pub(crate) fn perform(&self, process: &Process, tid: i32) {
+        let mut is_done = self.is_done.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_done {
             return;
         }
-        *told = true;
-        for address in self.tell {
-            // As the kernel: an address that cannot be written is the program's own fault.
+        *is_done = true;
+        for address in self.tid_addresses {
+            // As in the kernel, a write to an invalid address is ignored.
             let _ = process.memory().write_optional(address, &tid.to_le_bytes());
         }
     }
@@ -115,7 +115,7 @@ impl Thread {
             leaves_signals: false,
             resumes_until: None,
             name: None,
-            birth: None,
+            startup: None,
             borrowed: None,
         }
     }
@@ -125,7 +125,7 @@ impl Thread {
         &self.process
     }
 
-    /// Its number among the threads of the process.
+    /// Its number within the process.
     pub fn number(&self) -> ThreadNumber {
         self.number
     }
@@ -135,16 +135,17 @@ impl Thread {
         self.tid
     }
 
-    /// After a call that a signal interrupted, see [`Self::leave_signals_pending`]: if it is made again, all the general registers are
-    /// these. For engines that make calls with other registers than the program's.
+    /// Sets the general registers for the restart of a call that a signal interrupted, see
+    /// [`Self::leave_signals_pending`]. For engines that make calls with registers other than the program's.
     pub fn make_again_with(&mut self, registers: [u64; 32]) {
         if let Some(interrupted) = &mut self.interrupted {
             interrupted.registers = Some(registers);
         }
     }
 
-    /// To be called first on the host thread that runs this guest thread, the first one's included, after the engine has
-    /// registered its [`Attention`](longma_guest::host::attention::Attention) there. From here on signals arrive.
+    /// Starts the thread. Called first on each host thread that runs a guest thread, including the main thread, after
+    /// the engine has registered its [`Attention`](longma_guest::host::attention::Attention). From here on signals
+    /// arrive.
     pub fn begin(&mut self, state: &mut State) {
         let _ = state;
         self.tid = guest_id(&self.process, self.number);
@@ -154,12 +155,12 @@ impl Thread {
         }
         faults::prepare_thread();
         if let Some(name) = self.name.take().and_then(|name| CString::new(name).ok()) {
-            // SAFETY: a string with its end, of which the kernel takes 16 bytes at most.
+            // SAFETY: the string is terminated, and the kernel reads at most 16 bytes.
             unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
         }
         self.signals.attach();
-        if let Some(birth) = self.birth.take() {
-            birth.tell(&self.process, self.tid);
+        if let Some(startup) = self.startup.take() {
+            startup.perform(&self.process, self.tid);
         }
         self.signals.release();
     }

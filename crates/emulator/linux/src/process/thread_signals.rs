@@ -1,6 +1,5 @@
-//! The signal state of one thread: its mask, its alternate stack, what has arrived.
-//! Not the actions, which a process shares: those are in `dispositions`.
-//! Source: sigprocmask(2), sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
+//! The signal state of one thread: its mask, its alternate stack and its arrived signals. Source: sigprocmask(2),
+//! sigaltstack(2); Linux kernel/signal.c (do_sigaltstack).
 
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use super::dispositions::UNBLOCKABLE;
 const SS_ONSTACK: u32 = 1;
 const SS_DISABLE: u32 = 2;
 const SS_AUTODISARM: u32 = 1 << 31;
-/// LoongArch's, from its asm/signal.h.
+/// The value of LoongArch's asm/signal.h.
 const MINSIGSTKSZ: u64 = 4096;
 
-/// A `stack_t`: where handlers with SA_ONSTACK run.
+/// A `stack_t`: the stack for handlers with SA_ONSTACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlternateStack {
     pub address: u64,
@@ -43,7 +42,7 @@ impl AlternateStack {
         Self { address, flags: flags as u32, size }
     }
 
-    /// True if `stack_pointer` is on it.
+    /// Whether `stack_pointer` is on this stack.
     fn holds(&self, stack_pointer: u64) -> bool {
         self.flags & SS_AUTODISARM == 0
             && stack_pointer > self.address
@@ -54,7 +53,7 @@ impl AlternateStack {
         self.size != 0
     }
 
-    /// As sigaltstack(2) reports it to a thread with this stack pointer.
+    /// The stack as sigaltstack(2) reports it to a thread with this stack pointer.
     pub(crate) fn seen_from(self, stack_pointer: u64) -> Self {
         let state = match () {
             () if !self.exists() => SS_DISABLE,
@@ -64,7 +63,7 @@ impl AlternateStack {
         Self { flags: self.flags & SS_AUTODISARM | state, ..self }
     }
 
-    /// Replaces it as sigaltstack(2) does.
+    /// Replaces the stack as sigaltstack(2) does.
     ///
     /// # Errors
     /// EPERM while the thread runs on it, EINVAL for unknown flags, ENOMEM if it is too small.
@@ -81,27 +80,28 @@ impl AlternateStack {
         Ok(())
     }
 
-    /// Where the frame of a handler with SA_ONSTACK goes; `None` if it would run over the end of the stack it is already on.
+    /// The stack pointer for the frame of a handler; `None` if the frame would overflow the alternate stack that the
+    /// thread is already using.
     pub(crate) fn top_for(&self, stack_pointer: u64, on_stack: bool, least_bytes: u64) -> Option<u64> {
         if self.exists() && self.holds(stack_pointer) {
-            // Nested. A frame that does not fit must not spill over what lies below.
+            // A nested handler. A frame that does not fit must not overwrite memory below the stack.
             return self.holds(stack_pointer.checked_sub(least_bytes)?).then_some(stack_pointer);
         }
         if on_stack && self.exists() { self.address.checked_add(self.size) } else { Some(stack_pointer) }
     }
 
-    /// What is left of it once a handler was entered.
+    /// The stack after a handler was entered.
     pub(crate) fn entered(self) -> Self {
         if self.flags & SS_AUTODISARM != 0 { Self::default() } else { self }
     }
 }
 
-/// The signals that have reached a thread, as others may see them.
+/// The signals that have arrived for a thread, readable by other threads.
 #[derive(Clone, Debug)]
 pub struct Arrivals(Arc<Reception>);
 
 impl Arrivals {
-    /// Those that are not delivered yet, blocked ones included: bit 0 is signal 1.
+    /// The arrived signals, including blocked ones. Bit 0 is signal 1.
     pub fn undelivered(&self) -> u64 {
         self.0.arrived()
     }
@@ -110,17 +110,17 @@ impl Arrivals {
 /// The signal state of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
-    /// What the guest has blocked.
+    /// The signals that the guest has blocked.
     pub mask: SignalSet,
-    /// The mask that a call such as sigsuspend(2) put in its place until the next delivery.
+    /// The temporary mask of a call such as sigsuspend(2), until the next delivery.
     pub suspended: Option<SignalSet>,
     pub stack: AlternateStack,
-    /// Host handlers know its address.
+    /// Host signal handlers have its address.
     reception: Arc<Reception>,
 }
 
 impl ThreadSignals {
-    /// With nothing pending and no alternate stack.
+    /// Creates a state without pending signals or an alternate stack.
     pub(crate) fn new(mask: SignalSet) -> Self {
         Self {
             mask: mask & !UNBLOCKABLE,
@@ -130,55 +130,57 @@ impl ThreadSignals {
         }
     }
 
-    /// Has signals that arrive on this host thread come here.
+    /// Registers this state for signals that arrive on the calling host thread.
     pub(crate) fn attach(&self) {
-        // All: the program before may have left signals that the guest has blocked and the host must not.
+        // Block all signals: the previous program may have left signals pending that the guest has blocked and the host
+        // never blocks.
         let former = masks::replace_all(!0);
-        // SAFETY: the reception stays where it is, and `drop` takes it back before it goes.
+        // SAFETY: the reception keeps its address, and `drop` unregisters it.
         unsafe { reception::register(&raw const *self.reception) };
         masks::replace(former);
     }
 
-    /// Keeps further signals in the host's kernel until [`Self::release`]. Gives false if there are signals to be delivered
-    /// first.
+    /// Keeps further signals pending in the host kernel until [`Self::release`]. Returns false if signals must be
+    /// delivered first.
     pub(crate) fn hold(&self) -> bool {
         masks::replace(HELD);
         self.deliverable() == 0
     }
 
-    /// Lets the signals in that the guest has not blocked. Those that have arrived and are yet to be delivered stay out: there is one
-    /// place for each, and a second one that is queued waits in the host's kernel.
+    /// Unblocks the signals that the guest has not blocked. Arrived signals stay blocked: there is one slot for each,
+    /// and a second queued signal remains in the host kernel.
     pub(crate) fn release(&self) {
         masks::replace(self.mask | self.reception.arrived());
     }
 
-    /// Before execve, which keeps the mask and what is pending: both become the host's, those included that it never blocks otherwise. No
-    /// signal may be deliverable. [`Self::release`] undoes it.
+    /// Called before execve, which preserves the mask and pending signals. Transfers both to the host, including
+    /// signals that the host otherwise never blocks. No signal may be deliverable. [`Self::release`] undoes this.
     pub(crate) fn leave_to_the_host(&self) {
         masks::replace_all(self.mask);
         while let Some((signal, mut info)) = self.take_among(self.mask) {
-            reception::send_back(signal, &mut info);
+            reception::requeue(signal, &mut info);
         }
     }
 
-    /// Gives back what has arrived and this thread, which ends, has blocked: unless it was sent to this very thread, it is for the others.
-    pub(crate) fn hand_on(&self) {
+    /// Forwards arrived signals that this ending thread has blocked to other threads, except those directed at this
+    /// thread.
+    pub(crate) fn forward(&self) {
         while let Some((signal, info)) = self.take_among(HELD) {
-            reception::hand_on(signal, &info);
+            reception::forward(signal, &info);
         }
     }
 
-    /// The signals that have arrived and are not blocked.
+    /// The arrived signals that are not blocked.
     pub(crate) fn deliverable(&self) -> SignalSet {
         self.reception.arrived() & !self.suspended.unwrap_or(self.mask)
     }
 
-    /// What has arrived here, for another thread to look at.
+    /// The arrived signals, for other threads.
     pub(crate) fn arrivals(&self) -> Arrivals {
         Arrivals(self.reception.clone())
     }
 
-    /// The signals that have arrived here.
+    /// The arrived signals.
     pub(crate) fn arrived(&self) -> SignalSet {
         self.reception.arrived()
     }
@@ -194,13 +196,13 @@ impl ThreadSignals {
         (first != 0).then(|| first.trailing_zeros() as i32 + 1)
     }
 
-    /// Those to deliver first, the lowest number before others: the ones that instructions cause.
+    /// The signals to deliver first: those caused by instructions, if there are any.
     fn first(&self) -> SignalSet {
         let deliverable = self.deliverable();
         if deliverable & FAULTS != 0 { deliverable & FAULTS } else { deliverable }
     }
 
-    /// Takes the lowest-numbered signal of `set` that has arrived.
+    /// Takes the arrived signal of `set` with the lowest number.
     pub(crate) fn take_among(&self, set: SignalSet) -> Option<(i32, reception::SignalInfo)> {
         let set = set & self.reception.arrived();
         if set == 0 {
@@ -214,7 +216,7 @@ impl ThreadSignals {
 impl Drop for ThreadSignals {
     fn drop(&mut self) {
         if std::ptr::eq(reception::registered(), &raw const *self.reception) {
-            // This host thread has no guest thread any more; signals are to go to others.
+            // This host thread no longer runs a guest thread. Other threads get the signals.
             masks::replace(HELD);
             // SAFETY: null is always valid.
             unsafe { reception::register(std::ptr::null()) };
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_disarming_stack_is_gone_once_a_handler_runs() {
+    fn a_self_disarming_stack_is_disabled_when_a_handler_runs() {
         let stack = AlternateStack { flags: SS_AUTODISARM, ..STACK };
         assert_eq!(stack.entered(), AlternateStack::default());
         assert_eq!(STACK.entered(), STACK);

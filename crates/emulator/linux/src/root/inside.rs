@@ -1,5 +1,4 @@
-//! A path that stays inside a guest's root, and what the kernel keeps there: files that are its switches, or show processes.
-//! Not which host files a confined guest may look at all the same: those are in `files`.
+//! Paths inside a guest's root, and kernel file systems in it, whose files control the kernel or expose processes.
 //! Source: openat2(2), path_resolution(7); proc(5); statfs(2) (f_type).
 
 use std::ffi::CString;
@@ -7,19 +6,19 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use super::{OpenHow, open_at_once, open_how};
 use crate::open_files::status_of;
 
 const RESOLVE_NO_XDEV: u64 = 0x01;
 
-/// Files of a process that show its memory, or what executes in it.
+/// /proc files of a process that expose its memory or execution.
 pub(crate) const MEMORY: [&[u8]; 8] =
     [b"mem", b"smaps", b"smaps_rollup", b"numa_maps", b"pagemap", b"syscall", b"stack", b"personality"];
 
-/// File systems whose files are the kernel's switches: f_type of proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
-/// configfs, efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
+/// Kernel control file systems: f_type of proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf, configfs,
+/// efivarfs, selinuxfs, smackfs, binfmt_misc, pstore.
 const SWITCHES: [i64; 14] = [
     PROC,
     0x6265_6572,
@@ -38,40 +37,42 @@ const SWITCHES: [i64; 14] = [
 ];
 const PROC: i64 = 0x9fa0;
 
-/// The kind of the file system that an open file is on.
+/// The type of the file system of an open file.
 fn file_system(file: &impl AsFd) -> Option<i64> {
-    // SAFETY: plain data.
+    // SAFETY: `libc::statfs` is plain data.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
+    // SAFETY: `status` is valid for writes.
     (unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut status) } == 0).then_some(status.f_type as _)
 }
 
-/// Whether an open file is one of /proc, wherever that is mounted.
+/// Whether an open file is in a proc file system, regardless of the mount point.
 pub(crate) fn is_in_proc(file: &impl AsFd) -> bool {
     file_system(file) == Some(PROC)
 }
 
-/// Whether an open file is one of the kernel's switches.
+/// Whether an open file is in a kernel control file system.
 pub(crate) fn is_switch(file: &impl AsFd) -> bool {
     file_system(file).is_some_and(|kind| SWITCHES.contains(&kind))
 }
 
-/// What the kernel calls an open file.
+/// The kernel's name of an open file.
 pub(crate) fn kernels_name(file: &impl AsFd) -> Result<Vec<u8>, Errno> {
     name_at(file.as_fd().as_raw_fd())
 }
 
-/// What the kernel calls the file that a guest's descriptor stands for now, and perhaps no longer: only to be told, or looked up anew.
+/// The kernel's name of the file of a guest descriptor. Another thread may reassign the descriptor, so use the name
+/// only for display or for a new lookup.
 pub(crate) fn name_at(descriptor: RawFd) -> Result<Vec<u8>, Errno> {
     match std::fs::read_link(format!("/proc/self/fd/{descriptor}")) {
         Ok(link) => Ok(link.into_os_string().into_vec()),
-        // The kernel gives no name longer than PATH_MAX; a guest's root makes its names longer than the guest knows.
+        // The kernel returns no name longer than PATH_MAX. Names are longer on the host than in the guest because of
+        // the root.
         Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => Err(Errno(libc::ENAMETOOLONG)),
         Err(_) => Err(Errno(libc::EBADF)),
     }
 }
 
-/// Whether what is opened with these flags can be read, and whether it is changed.
+/// Whether opening with these flags permits reading, and whether it permits changes.
 pub(crate) fn access_of(flags: i32) -> (bool, bool) {
     let mode = flags & libc::O_ACCMODE;
     if flags & libc::O_PATH != 0 {
@@ -80,57 +81,57 @@ pub(crate) fn access_of(flags: i32) -> (bool, bool) {
     (mode != libc::O_WRONLY, mode != libc::O_RDONLY || flags & libc::O_TRUNC != 0)
 }
 
-/// Whether the file that is open shows or changes the memory of a process, whichever it is.
+/// Whether the open file exposes or changes the memory of a process.
 fn shows_memory(file: &impl AsFd) -> bool {
     let name = kernels_name(file).unwrap_or_default();
     is_in_proc(file) && (MEMORY.contains(&last_part(&name)) || name.ends_with(b"/map_files"))
 }
 
-/// Where a path is resolved that stays inside a confined guest's root.
+/// A path that is resolved inside a confined guest's root.
 #[derive(Debug)]
 pub(crate) struct Inside<'a> {
-    /// A directory of ours.
+    /// An emulator descriptor of a directory.
     pub directory: RawFd,
     pub path: &'a CString,
-    /// What keeps it inside.
+    /// The openat2 flags that keep it inside.
     pub resolve: u64,
-    /// Whether the directory is one of the kernel's switches itself.
+    /// Whether the directory is itself in a kernel control file system.
     pub begins_at_switch: bool,
 }
 
 impl Inside<'_> {
-    /// Has the kernel resolve it, whatever is there.
+    /// Resolves and opens the path, without further checks.
     pub fn resolve(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         open_how(self.directory, self.path, &OpenHow { resolve: how.resolve | self.resolve, ..how })
     }
 
-    /// Only names what is there, with these flags beside O_PATH.
-    pub fn hold(&self, flags: i32) -> Result<Held, Errno> {
+    /// Opens the path with O_PATH and these flags.
+    pub fn hold(&self, flags: i32) -> Result<PinnedFile, Errno> {
         let flags = (libc::O_PATH | libc::O_CLOEXEC | flags) as u64;
-        Held::new(|| {
+        PinnedFile::new(|| {
             open_at_once(self.directory, self.path, &OpenHow { flags, mode: 0, resolve: self.resolve })
         })
     }
 
-    /// Opens it. What the kernel keeps there (a /proc that somebody has mounted in the root) may be looked at, not written, and shows no
-    /// process's memory.
+    /// Opens the path. Files in kernel control file systems (for example a /proc mounted in the root) are read-only,
+    /// and those that expose memory are refused.
     pub fn open(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         if self.begins_at_switch {
             return self.open_across(how);
         }
-        // The root itself is no such file system, and most paths stay on its.
+        // The root itself is not in such a file system, and most paths do not cross a mount point.
         match self.resolve(OpenHow { resolve: how.resolve | RESOLVE_NO_XDEV, ..how }) {
             Err(Errno(libc::EXDEV)) => self.open_across(how),
             opened => opened,
         }
     }
 
-    /// The same for a path that leads over a mount point: what is there is found out before it is opened.
+    /// Opens a path that crosses a mount point: the file is checked before it is opened.
     fn open_across(&self, how: OpenHow) -> Result<OwnedFd, Errno> {
         let flags = how.flags as i32;
         let found = match self.hold(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
             Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
-                // Nothing is there, so that what is opened is what is made.
+                // The file does not exist, so only create it.
                 return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
             }
             found => found?,
@@ -143,7 +144,7 @@ impl Inside<'_> {
             return Err(Errno(libc::EEXIST));
         }
         let mode = if flags & libc::O_TMPFILE == libc::O_TMPFILE { how.mode } else { 0 };
-        // A link that is not to be followed cannot be opened this way either, but with another error.
+        // A link that must not be followed would fail below too, but with another error.
         if flags & (libc::O_NOFOLLOW | libc::O_PATH) == libc::O_NOFOLLOW && is_link(&found) {
             return Err(Errno(libc::ELOOP));
         }
@@ -152,11 +153,11 @@ impl Inside<'_> {
     }
 }
 
-fn is_link(file: &Held) -> bool {
+fn is_link(file: &PinnedFile) -> bool {
     status_of(file.number()).is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFLNK)
 }
 
-/// The bytes of a path's last part.
+/// The last component of a path.
 pub(crate) fn last_part(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'/').rfind(|part| !part.is_empty()).unwrap_or_default()
 }
@@ -166,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_of_a_path_is_found_behind_slashes() {
+    fn the_last_component_of_a_path_is_found_despite_slashes() {
         assert_eq!(last_part(b"/a//exe//"), b"exe");
         assert_eq!(last_part(b"exe"), b"exe");
         assert_eq!(last_part(b"//"), b"");
     }
 
     #[test]
-    fn the_kernels_switches_are_known_by_their_file_system() {
+    fn kernel_control_files_are_detected_by_their_file_system() {
         let open = |path: &str| std::fs::File::open(path).unwrap();
         assert!(is_in_proc(&open("/proc/uptime")) && is_switch(&open("/sys/devices")));
         assert!(!is_switch(&open("/dev/null")) && !is_switch(&open("/")));

@@ -1,6 +1,5 @@
-//! The directory a guest sees as `/`, and how its paths are kept inside it.
-//! Not a chroot: the host's directory stays what it is, and every path is resolved by openat2 within it.
-//! Source: openat2(2) (RESOLVE_IN_ROOT), path_resolution(7).
+//! The directory that a guest sees as `/`. Paths are resolved by openat2 within it. Source: openat2(2)
+//! (RESOLVE_IN_ROOT), path_resolution(7).
 
 mod inside;
 
@@ -14,8 +13,8 @@ use std::sync::Arc;
 
 use longma_guest::Errno;
 use longma_guest::host::descriptors;
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::simulated::waits::{WaitsFor, interruptible};
 
@@ -24,19 +23,19 @@ pub(crate) use inside::{Inside, MEMORY, access_of, is_in_proc, is_switch, kernel
 const RESOLVE_IN_ROOT: u64 = 0x10;
 const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
 
-/// What a guest sees as `/`.
+/// The root of a guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
-    /// None: the host's own root.
+    /// `None` for the host's own root.
     confined: Option<Arc<Confined>>,
 }
 
-/// The directory that a guest is confined to.
+/// The directory to which a guest is confined.
 #[derive(Debug)]
 struct Confined {
-    /// Absolute and without links.
+    /// Absolute, with links resolved.
     host: PathBuf,
-    /// What paths are resolved from: a descriptor of ours, so that it stays this directory whatever becomes of its name.
+    /// An emulator descriptor of the directory, which stays valid if the directory is renamed.
     directory: OwnedFd,
 }
 
@@ -49,27 +48,27 @@ pub(crate) struct OpenHow {
     pub resolve: u64,
 }
 
-/// A path as the host takes it.
+/// Converts a path for the host.
 pub(crate) fn c_path(path: &[u8]) -> Result<CString, Errno> {
     CString::new(path).map_err(|_| Errno(libc::EINVAL))
 }
 
 impl Root {
-    /// The directory `host` as the guest's root; none: no confinement.
+    /// Makes the directory `host` the guest's root. `None` means no confinement.
     pub fn new(host: Option<&Path>) -> io::Result<Self> {
         let host = host.map(Path::canonicalize).transpose()?;
         if let Some(directory) = host.as_ref().filter(|directory| !directory.is_dir()) {
-            let told = format!("{} is not a directory", directory.display());
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, told));
+            let problem = format!("{} is not a directory", directory.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, problem));
         }
         // The host's own root confines nothing.
         let Some(host) = host.filter(|directory| directory != Path::new("/")) else {
             return Ok(Self::default());
         };
-        let directory = descriptors::keep(open_path(&host)?)?;
+        let directory = descriptors::move_to_reserved(open_path(&host)?)?;
         if is_switch(&directory) {
-            let told = format!("{} is the kernel's, and programs would change the host", host.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, told));
+            let problem = format!("{} is the kernel's, and programs would change the host", host.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
         Ok(Self { confined: Some(Arc::new(Confined { host, directory })) })
     }
@@ -79,14 +78,14 @@ impl Root {
         self.confined.is_some()
     }
 
-    /// What the guest calls a host path; `None` if it is outside the root.
+    /// The guest's name of a host path; `None` if it is outside the root.
     pub fn guest_name(&self, host: &[u8]) -> Option<Vec<u8>> {
         let Some(confined) = &self.confined else { return Some(host.to_vec()) };
         let inside = Path::new(OsStr::from_bytes(host)).strip_prefix(&confined.host).ok()?;
         Some([b"/", inside.as_os_str().as_bytes()].concat())
     }
 
-    /// Opens a path that is absolute for a confined guest. Links, `..` and absolute links stay inside.
+    /// Opens a path, which must be absolute for a confined guest. Links and `..` stay inside the root.
     ///
     /// # Errors
     /// As openat2(2); RESTART if a signal came first.
@@ -96,11 +95,11 @@ impl Root {
         if self.is_confined() { inside.open(how) } else { inside.resolve(how) }
     }
 
-    /// Only names what is at such a path, with these flags beside O_PATH.
+    /// Opens such a path with O_PATH and these flags.
     ///
     /// # Errors
     /// As openat2(2).
-    pub fn hold(&self, path: &[u8], flags: i32) -> Result<Held, Errno> {
+    pub fn hold(&self, path: &[u8], flags: i32) -> Result<PinnedFile, Errno> {
         self.inside(&c_path(path)?).hold(flags)
     }
 
@@ -118,14 +117,14 @@ impl Root {
         let how = OpenHow { flags, mode: 0, resolve: 0 };
         let path = self.absolute(path);
         let opened = match self.open(path.as_os_str().as_bytes(), how) {
-            // A signal waits for the guest: not a reason for the emulator to do without the file.
+            // A pending guest signal must not prevent the emulator from opening the file.
             Err(Errno::RESTART) => self.read_at_once(&path, how),
             opened => opened,
         };
         Ok(File::from(opened.map_err(|error| io::Error::from_raw_os_error(error.0))?))
     }
 
-    /// [`Root::open`] that waits for nothing, and that no signal of the guest's interrupts.
+    /// Like [`Root::open`], but never blocks and is not interrupted by guest signals.
     fn read_at_once(&self, path: &Path, how: OpenHow) -> Result<OwnedFd, Errno> {
         let path = c_path(path.as_os_str().as_bytes())?;
         let (directory, inside) = match &self.confined {
@@ -139,11 +138,11 @@ impl Root {
     /// The guest's name of the working directory.
     pub fn working_directory(&self) -> Result<Vec<u8>, Errno> {
         let host = std::env::current_dir()?.into_os_string().into_vec();
-        // Somebody may start a confined guest from anywhere.
+        // The working directory of the emulator may be outside the root.
         Ok(self.guest_name(&host).unwrap_or_else(|| b"/".to_vec()))
     }
 
-    /// A guest path made absolute by the working directory.
+    /// Makes a guest path absolute.
     pub fn absolute(&self, path: &Path) -> PathBuf {
         if path.is_absolute() {
             return path.to_owned();
@@ -152,9 +151,9 @@ impl Root {
         PathBuf::from(std::ffi::OsString::from_vec(directory)).join(path)
     }
 
-    /// Whether an open file is the guest's own: it is inside the root and no switch of the kernel's, or it has no name at all (pipes,
-    /// sockets, memory).
-    pub fn owns(&self, file: &Held) -> Result<bool, Errno> {
+    /// Whether an open file is the guest's own: it is inside the root and not in a kernel control file system, or it
+    /// has no name (pipes, sockets, memory).
+    pub fn owns(&self, file: &PinnedFile) -> Result<bool, Errno> {
         if is_switch(file) {
             return Ok(false);
         }
@@ -162,41 +161,41 @@ impl Root {
         Ok(!name.starts_with(b"/") || is_memory(file, &name) || self.guest_name(&name).is_some())
     }
 
-    /// Refuses a change to a file that is not the guest's own, whose mode, owner, times, attributes or names are the host's.
-    pub fn check_change(&self, file: &Held) -> Result<(), Errno> {
+    /// Refuses to change a file that is not the guest's own.
+    pub fn check_change(&self, file: &PinnedFile) -> Result<(), Errno> {
         if !self.is_confined() || self.owns(file)? { Ok(()) } else { Err(Errno(libc::EPERM)) }
     }
 }
 
-/// Whether an open file is a memfd, which the kernel gives a name like a path.
-fn is_memory(file: &Held, name: &[u8]) -> bool {
-    // SAFETY: no pointers. Only files in memory have seals.
+/// Whether an open file is a memfd, whose kernel name looks like a path.
+fn is_memory(file: &PinnedFile, name: &[u8]) -> bool {
+    // Only memory files have seals. SAFETY: the call takes no pointers.
     name.starts_with(b"/memfd:") && unsafe { libc::fcntl(file.number(), libc::F_GET_SEALS) } >= 0
 }
 
-/// An O_PATH descriptor of a host directory.
+/// Opens a host directory with O_PATH.
 fn open_path(path: &Path) -> Result<OwnedFd, Errno> {
     let how = OpenHow { flags: (libc::O_PATH | libc::O_CLOEXEC) as u64, mode: 0, resolve: 0 };
     open_how(libc::AT_FDCWD, &c_path(path.as_os_str().as_bytes())?, &how)
 }
 
-/// openat2 on the host.
+/// Calls openat2 on the host.
 ///
 /// # Errors
 /// As openat2(2); RESTART if a signal came first.
 pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
     let arguments = arguments(directory, path, how);
-    // SAFETY: the pointers among the arguments are live, and a new descriptor disturbs nobody.
+    // SAFETY: the pointers are live, and a new descriptor affects no other code.
     let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::OtherEnd, arguments) }?;
-    // SAFETY: the host has just made it, for us.
+    // SAFETY: the host has just created the descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }
 
-/// The same for what waits for nobody, and that no signal interrupts.
+/// Like [`open_how`], for files that never block. Signals do not interrupt it.
 pub(crate) fn open_at_once(directory: RawFd, path: &CString, how: &OpenHow) -> Result<OwnedFd, Errno> {
-    // SAFETY: the pointers among the arguments are live, and a new descriptor disturbs nobody.
+    // SAFETY: the pointers are live, and a new descriptor affects no other code.
     let descriptor = unsafe { host_call(libc::SYS_openat2, arguments(directory, path, how)) }?;
-    // SAFETY: the host has just made it, for us.
+    // SAFETY: the host has just created the descriptor for this call.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
 }
 

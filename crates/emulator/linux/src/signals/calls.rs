@@ -1,14 +1,13 @@
-//! The system calls about signals.
-//! Not signalfd, which is a file: that is in `events`.
-//! Source: sigaction(2), sigprocmask(2), sigsuspend(2), sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
+//! System calls on signals. signalfd is in `events`. Source: sigaction(2), sigprocmask(2), sigsuspend(2),
+//! sigtimedwait(2), sigaltstack(2), kill(2), pidfd_send_signal(2).
 
 use std::os::fd::RawFd;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::{FAULTS, SignalSet, set_of};
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::host::reception::{self, SignalInfo};
 use longma_guest::host_address;
 use longma_loongarch::State;
@@ -27,7 +26,8 @@ fn check_set_size(size: u64) -> Result<(), Errno> {
 }
 
 impl Thread {
-    /// Keeps signals out while their state changes. Those that are here already go first: the call is made again after them.
+    /// Holds signals while their state changes. If signals have already arrived, the call restarts after their
+    /// delivery.
     pub(crate) fn hold_signals(&self) -> Result<(), Errno> {
         if self.signals.hold() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Thread {
         Err(Errno::RESTART_ALWAYS)
     }
 
-    /// Lets signals in again.
+    /// Releases the signals.
     fn release_signals(&self) {
         self.signals.release();
         if self.signals.deliverable() != 0 {
@@ -44,8 +44,8 @@ impl Thread {
         }
     }
 
-    /// Makes a call that waits with another signal mask, `None` for the thread's own. `call` gets that mask as the host is to
-    /// have it.
+    /// Makes a call that waits with another signal mask; `None` means the thread's own mask. `call` gets the mask for
+    /// the host.
     pub(crate) fn with_mask(
         &mut self,
         mask: Option<SignalSet>,
@@ -59,7 +59,8 @@ impl Thread {
         }
         let returned = call(self, Some(mask & !FAULTS));
         if returned == Err(Errno(libc::EINTR)) {
-            // Not of a signal, maybe: a process that is stopped and continued gets it as well. The mask is to go all the same.
+            // A process that is stopped and continued also gets EINTR, without a signal. The temporary mask must be
+            // removed in that case too.
             with_attention(Attention::request);
         } else {
             self.signals.suspended = None;
@@ -67,7 +68,7 @@ impl Thread {
         returned
     }
 
-    /// The signal set at `address`, `None` for a null pointer.
+    /// Reads the signal set at `address`; `None` for a null pointer.
     pub(crate) fn read_mask(&self, address: u64, size: u64) -> Result<Option<SignalSet>, Errno> {
         if address == 0 {
             return Ok(None);
@@ -129,18 +130,18 @@ pub(crate) fn rt_sigpending(thread: &mut Thread, [set, size, ..]: Arguments) -> 
     Ok(0)
 }
 
-/// What a signal is sent with, as the host is to have it. A thread may send itself a signal that claims to come from an instruction;
-/// the host's handlers would look for that instruction, so that it goes under another code.
+/// Reads the information of a signal to send. A thread may send itself a signal with the code of a fault. The host's
+/// handlers would treat it as a fault, so its code is disguised.
 fn sent(thread: &Thread, signal: u64, info: u64) -> Result<SignalInfo, Errno> {
     let mut info: SignalInfo = thread.process.memory().read_array(info)?;
     if (1..=SIGNALS).contains(&(signal as i32)) && set_of(signal as i32) & FAULTS != 0 {
-        reception::disguise(&mut info)?;
+        reception::encode_sent_code(&mut info)?;
     }
     Ok(info)
 }
 
-/// Sends thread `id` a signal with the guest's `info`. A thread sends itself what only the kernel may send to others, whom the host
-/// refuses.
+/// Sends thread `id` a signal with the guest's `info`. Codes that are reserved for the kernel can be sent only to the
+/// calling thread itself.
 fn with_info(
     thread: &Thread,
     id: u64,
@@ -155,8 +156,8 @@ fn with_info(
     call(buffer(thread.process.memory(), info, size_of::<SignalInfo>() as u64)?)
 }
 
-/// Whether a descriptor stands for the process whose first thread this is.
-fn is_own_process(descriptor: &Held) -> bool {
+/// Whether a pidfd refers to the process whose main thread is the calling thread.
+fn is_own_process(descriptor: &PinnedFile) -> bool {
     let facts = open_files::facts(descriptor.number()).unwrap_or_default();
     open_files::fact(&facts, "Pid").and_then(|process| process.parse().ok()) == Some(host_id())
 }
@@ -183,17 +184,17 @@ pub(crate) fn pidfd_send_signal(
     [descriptor, signal, info, flags, ..]: Arguments,
 ) -> Returned {
     if info == 0 {
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         return unsafe { host_call(libc::SYS_pidfd_send_signal, [descriptor, signal, 0, flags, 0, 0]) };
     }
-    // One that is not open has its turn after the flags.
-    let target = Held::of(descriptor as RawFd).ok();
+    // An error for a closed descriptor is reported after the flags are checked.
+    let target = PinnedFile::of(descriptor as RawFd).ok();
     let info: Option<SignalInfo> = Some(match &target {
         Some(target) if is_own_process(target) => sent(thread, signal, info)?,
         _ => thread.process.memory().read_array(info)?,
     });
-    let target = target.as_ref().map_or(-1, Held::number);
-    // SAFETY: null, or a live structure.
+    let target = target.as_ref().map_or(-1, PinnedFile::number);
+    // SAFETY: the pointer is null or to a live structure.
     unsafe {
         let arguments = [target as u64, signal, host_address(&info), flags, 0, 0];
         host_call(libc::SYS_pidfd_send_signal, arguments)
@@ -244,7 +245,7 @@ pub(crate) fn sigaltstack(
     Ok(Completion::Value(0))
 }
 
-/// Ends a handler: the thread is again what the frame at its stack pointer says.
+/// Returns from a handler: restores the thread's state from the frame at its stack pointer.
 pub(crate) fn rt_sigreturn(
     thread: &mut Thread,
     state: &mut State,
@@ -255,17 +256,17 @@ pub(crate) fn rt_sigreturn(
     let Ok(restored) = frame::restore(state, state.r(3), Errno(libc::EFAULT), read) else {
         return Ok(Completion::AsLeft(thread.frame_failed(state, 0)));
     };
-    // What arrived under the handler's mask and is blocked from now on stays here until it is unblocked.
+    // Signals that arrived under the handler's mask and are now blocked stay here until they are unblocked.
     let signals = &mut thread.signals;
     signals.mask = restored.mask & !UNBLOCKABLE;
     *state = restored.state;
-    // As the kernel: a stack that cannot be had is not an error here.
+    // As in the kernel, an invalid stack is not an error here.
     let _ = signals.stack.replace(restored.stack, state.r(3));
     thread.release_signals();
     Ok(Completion::AsLeft(Outcome::Continue))
 }
 
-/// A guest never sees the kernel's own restarts, so there is none of its own to go on with.
+/// The guest never sees the kernel's own restarts, so there is nothing to resume.
 pub(crate) fn restart_syscall(_: &mut Thread, _: Arguments) -> Returned {
     Err(Errno(libc::EINTR))
 }

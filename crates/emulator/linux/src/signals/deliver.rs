@@ -1,6 +1,5 @@
-//! Delivery: from an arrived signal or a trap to a handler's first instruction, or to the end of the process.
-//! Not how signals arrive: that is `host::reception`.
-//! Source: Linux arch/loongarch/kernel/{signal,traps}.c, kernel/signal.c (force_sig, get_signal).
+//! Signal delivery: from an arrived signal or a trap to the first instruction of a handler, or to the termination of
+//! the process. Source: Linux arch/loongarch/kernel/{signal,traps}.c, kernel/signal.c (force_sig, get_signal).
 
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::masks::set_of;
@@ -8,11 +7,11 @@ use longma_guest::host::reception::SignalInfo;
 use longma_guest::words::i32_at;
 use longma_loongarch::{Access, Fault, FaultCause, Fcsr, Reservation, State, Trap};
 
+use crate::fixed_identity::USER;
 use crate::process::dispositions::{
     Action, Default, SA_NODEFER, SA_ONSTACK, SA_RESTART, SIG_DFL, SIG_IGN, UNBLOCKABLE, default_of,
 };
 use crate::signals::frame::{self, FRAME_BYTES, SC_ADDRERR_RD, SC_ADDRERR_WR, Saved};
-use crate::surroundings::USER;
 use crate::{Outcome, Thread};
 use longma_guest::elf::Architecture;
 
@@ -32,27 +31,28 @@ const FPE_FLTRES: i32 = 6;
 const FPE_FLTINV: i32 = 7;
 const FPE_FLTUNK: i32 = 14;
 const TRAP_BRKPT: i32 = 1;
-/// The codes of `break` that arch/loongarch/include/uapi/asm/break.h gives a meaning.
+/// The `break` codes that arch/loongarch/include/uapi/asm/break.h defines.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
-/// A conditional trap of MIPS, not a `break`: `longma-translate-mips` adds this to its code.
+/// Added by `longma-translate-mips` to the code of a conditional MIPS trap, to distinguish it from `break`.
 const MIPS_TRAP: u32 = 1 << 10;
 /// The code of x86's INT1.
 const BRK_DEBUG: u32 = 1;
-/// Addresses have this many bits and are sign-extended from the highest: those of LoongArch, and of x86-64 with tables of four levels.
+/// The number of address bits. Addresses are sign-extended from the highest: on LoongArch, and on x86-64 with
+/// four-level page tables.
 const ADDRESS_BITS: u32 = 48;
-/// What an undefined instruction says on AArch64.
+/// The code for an undefined instruction on AArch64.
 const ILL_ILLOPC: i32 = 1;
-/// What an exception for an invalid opcode says on x86.
+/// The code for an invalid opcode exception on x86.
 const ILL_ILLOPN: i32 = 2;
 
-/// A signal that an instruction causes.
+/// A signal caused by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cause {
     signal: i32,
     code: i32,
     address: u64,
-    /// SEGV_BNDERR's bounds.
+    /// The bounds of SEGV_BNDERR.
     bounds: (u64, u64),
     /// SC_ADDRERR_*.
     flags: u32,
@@ -63,7 +63,7 @@ impl Cause {
         Self { signal, code, address, bounds: (0, 0), flags: 0 }
     }
 
-    /// The siginfo_t.
+    /// Encodes the siginfo_t.
     fn info(&self) -> SignalInfo {
         let mut info = [0; 128];
         info[0..4].copy_from_slice(&self.signal.to_le_bytes());
@@ -83,7 +83,7 @@ impl Cause {
             FaultCause::Misaligned if access == Access::Execute => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Misaligned => (libc::SIGBUS, BUS_ADRALN),
             FaultCause::BeyondFile => (libc::SIGBUS, BUS_ADRERR),
-            // An address error (ADEF, ADEM): the hardware does not even look for the page.
+            // An address error (ADEF, ADEM), which the hardware raises without a page table walk.
             FaultCause::Unmapped if !canonical => (libc::SIGBUS, BUS_ADRERR),
             FaultCause::Unmapped => (libc::SIGSEGV, SEGV_MAPERR),
             FaultCause::Forbidden => (libc::SIGSEGV, SEGV_ACCERR),
@@ -96,7 +96,7 @@ impl Cause {
         Self { flags, ..Self::at(signal, code, address) }
     }
 
-    /// A bound check that failed; `word` is the instruction.
+    /// A failed bound check of the instruction `word`.
     fn of_bound(state: &State, word: u32) -> Self {
         let value = state.r((word >> 5 & 31) as u8);
         let bound = state.r((word >> 10 & 31) as u8);
@@ -124,7 +124,7 @@ fn is_canonical(address: u64) -> bool {
 }
 
 impl Thread {
-    /// The signal of a synchronous trap at `state.pc`, delivered at once; `None` for a system call.
+    /// Delivers the signal of a synchronous trap at `state.pc`; `None` for a system call.
     pub(crate) fn raise_signal(&mut self, state: &mut State, trap: Trap) -> Option<Outcome> {
         let cause = self.cause_of(state, trap)?;
         if trap == Trap::FloatingPoint {
@@ -137,18 +137,18 @@ impl Thread {
         Some(outcome)
     }
 
-    /// `None` for a system call.
+    /// The signal of a trap; `None` for a system call.
     fn cause_of(&self, state: &State, trap: Trap) -> Option<Cause> {
         let pc = state.pc;
         Some(match trap {
             Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
-            // INT3, of which x86 tells no address.
+            // INT3, for which x86 reports no address.
             Trap::Break(code) if self.process.architecture() == Architecture::X86_64 && code != BRK_DEBUG => {
                 Cause::at(libc::SIGTRAP, SI_KERNEL, 0)
             }
-            // `teq` and its kin, of which MIPS tells no address.
+            // `teq` and similar instructions, for which MIPS reports no address.
             Trap::Break(code)
                 if self.process.architecture() == Architecture::Mips64 && code & MIPS_TRAP != 0 =>
             {
@@ -162,7 +162,7 @@ impl Thread {
                 Cause::at(libc::SIGILL, ILL_ILLOPC, pc)
             }
             Trap::IllegalInstruction | Trap::PrivilegedInstruction => Cause::at(libc::SIGILL, SI_KERNEL, 0),
-            // A general-protection exception, of which x86 tells no address.
+            // A general-protection exception, for which x86 reports no address.
             Trap::Memory(fault)
                 if self.process.architecture() == Architecture::X86_64 && !is_canonical(fault.address) =>
             {
@@ -174,10 +174,10 @@ impl Thread {
         })
     }
 
-    /// Delivers the signals that have arrived since the last safe point. To be called when this thread's
-    /// [`Attention`] is requested, before the next instruction.
+    /// Delivers the signals that have arrived since the last safe point. Called before the next instruction when this
+    /// thread's [`Attention`] flag is set.
     pub fn deliver_pending(&mut self, state: &mut State) -> Outcome {
-        // First: what arrives from here on asks again.
+        // Clear the flag first: signals that arrive from here on set it again.
         with_attention(Attention::clear);
         while let Some((signal, info)) = self.signals.take_next() {
             let action = self.process.dispositions.get_for_delivery(signal);
@@ -198,7 +198,7 @@ impl Thread {
         }
         self.settle_interrupted(state, true);
         if self.signals.suspended.take().is_some() && self.signals.deliverable() != 0 {
-            // What the call's mask has kept out, and the thread's own does not.
+            // Signals that only the temporary mask blocked become deliverable.
             with_attention(Attention::request);
         }
         self.signals.release();
@@ -210,13 +210,13 @@ impl Thread {
         self.signals.next()
     }
 
-    /// Takes back a signal that has arrived, for a debugger.
+    /// Discards an arrived signal, for a debugger.
     pub fn discard_signal(&mut self, signal: i32) {
         let _ = self.signals.take_among(set_of(signal));
     }
 
-    /// From now on a system call that a signal interrupts leaves the signal to the next [`Thread::deliver_pending`], which it asks
-    /// for, so that a debugger can look at the signal first.
+    /// Makes system calls leave an interrupting signal for the next [`Thread::deliver_pending`], which they request, so
+    /// that a debugger can examine it first.
     pub fn leave_signals_pending(&mut self) {
         self.leaves_signals = true;
     }
@@ -226,7 +226,7 @@ impl Thread {
         Some(self.cause_of(state, trap)?.signal)
     }
 
-    /// Ends a call that a signal interrupted before it had any effect: it is made again, or returns EINTR.
+    /// Completes a call that a signal interrupted before it had any effect: it restarts or returns EINTR.
     fn settle_interrupted(&mut self, state: &mut State, again: bool) {
         if let Some(interrupted) = self.interrupted.take()
             && (again || interrupted.always)
@@ -244,7 +244,7 @@ impl Thread {
         Outcome::KilledBy(signal)
     }
 
-    /// Delivers a signal that cannot wait: a handler is entered, or the process dies.
+    /// Delivers a signal that cannot wait: enters a handler or terminates the process.
     fn force(&mut self, state: &mut State, signal: i32, info: SignalInfo, flags: u32) -> Outcome {
         let action = self.process.dispositions.get_for_delivery(signal);
         if !action.is_handler() || self.signals.mask & set_of(signal) != 0 {
@@ -257,7 +257,7 @@ impl Thread {
         }
     }
 
-    /// The frame for `signal` could not be written, nor read back: that is a SIGSEGV.
+    /// Raises SIGSEGV because the frame for `signal` could not be written or read.
     pub(crate) fn frame_failed(&mut self, state: &mut State, signal: i32) -> Outcome {
         if signal == libc::SIGSEGV {
             return self.killed_by(signal);
@@ -266,22 +266,21 @@ impl Thread {
         self.force(state, libc::SIGSEGV, cause.info(), 0)
     }
 
-    /// The information of a signal with the sender as the guest knows it.
+    /// The information of a signal with the sender's id as the guest knows it.
     pub(crate) fn seen_by_guest(&self, mut info: SignalInfo) -> SignalInfo {
         if let Some(simulation) = self.process.simulation()
             && matches!(i32_at(&info, 8), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
         {
             let sender = simulation.identities.to_guest(i32_at(&info, 16));
             info[16..20].copy_from_slice(&sender.to_le_bytes());
-            if self.process.surroundings.is_some() {
+            if self.process.fixed_identity.is_some() {
                 info[20..24].copy_from_slice(&(USER as u32).to_le_bytes());
             }
         }
         info
     }
 
-    /// Writes the frame and puts the thread at the handler's first instruction. Gives false if the stack cannot take it; nothing
-    /// has changed then.
+    /// Writes the frame and enters the handler. Returns false, without any change, if the stack has no space.
     fn enter(
         &mut self,
         state: &mut State,
@@ -320,9 +319,9 @@ impl Thread {
     }
 }
 
-/// Stops the process as the default action of a stop signal does, until somebody continues it.
+/// Stops the process, as the default action of a stop signal does, until another process continues it.
 fn stop() {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }
 

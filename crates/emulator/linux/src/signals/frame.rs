@@ -1,6 +1,5 @@
-//! The signal frame: how a thread's registers lie on its stack while a handler runs.
-//! Not the decision to deliver: that is `deliver`.
-//! Source: Linux arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
+//! The signal frame: the layout of a thread's registers on its stack while a handler runs. Source: Linux
+//! arch/loongarch/include/uapi/asm/{sigcontext,ucontext}.h, arch/loongarch/kernel/signal.c.
 
 use longma_guest::host::masks::SignalSet;
 use longma_guest::host::reception::SignalInfo;
@@ -9,7 +8,7 @@ use longma_loongarch::{Fcsr, State};
 
 use crate::process::AlternateStack;
 
-// struct rt_sigframe { struct siginfo rs_info; struct ucontext rs_uctx; }, records after it.
+// struct rt_sigframe { struct siginfo rs_info; struct ucontext rs_uctx; }, followed by records.
 const CONTEXT: usize = 128;
 const CONTEXT_STACK: usize = CONTEXT + 16;
 const CONTEXT_MASK: usize = CONTEXT + 40;
@@ -18,26 +17,26 @@ const MACHINE_PC: usize = MACHINE;
 const MACHINE_REGISTERS: usize = MACHINE + 8;
 const MACHINE_FLAGS: usize = MACHINE + 264;
 const RECORDS: usize = MACHINE + 272;
-/// The bytes of a frame without its records.
+/// The size of a frame without its records.
 pub(crate) const FRAME_BYTES: usize = RECORDS;
 
 const RECORD_HEAD_BYTES: u64 = 16;
-/// The kernel writes at most three records and the end; more are somebody's attempt to keep us busy.
+/// The kernel writes at most three records and the end. A hostile frame may have more.
 const MAX_RECORDS: usize = 16;
 
-/// sc_flags: the floating-point registers are in the frame.
+/// sc_flags: the frame contains floating-point registers.
 const SC_USED_FP: u32 = 1;
-/// sc_flags: the signal is from a load that failed.
+/// sc_flags: a failed load caused the signal.
 pub(crate) const SC_ADDRERR_RD: u32 = 1 << 30;
-/// sc_flags: the signal is from a store that failed.
+/// sc_flags: a failed store caused the signal.
 pub(crate) const SC_ADDRERR_WR: u32 = 1 << 31;
 
-/// fcsr: the x87 stack mode is on.
+/// fcsr: x87 stack mode is on.
 const FCSR_STACK_MODE: u32 = 1 << 6;
-/// fcsr: the bits that are writable. Enables, rounding mode, flags, causes.
+/// fcsr: the writable bits (enables, rounding mode, flags, causes).
 const FCSR_MASK: u32 = 0x1f1f_031f;
 
-/// The kinds of records and the registers they hold.
+/// The kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Float,
@@ -62,7 +61,7 @@ impl Record {
             .find(|record| record.magic() == magic)
     }
 
-    /// 64-bit words a register has in the record.
+    /// The number of 64-bit words for each register.
     const fn words(self) -> usize {
         match self {
             Self::Float => 1,
@@ -72,7 +71,7 @@ impl Record {
         }
     }
 
-    /// The bytes after the head.
+    /// The size of the data after the header.
     const fn bytes(self) -> u64 {
         match self {
             Self::Float => 272,
@@ -89,7 +88,7 @@ impl Record {
         }
     }
 
-    /// The narrowest record that holds every bit of the floating-point and vector registers.
+    /// The smallest record that holds all nonzero floating-point and vector register bits.
     fn for_state(state: &State) -> Self {
         let upper = state.v.iter().fold([0; 3], |[a, b, c], v| [a | v.0[1], b | v.0[2], c | v.0[3]]);
         match upper {
@@ -100,10 +99,10 @@ impl Record {
     }
 }
 
-/// A frame that is ready to be written.
+/// A frame to be written.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// The guest address of the frame, the handler's stack pointer.
+    /// The guest address of the frame, which is the handler's stack pointer.
     pub address: u64,
     pub bytes: Vec<u8>,
 }
@@ -120,7 +119,7 @@ impl Frame {
     }
 }
 
-/// What of a thread goes into a frame besides its registers.
+/// The thread state in a frame other than its registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved {
     pub info: SignalInfo,
@@ -130,7 +129,7 @@ pub(crate) struct Saved {
     pub flags: u32,
 }
 
-/// Lays out the frame below `stack_top`; `None` if there is no room below it in the address space.
+/// Lays out the frame below `stack_top`; `None` if the address space has no space there.
 pub(crate) fn build(state: &State, saved: &Saved, stack_top: u64) -> Option<Frame> {
     let top = stack_top & !15;
     let end = top.checked_sub(RECORD_HEAD_BYTES)?;
@@ -157,7 +156,7 @@ pub(crate) fn build(state: &State, saved: &Saved, stack_top: u64) -> Option<Fram
     Some(Frame { address, bytes })
 }
 
-/// Where a record below `top` begins, and its bytes including head and padding.
+/// The start of a record below `top`, and its size including header and padding.
 fn place(record: Record, top: u64) -> Option<(u64, u32)> {
     let data = top.checked_sub(record.bytes())? & !(record.align() - 1);
     let head = data.checked_sub(RECORD_HEAD_BYTES)?;
@@ -187,7 +186,7 @@ fn write_record(bytes: &mut [u8], state: &State, record: Record, size: u32) {
     put_u32(data, 256 * words + 8, state.fcsr.0 & FCSR_MASK | mode);
 }
 
-/// What a frame says the thread is to be.
+/// The thread state restored from a frame.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub state: State,
@@ -195,10 +194,11 @@ pub(crate) struct Restored {
     pub stack: AlternateStack,
 }
 
-/// Reads the frame at `address` through `read`. Registers that no record names become zero beyond their floating-point part.
+/// Reads the frame at `address` through `read`. Vector register bits that are in no record become zero, except for the
+/// floating-point part.
 ///
 /// # Errors
-/// What `read` gives, or `invalid` for a record that the kernel would not have written.
+/// Those of `read`, or `invalid` for a record that the kernel would not have written.
 pub(crate) fn restore<E>(
     former: &State,
     address: u64,
@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_a_frame_holds_comes_back(seed: u64, lanes in 0usize..=4, translation: bool) {
+        fn a_frame_round_trips(seed: u64, lanes in 0usize..=4, translation: bool) {
             let state = some_state(seed, lanes, translation);
             let frame = build(&state, &saved(), TOP).unwrap();
             let restored = restore(&State::default(), frame.address, "invalid", reader(&frame)).unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_is_where_the_kernel_puts_it() {
+    fn the_frame_has_the_kernels_layout() {
         let frame = build(&some_state(5, 1, false), &saved(), TOP).unwrap();
         assert_eq!(frame.address % 16, 0);
         assert_eq!(frame.address + frame.bytes.len() as u64, TOP & !15);

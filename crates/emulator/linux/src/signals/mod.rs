@@ -1,6 +1,5 @@
-//! Signals: frames, delivery, and the system calls about them.
-//! Not actions and masks, which are in `process`, nor the host's signal handlers, which are in `host`.
-//! Source: Linux arch/loongarch/kernel/signal.c, kernel/signal.c; signal(7).
+//! Signal frames, signal delivery, and the system calls on signals. Actions and masks are in `process`; `longma-guest`
+//! has the host's handlers. Source: Linux arch/loongarch/kernel/signal.c, kernel/signal.c; signal(7).
 
 pub(crate) mod calls;
 mod deliver;

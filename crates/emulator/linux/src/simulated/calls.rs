@@ -1,6 +1,5 @@
-//! How system calls are answered otherwise in simulated time.
-//! Not which calls these are: the table says so; not those that only wait otherwise: these are in `waits`.
-//! Source: man-pages section 2.
+//! System calls with a different implementation in simulated time. The table of calls selects them; `waits` handles
+//! blocking host calls. Source: man-pages section 2.
 
 use longma_guest::{AddressSpace, Errno, GuestMemory};
 
@@ -9,15 +8,15 @@ use super::{Arguments, CoreSet, INVALID, Returned, Simulation, ThreadNumber};
 
 const NO_SUCH: Errno = Errno(libc::ESRCH);
 
-/// The thread that makes a call, as far as its answer depends on that.
+/// The calling thread, as far as the implementations need it.
 pub(crate) struct Caller<'a> {
-    /// What its process has in simulated time.
+    /// The simulated state of its process.
     pub simulation: &'a Simulation,
     /// Its number.
     pub number: ThreadNumber,
-    /// Its process's address space.
+    /// The address space of its process.
     pub space: &'a AddressSpace,
-    /// Says something odd where the diagnostics go, once.
+    /// Reports a diagnostic once.
     pub say_once: &'a dyn Fn(&'static str),
 }
 
@@ -28,21 +27,21 @@ impl Caller<'_> {
     }
 }
 
-/// What a call does in simulated time.
+/// The implementation of a call in simulated time.
 #[derive(Clone, Copy)]
 pub(crate) enum Simulated {
-    /// This.
+    /// Use this function.
     Instead(fn(&Caller<'_>, Arguments) -> Returned),
-    /// This, or what it does otherwise.
+    /// Use this function unless it returns `None`; then use the normal implementation.
     Perhaps(fn(&Caller<'_>, Arguments) -> Option<Returned>),
-    /// What it does otherwise, and it can make no file ready.
+    /// Use the normal implementation. The call cannot make a file ready.
     Quiet,
-    /// What it does otherwise, and then those it has sent a signal to look.
+    /// Use the normal implementation, and then make the receivers of signals check for them.
     Sends,
 }
 use Simulated::{Instead, Perhaps, Quiet, Sends};
 
-/// Answers a call if simulated time does `otherwise`.
+/// Answers a call with its simulated implementation, if there is one.
 pub(crate) fn answer(
     caller: &Caller<'_>,
     otherwise: Option<Simulated>,
@@ -55,7 +54,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Lets others see what a call that is done may have changed for them.
+/// Notifies other threads of possible effects after a call.
 pub(crate) fn settle(simulation: &Simulation, thread: ThreadNumber, otherwise: Option<Simulated>) {
     match otherwise {
         None => simulation.scheduler.files_changed(),
@@ -114,7 +113,7 @@ pub(crate) fn getcpu(caller: &Caller<'_>, [core, node, ..]: Arguments) -> Return
     Ok(0)
 }
 
-/// The clock cannot be adjusted, and nobody does.
+/// The clock cannot be adjusted.
 pub(crate) fn adjust(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }
@@ -123,7 +122,7 @@ pub(crate) fn getpid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(FIRST_ID as u64)
 }
 
-/// Whoever started the simulation is no process of the model: the parent is init, as that of one whose parent is over.
+/// The process that started the simulation is not part of it, so the parent is init, as for an orphan.
 pub(crate) fn getppid(_: &Caller<'_>, _: Arguments) -> Returned {
     Ok(1)
 }
@@ -134,13 +133,13 @@ pub(crate) fn gettid(caller: &Caller<'_>, _: Arguments) -> Returned {
 
 pub(crate) fn getrandom(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     const KNOWN: u32 = libc::GRND_NONBLOCK | libc::GRND_RANDOM | libc::GRND_INSECURE;
-    /// The kernel gives no more at once.
-    const MOST: u64 = (1 << 25) - 1;
+    /// The kernel returns at most this many bytes at once.
+    const MAX_BYTES: u64 = (1 << 25) - 1;
     let [result, length, flags, ..] = arguments;
     if flags as u32 & !KNOWN != 0 {
         return Err(INVALID);
     }
-    let length = length.min(MOST);
+    let length = length.min(MAX_BYTES);
     let mut bytes = vec![0; length as usize];
     caller.simulation.fill_random(&mut bytes);
     caller.memory().write(result, &bytes)?;

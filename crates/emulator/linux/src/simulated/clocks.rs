@@ -1,35 +1,34 @@
-//! Clocks and sleeping in simulated time.
-//! Not timers, which send signals: those are in `timers`.
-//! Source: clock_gettime(2), clock_nanosleep(2), times(2), getrusage(2), sysinfo(2).
+//! Clocks and sleeping in simulated time. Timers are in `timers`. Source: clock_gettime(2), clock_nanosleep(2),
+//! times(2), getrusage(2), sysinfo(2).
 
 use longma_guest::Errno;
 use longma_guest::words::{bytes_of, words_of};
 use longma_sim::{Duration, Time};
 
 use super::calls::Caller;
-use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, identity::Identities};
+use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, identity::Identities};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
 
-/// What CLOCK_REALTIME shows when simulated time begins: 2026-01-01 00:00:00 UTC. Any date would do that lies behind the building
-/// of the programs and before the end of certificates.
+/// CLOCK_REALTIME at the start of simulated time: 2026-01-01 00:00:00 UTC. The date must be after the build of the
+/// programs and before certificates expire.
 pub const EPOCH_S: u64 = 1_767_225_600;
-/// What CLOCK_MONOTONIC and its kin show then: a machine has been up for a while when a program starts, and programs take 0 for
-/// a clock that does not work.
+/// CLOCK_MONOTONIC and similar clocks at the start. It is not 0, because programs take 0 for a clock that does not
+/// work.
 pub const UP_S: u64 = 100;
 
-/// Which time a clock shows.
+/// The time that a clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// Simulated time plus so many seconds.
+    /// Simulated time plus this many seconds.
     Wall(u64),
-    /// How long the process has run, or one thread of it.
+    /// The run time of the process, or of one thread.
     Processor(Option<ThreadNumber>),
 }
 
 impl Clock {
-    /// By number, as thread `own` gives it.
+    /// The clock with this number, for calls by thread `own`.
     pub(crate) fn of(number: i32, own: ThreadNumber) -> Result<Self, Errno> {
         Ok(match number {
             libc::CLOCK_REALTIME
@@ -43,8 +42,8 @@ impl Clock {
             | libc::CLOCK_BOOTTIME_ALARM => Self::Wall(UP_S),
             libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
             libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(own)),
-            // The clock of a process or thread: its id negated above three bits, of which 4 says thread (posix-timers.h).
-            // The lowest two bits say of which kind; 3 is an open file's, and there is none.
+            // The clock of a process or thread: its negated id above three bits, of which 4 means thread
+            // (posix-timers.h). The lowest two bits select the kind; 3 is an open file, which is not supported.
             _ if number < 0 && number & 3 != 3 => {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {
@@ -68,7 +67,7 @@ impl Clock {
         }
     }
 
-    /// When this clock shows `ns`, in simulated time; the start if that is long past.
+    /// The simulated time at which this clock shows `ns`; the start for times before it.
     pub(crate) fn at_ns(self, ns: u64) -> Option<Time> {
         match self {
             Self::Wall(offset_s) => Some(Time::from_ps(
@@ -79,7 +78,7 @@ impl Clock {
     }
 }
 
-/// The nanoseconds of a `struct timespec`.
+/// Nanoseconds of a `struct timespec`.
 pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
     let [seconds, ns] = words_of(&bytes).map(|word| word as i64);
     if seconds < 0 || !(0..NS_PER_SECOND as i64).contains(&ns) {
@@ -88,17 +87,18 @@ pub(crate) fn timespec_ns(bytes: [u8; 16]) -> Result<u64, Errno> {
     Ok((seconds as u64).saturating_mul(NS_PER_SECOND).saturating_add(ns as u64))
 }
 
-/// As a `struct timespec`.
+/// Encodes a `struct timespec`.
 pub(crate) fn to_timespec(ns: u64) -> [u8; 16] {
     bytes_of(&[ns / NS_PER_SECOND, ns % NS_PER_SECOND])
 }
 
-/// As a `struct timeval`.
+/// Encodes a `struct timeval`.
 pub(crate) fn to_timeval(ns: u64) -> [u8; 16] {
     bytes_of(&[ns / NS_PER_SECOND, ns % NS_PER_SECOND / 1000])
 }
 
-/// `ns` from now; beyond the end of time it is never. A wait that goes on where a saved one was ends when that one would have.
+/// The time `ns` from now; `None` if it exceeds the range. The repeated wait of a restored thread keeps its original
+/// end.
 pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
     if let Some(deadline) = simulation.take_resumed() {
         return Some(deadline);
@@ -106,7 +106,7 @@ pub(crate) fn after_ns(simulation: &Simulation, ns: u64) -> Option<Time> {
     simulation.scheduler.now().checked_add(Duration::from_ns(ns)?)
 }
 
-/// How long until `deadline`, nanoseconds.
+/// The remaining time until `deadline` in nanoseconds.
 pub(crate) fn left_ns(simulation: &Simulation, deadline: Option<Time>) -> u64 {
     deadline.map_or(0, |deadline| {
         deadline.checked_since(simulation.scheduler.now()).map_or(0, |left| left.ps() / PS_PER_NS)
@@ -142,7 +142,7 @@ pub(crate) fn clock_nanosleep(caller: &Caller<'_>, [clock, flags, wanted, left, 
     let clock = Clock::of(clock as i32, caller.number)?;
     let ns = timespec_ns(caller.memory().read_array(wanted)?)?;
     match (clock, flags as i32 & libc::TIMER_ABSTIME != 0) {
-        // A thread that sleeps does not run, so only others can bring such a time about: nobody has asked for it yet.
+        // A sleeping thread does not run, so only other threads could advance this clock. Not supported.
         (Clock::Processor(_), _) => Err(Errno(libc::ENOTSUP)),
         (_, true) => sleep_until(caller, clock.at_ns(ns), 0),
         (_, false) => sleep_until(caller, after_ns(caller.simulation, ns), left),
@@ -152,23 +152,23 @@ pub(crate) fn clock_nanosleep(caller: &Caller<'_>, [clock, flags, wanted, left, 
 fn sleep_until(caller: &Caller<'_>, deadline: Option<Time>, left: u64) -> Returned {
     let sleep = Sleep { deadline, reason: "a sleep", ..Sleep::default() };
     match caller.simulation.scheduler.sleep(caller.number, sleep) {
-        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
-        Awoken::Signalled => {
+        Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
+        Wakeup::Signalled => {
             let ns = left_ns(caller.simulation, deadline);
             caller.memory().write_optional(left, &to_timespec(ns))?;
             Err(Errno(libc::EINTR))
         }
-        Awoken::Late | Awoken::Woken => Ok(0),
+        Wakeup::Late | Wakeup::Woken => Ok(0),
     }
 }
 
-/// Ticks of times(2).
+/// The tick rate of times(2).
 const TICKS_PER_SECOND: u64 = 100;
 
 pub(crate) fn times(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS_PER_SECOND);
     let run = ticks(Clock::Processor(None).read_ns(caller.simulation));
-    // User time; the model has no time of the kernel's, and children are not part of it.
+    // All time is user time: the model has no kernel time and no children.
     caller.memory().write_optional(result, &bytes_of::<32>(&[run, 0, 0, 0]))?;
     Ok(ticks(Clock::Wall(UP_S).read_ns(caller.simulation)))
 }
@@ -190,11 +190,11 @@ pub(crate) fn getrusage(caller: &Caller<'_>, [who, result, ..]: Arguments) -> Re
 }
 
 pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned {
-    // SAFETY: plain data.
+    // SAFETY: `libc::sysinfo` is plain data.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is live.
+    // SAFETY: `host` is valid for writes.
     unsafe { libc::sysinfo(&raw mut host) };
-    // What changes from run to run, and from host to host, is left out.
+    // Replace values that differ between runs or hosts.
     (host.totalram, host.totalswap, host.totalhigh, host.mem_unit) =
         (caller.simulation.memory_bytes, 0, 0, 1);
     host.uptime = (Clock::Wall(UP_S).read_ns(caller.simulation) / NS_PER_SECOND) as _;
@@ -202,7 +202,7 @@ pub(crate) fn sysinfo(caller: &Caller<'_>, [result, ..]: Arguments) -> Returned 
     host.procs = 1;
     (host.freeram, host.sharedram, host.bufferram) = (host.totalram, 0, 0);
     (host.freeswap, host.freehigh) = (host.totalswap, host.totalhigh);
-    // SAFETY: plain data of this size without padding that matters: it was zeroed.
+    // SAFETY: the structure is plain data, and its padding is zeroed.
     let bytes =
         unsafe { std::slice::from_raw_parts((&raw const host).cast::<u8>(), size_of::<libc::sysinfo>()) };
     caller.memory().write(result, bytes)?;
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_are_known_by_number_and_by_the_ids_of_their_threads() {
+    fn clocks_are_found_by_number_and_by_thread_id() {
         let own = ThreadNumber(3);
         assert_eq!(Clock::of(libc::CLOCK_MONOTONIC, own), Ok(Clock::Wall(UP_S)));
         assert_eq!(Clock::of(libc::CLOCK_THREAD_CPUTIME_ID, own), Ok(Clock::Processor(Some(own))));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timespec_survives_the_way_through_guest_memory() {
+    fn a_timespec_round_trips_through_guest_memory() {
         let ns = 12 * NS_PER_SECOND + 345;
         assert_eq!(timespec_ns(to_timespec(ns)), Ok(ns));
         let mut negative = to_timespec(ns);

@@ -1,5 +1,5 @@
-//! Futexes in simulated time: who waits is known here, and is woken in the order in which it came.
-//! Not those that inherit priority, and not those that other processes wait for: see [`crate::threads`].
+//! Futexes in simulated time, with a queue of waiting threads for each address. Threads are woken in order of arrival.
+//! Futexes shared with other processes are handled by [`crate::threads`]; priority inheritance is not supported.
 //! Source: futex(2), futex_waitv(2); Linux kernel/futex (waitwake.c, requeue.c, syscalls.c).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use longma_sim::Time;
 
 use super::calls::Caller;
 use super::clocks::{Clock, after_ns, timespec_ns};
-use super::{Arguments, Awoken, INVALID, Returned, Simulation, Sleep, ThreadNumber, lock};
+use super::{Arguments, INVALID, Returned, Simulation, Sleep, ThreadNumber, Wakeup, lock};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const PRIVATE: u32 = 128;
@@ -17,26 +17,26 @@ const CLOCK_REALTIME: u32 = 256;
 /// FUTEX_BITSET_MATCH_ANY.
 const ANY: u32 = u32::MAX;
 /// FUTEX_WAITV_MAX.
-pub(crate) const MOST_WAITERS: u64 = 128;
+pub(crate) const MAX_WAITERS: u64 = 128;
 /// sizeof(struct futex_waitv): val, uaddr, flags, reserved.
 pub(crate) const WAITER_BYTES: u64 = 24;
-/// FUTEX2_SIZE_U32, the only size there is, and FUTEX2_PRIVATE.
+/// FUTEX2_SIZE_U32, the only supported size, and FUTEX2_PRIVATE.
 const SIZE_U32: u32 = 2;
 
-/// A thread that waits for one futex.
+/// A thread that waits for a futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waiter {
     thread: ThreadNumber,
     bits: u32,
-    /// Which of several futexes it is, if the thread waits for several.
+    /// The index of the futex, if the thread waits for several.
     index: Option<u32>,
 }
 
-/// Who waits for which guest address, the longest first.
+/// The waiting threads by guest address, in order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: BTreeMap<u64, VecDeque<Waiter>>,
-    /// Which futex woke a thread that has not looked yet.
+    /// The index of the futex that woke a thread, until the thread reads it.
     woken: BTreeMap<ThreadNumber, u32>,
 }
 
@@ -45,7 +45,7 @@ impl Queues {
         self.waiting.entry(address).or_default().push_back(waiter);
     }
 
-    /// Takes `thread` out of every queue.
+    /// Removes `thread` from all queues.
     fn leave(&mut self, thread: ThreadNumber) {
         self.waiting.retain(|_, queue| {
             queue.retain(|waiter| waiter.thread != thread);
@@ -53,7 +53,7 @@ impl Queues {
         });
     }
 
-    /// Takes out up to `most` threads that wait at `address` for one of `bits`.
+    /// Removes up to `most` threads that wait at `address` for one of `bits`.
     fn take(&mut self, address: u64, most: usize, bits: u32) -> Vec<ThreadNumber> {
         let Some(queue) = self.waiting.get_mut(&address) else { return Vec::new() };
         let mut taken: Vec<Waiter> = Vec::new();
@@ -76,7 +76,7 @@ impl Queues {
         taken.into_iter().map(|waiter| waiter.thread).collect()
     }
 
-    /// Has up to `most` threads that wait at `from` wait at `to`; gives how many.
+    /// Moves up to `most` threads from the queue at `from` to the one at `to`. Returns their number.
     fn requeue(&mut self, from: u64, to: u64, most: usize) -> u64 {
         let Some(mut queue) = self.waiting.remove(&from) else { return 0 };
         let moved: VecDeque<_> = queue.drain(..most.min(queue.len())).collect();
@@ -92,7 +92,7 @@ impl Queues {
 }
 
 impl Simulation {
-    /// Wakes up to `most` threads that wait at `address` for one of `bits`; gives how many.
+    /// Wakes up to `most` threads that wait at `address` for one of `bits`. Returns their number.
     pub(crate) fn wake_futex(&self, address: u64, most: usize, bits: u32) -> u64 {
         let woken = lock(&self.futexes).take(address, most, bits);
         woken.iter().for_each(|thread| self.scheduler.wake(*thread));
@@ -100,7 +100,7 @@ impl Simulation {
     }
 }
 
-/// A call whose second futex is known.
+/// The arguments of a futex call.
 struct Call<'a> {
     caller: &'a Caller<'a>,
     address: u64,
@@ -115,7 +115,8 @@ fn word(caller: &Caller<'_>, address: u64) -> Result<u32, Errno> {
     Ok(caller.memory().load(address)?)
 }
 
-/// Whether there may be a futex. A private one is known by its address alone, others by the page, which must be writable or a file's.
+/// Checks the address of a futex. A private futex needs only an aligned address; for a shared one, the page must be
+/// writable or belong to a file.
 fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
         return Err(INVALID);
@@ -128,12 +129,12 @@ fn check_place(caller: &Caller<'_>, address: u64, private: bool) -> Result<(), E
     }
 }
 
-/// How many of a signed count; the kernel takes negative ones for one wake-up in FUTEX_WAKE and refuses them elsewhere.
+/// Converts a signed count. In FUTEX_WAKE, the kernel treats a negative count as one; elsewhere it refuses it.
 fn count(value: u64) -> usize {
     (value as i32).max(1) as usize
 }
 
-/// FUTEX_* in the model. `None`: not one that the model knows, see [`crate::threads`].
+/// futex(2) in the model. `None` for futexes that [`crate::threads`] handles.
 pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [address, command, value, fourth, second, third] = arguments;
     let command = command as u32;
@@ -157,20 +158,20 @@ pub(crate) fn futex(caller: &Caller<'_>, arguments: Arguments) -> Option<Returne
         3 => call.requeue(value, fourth, None),
         4 => call.requeue(value, fourth, Some(third as u32)),
         5 => call.wake_and_change(value, fourth, third as u32),
-        // Priority inheritance: programs do without where it is missing.
+        // Priority inheritance. Programs work without it.
         _ => Err(Errno(libc::ENOSYS)),
     })
 }
 
 const UP: Clock = Clock::Wall(super::clocks::UP_S);
 
-/// Whether other processes may wait at `address` too.
+/// Whether other processes may wait at `address`.
 fn is_shared(caller: &Caller<'_>, address: u64) -> bool {
     caller.space.mapping(address).is_some_and(|(_, mapping)| mapping.shared)
 }
 
 impl Call<'_> {
-    /// `clock`: of which the timeout is a time; otherwise it is a length.
+    /// Waits. `clock` is the clock of an absolute timeout; without it, the timeout is relative.
     fn wait(&self, timeout: u64, clock: Option<Clock>, bits: u32) -> Returned {
         if bits == 0 {
             return Err(INVALID);
@@ -201,7 +202,7 @@ impl Call<'_> {
         Ok(woken + lock(&self.caller.simulation.futexes).requeue(self.address, self.second, most as usize))
     }
 
-    /// FUTEX_WAKE_OP: changes the second futex and wakes there if it was as the operation says.
+    /// FUTEX_WAKE_OP: changes the second futex, and wakes threads there depending on its former value.
     fn wake_and_change(&self, wake: u64, wake_second: u64, operation: u32) -> Returned {
         word(self.caller, self.address)?;
         let old = word(self.caller, self.second)?;
@@ -237,7 +238,7 @@ impl Call<'_> {
     }
 }
 
-/// The end of a wait whose timeout is at `address`; `None` for never.
+/// The end of a wait whose timeout is at `address`; `None` for an infinite wait.
 fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<Option<Time>, Errno> {
     let Some(timeout) = caller.memory().read_optional::<16>(address)? else { return Ok(None) };
     let ns = timespec_ns(timeout)?;
@@ -247,7 +248,7 @@ fn deadline(caller: &Caller<'_>, address: u64, clock: Option<Clock>) -> Result<O
     })
 }
 
-/// Waits in the queues the thread has joined; gives which futex woke it.
+/// Waits in the queues that the thread has joined. Returns the index of the futex that woke it.
 fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: Option<Time>) -> Returned {
     let awoken =
         simulation.scheduler.sleep(thread, Sleep { deadline, reason: "a futex", ..Sleep::default() });
@@ -257,17 +258,17 @@ fn sleep(simulation: &Simulation, thread: ThreadNumber, timed: bool, deadline: O
     }
     queues.leave(thread);
     match awoken {
-        Awoken::Woken | Awoken::Late => Err(Errno(libc::ETIMEDOUT)),
-        Awoken::NotBegun => Err(Errno::RESTART_ALWAYS),
-        // As the kernel: a wait with a timeout is not made again behind a handler.
-        Awoken::Signalled if timed => Err(Errno(libc::EINTR)),
-        Awoken::Signalled => Err(Errno::RESTART),
+        Wakeup::Woken | Wakeup::Late => Err(Errno(libc::ETIMEDOUT)),
+        Wakeup::NotBegun => Err(Errno::RESTART_ALWAYS),
+        // As in the kernel, a wait with a timeout does not restart after a handler.
+        Wakeup::Signalled if timed => Err(Errno(libc::EINTR)),
+        Wakeup::Signalled => Err(Errno::RESTART),
     }
 }
 
 pub(crate) fn futex_waitv(caller: &Caller<'_>, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS || flags != 0 || waiters == 0 {
+    if count == 0 || count > MAX_WAITERS || flags != 0 || waiters == 0 {
         return Err(INVALID);
     }
     let memory = caller.memory();
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_wait_longest_are_woken_first() {
+    fn the_longest_waiters_are_woken_first() {
         let mut queues = Queues::default();
         for thread in [5, 3, 9] {
             queues.join(0x100, waiter(thread, ANY, None));
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn requeued_waiters_stand_behind_those_that_are_there() {
+    fn requeued_waiters_queue_after_existing_ones() {
         let mut queues = Queues::default();
         for thread in 0..3 {
             queues.join(0x100, waiter(thread, ANY, None));

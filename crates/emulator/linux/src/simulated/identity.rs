@@ -1,37 +1,36 @@
-//! Process and thread ids that are the same on every run.
-//! Not the ids of children: those are processes of the host.
-//! Source: credentials(7); Linux include/linux/threads.h (PID_MAX_LIMIT).
+//! Process and thread ids that are equal in all runs. Children have host ids. Source: credentials(7); Linux
+//! include/linux/threads.h (PID_MAX_LIMIT).
 
 use longma_guest::host::locks::Mutex;
 
-use super::standing::group_on_host;
+use super::sched_attributes::group_on_host;
 use super::{ThreadNumber, lock};
 
-/// The process's id and that of its first thread; the others follow. No process of a host has such an id: PID_MAX_LIMIT is the
-/// first that none gets.
+/// The id of the process and of its main thread. Other threads have the following ids. No host process has such an id,
+/// because PID_MAX_LIMIT is exclusive.
 pub const FIRST_ID: i32 = 4 << 20;
 
-/// What the guest calls its process and threads, and what the host calls them.
+/// Maps ids of the process and its threads between guest and host.
 #[derive(Debug)]
 pub(crate) struct Identities {
     process: i32,
-    /// The host's ids by thread number; 0 once the thread is over.
+    /// Host ids by thread number; 0 for a thread that has ended.
     threads: Mutex<Vec<i32>>,
 }
 
-/// What an argument names.
+/// The kind of an id argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {
-    /// A process, or negated its group.
+    /// A process, or if negative a process group.
     Process,
-    /// A group.
+    /// A process group.
     Group,
     /// A thread.
     Thread,
 }
 use Id::{Group, Process, Thread};
 
-/// Which of a call's arguments are ids.
+/// The kinds of a call's id arguments.
 pub(crate) type Ids = [Option<Id>; 6];
 
 impl Identities {
@@ -44,12 +43,12 @@ impl Identities {
         FIRST_ID + number.0 as i32
     }
 
-    /// The thread that has `id`, alive or not.
+    /// The thread with this id, alive or not.
     pub(crate) fn thread(id: i32) -> Option<ThreadNumber> {
         id.checked_sub(FIRST_ID).and_then(|number| u32::try_from(number).ok()).map(ThreadNumber)
     }
 
-    /// Notes which host thread runs thread `number`.
+    /// Records the host thread that runs thread `number`.
     pub(crate) fn set(&self, number: ThreadNumber, host: i32) {
         let mut threads = lock(&self.threads);
         let index = number.0 as usize;
@@ -64,7 +63,7 @@ impl Identities {
         lock(&self.threads).get(number.0 as usize).copied().filter(|host| *host != 0)
     }
 
-    /// The threads that are alive.
+    /// The live threads.
     pub(crate) fn alive(&self) -> Vec<ThreadNumber> {
         let threads = lock(&self.threads);
         (0..)
@@ -79,7 +78,8 @@ impl Identities {
         self.process
     }
 
-    /// What the host calls `id`. One that is over, or never was, keeps the guest's number, which nothing on the host has.
+    /// Converts an id for the host. The id of a thread that has ended or never existed stays unchanged, so that the
+    /// host does not find it.
     fn to_host(&self, id: i32, named: Id) -> i32 {
         match named {
             Process if id == FIRST_ID => self.process,
@@ -90,7 +90,7 @@ impl Identities {
         }
     }
 
-    /// What the guest calls the host's process or thread `id`.
+    /// Converts a host id for the guest.
     pub(crate) fn to_guest(&self, id: i32) -> i32 {
         if id == self.process {
             return FIRST_ID;
@@ -99,12 +99,12 @@ impl Identities {
         position.map_or(id, |number| Self::of(ThreadNumber(number as u32)))
     }
 
-    /// As [`Identities::translate`], of ids of processes only.
+    /// Like [`Identities::translate`], but only for process ids.
     pub(crate) fn translate_processes(&self, ids: &Ids, arguments: [u64; 6]) -> [u64; 6] {
         self.translate(&ids.map(|id| id.filter(|id| *id != Thread)), arguments)
     }
 
-    /// The arguments of a call, of which `ids` are ids, as the host is to have them.
+    /// Translates the id arguments of a call for the host.
     pub(crate) fn translate(&self, ids: &Ids, mut arguments: [u64; 6]) -> [u64; 6] {
         for (argument, id) in arguments.iter_mut().zip(ids) {
             if let Some(named) = *id {

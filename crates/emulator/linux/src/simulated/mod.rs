@@ -1,6 +1,6 @@
-//! A process in simulated time: its clocks, its waiting and its identities come from a model instead of the host.
-//! Not the model: a [`Scheduler`] knows what time it is and who runs.
-//! Source: time(7), futex(2), sched(7); what shows through of the host is listed in the crate's README.
+//! A process in simulated time: its clocks, its blocking calls and its ids come from a model. A [`Scheduler`] provides
+//! the time and decides which thread runs. Source: time(7), futex(2), sched(7); the crate's README lists the remaining
+//! dependencies on the host.
 
 pub(crate) mod calls;
 pub mod clocks;
@@ -8,7 +8,7 @@ pub(crate) mod futex;
 pub mod identity;
 mod polling;
 mod random;
-pub(crate) mod standing;
+pub(crate) mod sched_attributes;
 pub(crate) mod timers;
 pub(crate) mod waits;
 
@@ -23,17 +23,17 @@ use longma_sim::{Duration, Time};
 
 use identity::Identities;
 use random::Random;
-use standing::Standing;
+use sched_attributes::SchedAttributes;
 use timers::Timers;
 
 /// The arguments of a system call.
 pub(crate) type Arguments = [u64; 6];
-/// What one gives.
+/// The result of a system call.
 pub(crate) type Returned = Result<u64, Errno>;
-/// What it gives for arguments without sense.
+/// The error for invalid arguments.
 pub(crate) const INVALID: Errno = Errno(libc::EINVAL);
 
-/// A guest thread's number: dense, from 0, in the order of creation.
+/// The number of a guest thread: dense, from 0, in order of creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadNumber(pub u32);
 
@@ -42,7 +42,7 @@ pub struct ThreadNumber(pub u32);
 pub struct CoreSet([u64; Self::CORES / 64]);
 
 impl CoreSet {
-    /// The most cores there can be.
+    /// The maximum number of cores.
     pub const CORES: usize = 1024;
 
     /// The cores below `count`.
@@ -50,7 +50,7 @@ impl CoreSet {
         Self::of(0..count.min(Self::CORES))
     }
 
-    /// These cores; those beyond [`Self::CORES`] are dropped.
+    /// A set of these cores; numbers from [`Self::CORES`] on are ignored.
     pub fn of(cores: impl IntoIterator<Item = usize>) -> Self {
         let mut set = Self([0; Self::CORES / 64]);
         cores
@@ -60,7 +60,7 @@ impl CoreSet {
         set
     }
 
-    /// From the bytes of a `cpu_set_t`; what is beyond [`Self::CORES`] is dropped.
+    /// Decodes a `cpu_set_t`; bits from [`Self::CORES`] on are ignored.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut set = Self([0; Self::CORES / 64]);
         for (index, byte) in bytes.iter().enumerate().take(Self::CORES / 8) {
@@ -69,121 +69,121 @@ impl CoreSet {
         set
     }
 
-    /// As the bytes of a `cpu_set_t`.
+    /// Encodes a `cpu_set_t`.
     pub fn to_bytes(self) -> [u8; Self::CORES / 8] {
         bytes_of(&self.0)
     }
 
-    /// Whether `core` is among them.
+    /// Whether the set contains `core`.
     pub fn contains(&self, core: usize) -> bool {
         core < Self::CORES && self.0[core / 64] >> (core % 64) & 1 != 0
     }
 
-    /// Those that are in both sets.
+    /// The intersection of both sets.
     pub fn and(self, other: Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// True if there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 }
 
-/// A file a sleeping thread waits for, as poll(2) takes it.
+/// A file that a sleeping thread waits for, as in poll(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AwaitedFile {
     /// The host's descriptor.
     pub descriptor: i32,
-    /// POLLIN and its like.
+    /// POLLIN and others.
     pub events: i16,
 }
 
-/// What ends a sleep. A signal that is to be delivered always does.
+/// The conditions that end a sleep. A deliverable signal always ends it.
 #[derive(Clone, Debug, Default)]
 pub struct Sleep {
-    /// The latest end.
+    /// The deadline.
     pub deadline: Option<Time>,
-    /// One of these files is ready.
+    /// Files, one of which becomes ready.
     pub files: Vec<AwaitedFile>,
-    /// A signal was sent, whether or not it can be delivered here.
+    /// Any signal is sent, deliverable or not.
     pub any_signal: bool,
-    /// The call has had an effect already: it cannot be made again from its beginning.
+    /// The call has already had an effect, so it cannot restart.
     pub begun: bool,
-    /// What the thread waits for, in a person's words.
+    /// What the thread waits for, for diagnostics.
     pub reason: &'static str,
 }
 
-/// How a sleep ended.
+/// Why a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awoken {
-    /// Somebody woke the thread, or what it waits for may be there: it looks again.
+pub enum Wakeup {
+    /// Another thread woke it, or a condition may have become true. The caller checks again.
     Woken,
-    /// The deadline has come.
+    /// The deadline passed.
     Late,
-    /// A signal is to be delivered.
+    /// A signal is deliverable.
     Signalled,
-    /// Something was to be done before the sleep could begin.
+    /// Attention was requested before the sleep began.
     NotBegun,
 }
 
-/// Decides which guest thread runs, and knows how far simulated time has come. One thread runs at a time; unless said otherwise, it
-/// is the only one that may call, about itself.
+/// Decides which guest thread runs, and keeps simulated time. One thread runs at a time. Unless stated otherwise, only
+/// the running thread calls these methods, for itself.
 pub trait Scheduler: Send + Sync {
-    /// The time the running thread's core has reached.
+    /// The current time on the running thread's core.
     fn now(&self) -> Time;
 
-    /// How long a thread has run on cores, or all of them together, those that are over included.
+    /// The run time of a thread, or of all threads including those that have ended.
     fn run_time(&self, thread: Option<ThreadNumber>) -> Duration;
 
-    /// A new thread, ready to run.
+    /// Adds a new thread, which is ready to run.
     fn add(&self, thread: ThreadNumber);
 
-    /// The thread added last never began: the host had none for it.
+    /// Removes the thread that was added last, because the host could not create it.
     fn withdraw(&self, thread: ThreadNumber);
 
-    /// Gives the core away until something in `sleep` happens.
-    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken;
+    /// Releases the core until a condition of `sleep` is true.
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Wakeup;
 
-    /// Ends the sleep of `thread`, if it sleeps.
+    /// Wakes `thread`, if it is sleeping.
     fn wake(&self, thread: ThreadNumber);
 
-    /// Lets the others of the same core go first.
+    /// Lets other threads of the core run first.
     fn yield_now(&self, thread: ThreadNumber);
 
-    /// Gives the core away while `call` is made, which waits for something outside of the model.
+    /// Releases the core during `call`, which waits for an event outside the model.
     fn outside(&self, thread: ThreadNumber, call: &mut dyn FnMut());
 
-    /// The running thread has sent a signal through the host: those it was for are to see it now.
+    /// Makes the receivers of signals that the running thread sent through the host check for them.
     fn signals_sent(&self, sender: ThreadNumber);
 
-    /// The running thread may have made a file ready that others wait for.
+    /// The running thread may have made a file ready for which other threads wait.
     fn files_changed(&self);
 
-    /// `thread` handles a device's interrupts from now on: it goes first on its core, whose number this gives.
+    /// Makes `thread` the handler of a device's interrupts, which runs first on its core. Returns the core number.
     fn handle_interrupts(&self, thread: ThreadNumber) -> usize;
 
     /// The number of cores.
     fn cores(&self) -> usize;
 
-    /// The core that `thread` is on, and the NUMA node of that core.
+    /// The core of `thread` and the NUMA node of that core.
     fn place(&self, thread: ThreadNumber) -> (usize, usize);
 
-    /// The cores `thread` may use; `None` if there is no such thread.
+    /// The affinity of `thread`; `None` if it does not exist.
     fn allowed(&self, thread: ThreadNumber) -> Option<CoreSet>;
 
-    /// Sets the cores `thread` may use; false if there is no such thread or no such core.
+    /// Sets the affinity of `thread`. Returns false if the thread or a core does not exist.
     fn allow(&self, thread: ThreadNumber, cores: CoreSet) -> bool;
 }
 
-/// How a process is to run in simulated time.
+/// The configuration of simulated time.
 #[derive(Clone)]
 pub struct SimulationConfig {
-    /// Who decides.
+    /// The scheduler.
     pub scheduler: Arc<dyn Scheduler>,
-    /// Where the guest's random bytes come from.
+    /// The seed of the guest's random bytes.
     pub seed: u64,
-    /// The memory that the guest is told of, bytes.
+    /// The memory size reported to the guest, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -193,26 +193,26 @@ impl std::fmt::Debug for SimulationConfig {
     }
 }
 
-/// What a process in simulated time has besides a functional one.
+/// The additional state of a process in simulated time.
 pub struct Simulation {
     pub(crate) scheduler: Arc<dyn Scheduler>,
     pub(crate) identities: Identities,
-    pub(crate) standing: Standing,
-    /// The memory that it is told of, bytes.
+    pub(crate) sched_attributes: SchedAttributes,
+    /// The memory size reported to the guest, in bytes.
     pub(crate) memory_bytes: u64,
     pub(crate) futexes: Mutex<futex::Queues>,
     pub(crate) timers: Mutex<Timers>,
     pub(crate) memory: GuestMemory,
     random: Mutex<Random>,
-    /// A thread that makes a saved wait again, and when that ends.
+    /// A restored thread that repeats a wait, and the end of that wait.
     resumed: Mutex<Option<(ThreadNumber, Time)>>,
-    /// The latest time a clock has shown, in picoseconds.
+    /// The latest time that a clock has shown, in picoseconds.
     shown: AtomicU64,
-    /// Files that were open before the process began: (device, inode).
+    /// Device and inode of files that were open at the start.
     pub(crate) inherited: Vec<(u64, u64)>,
-    /// Other processes may have this one's files open.
+    /// Whether other processes may have this process's files open.
     has_forked: AtomicBool,
-    /// This is a forked child, which simulated time does not know.
+    /// Set in a forked child, which is not in simulated time.
     left: AtomicBool,
 }
 
@@ -225,7 +225,7 @@ impl Simulation {
         Self {
             scheduler: config.scheduler.clone(),
             identities: Identities::new(),
-            standing: Standing::default(),
+            sched_attributes: SchedAttributes::default(),
             memory_bytes: config.memory_bytes,
             futexes: Mutex::default(),
             timers: Mutex::default(),
@@ -239,49 +239,49 @@ impl Simulation {
         }
     }
 
-    /// True until the process is a forked child's.
+    /// Whether the process is in simulated time. False in a forked child.
     pub(crate) fn is_on(&self) -> bool {
         !self.left.load(Ordering::Relaxed)
     }
 
-    /// In a forked child: from here on it is a functional process on the host.
+    /// Leaves simulated time in a forked child, which runs in the host's time.
     pub(crate) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
         CURRENT.set(None);
     }
 
-    /// In the parent.
+    /// Records a fork in the parent.
     pub(crate) fn note_fork(&self) {
         self.has_forked.store(true, Ordering::Relaxed);
     }
 
-    /// Random bytes, the same for the same seed.
+    /// Fills `bytes` with random bytes that depend on the seed.
     pub(crate) fn fill_random(&self, bytes: &mut [u8]) {
         lock(&self.random).fill(bytes);
     }
 
-    /// The time clocks show: no clock of the process ever shows less than another has shown before, though cores differ a little.
+    /// The time for clocks. It never decreases, even if cores differ slightly.
     pub(crate) fn shown_time(&self) -> Time {
         let now = self.scheduler.now().ps();
         Time::from_ps(now.max(self.shown.fetch_max(now, Ordering::Relaxed)))
     }
 
-    /// What the stable counter shows, which counts picoseconds as CLOCK_MONOTONIC does.
+    /// The time of the stable counter in picoseconds, which equals CLOCK_MONOTONIC.
     pub fn counter_ps(&self) -> u64 {
         self.shown_time().ps().saturating_add(clocks::UP_S * 1_000_000_000_000)
     }
 
-    /// The next wait of `thread` for a length of time ends at `deadline`: it began before the process was saved.
+    /// Sets the end of the next timed wait of `thread`, which began before the process was captured.
     pub(crate) fn resume_wait(&self, thread: ThreadNumber, deadline: Time) {
         *lock(&self.resumed) = Some((thread, deadline));
     }
 
-    /// The wait of `thread` that goes on where it was is over.
+    /// Clears the end of the repeated wait of `thread`.
     pub(crate) fn forget_resumed(&self, thread: ThreadNumber) {
         lock(&self.resumed).take_if(|(of, _)| *of == thread);
     }
 
-    /// When the wait ends that this host thread's guest thread makes again, if it does.
+    /// Takes the end of the repeated wait of the current thread, if there is one.
     fn take_resumed(&self) -> Option<Time> {
         let mut resumed = lock(&self.resumed);
         let (thread, deadline) = (*resumed)?;
@@ -291,35 +291,35 @@ impl Simulation {
         })
     }
 
-    /// What the next random bytes come from.
+    /// The state of the random number generator.
     pub(crate) fn random_state(&self) -> u64 {
         lock(&self.random).state()
     }
 
-    /// Goes on where a saved process was: what its next random bytes come from, the latest time its clocks have shown.
+    /// Restores the state of a captured process: random number generator, latest clock time and timers.
     pub(crate) fn resume(&self, random: u64, shown_ps: u64, timers: Timers) {
         *lock(&self.random) = Random::new(random);
         self.shown.store(shown_ps, Ordering::Relaxed);
         *lock(&self.timers) = timers;
     }
 
-    /// When the next timer expires.
+    /// The expiry of the next timer.
     pub fn next_timer(&self) -> Option<Time> {
         lock(&self.timers).next()
     }
 
-    /// Expires the timers that are due at `now`. True if signals were sent.
+    /// Expires timers due at `now`. Returns whether signals were sent.
     pub fn expire_timers(&self, now: Time) -> bool {
         timers::expire(self, now)
     }
 
-    /// True if something outside of this process may make one of the files ready.
+    /// Whether another process or the network may make one of the files ready.
     pub fn reaches_outside(&self, files: &[AwaitedFile]) -> bool {
         files.iter().any(|file| waits::reaches_outside(self, file.descriptor))
     }
 }
 
-/// The thread of the process that this host thread runs.
+/// The guest thread that this host thread runs.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub simulation: Arc<Simulation>,
@@ -330,12 +330,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Context>> = const { RefCell::new(None) };
 }
 
-/// What this host thread runs in simulated time, if it does.
+/// The guest thread that this host thread runs in simulated time, if any.
 pub(crate) fn current() -> Option<Context> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// From here on this host thread runs the thread in `context`.
+/// Sets the guest thread that this host thread runs.
 pub(crate) fn enter(context: Context) {
     CURRENT.set(Some(context));
 }

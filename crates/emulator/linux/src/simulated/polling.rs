@@ -1,5 +1,4 @@
-//! poll, select, epoll and the calls that wait for signals, in simulated time.
-//! Not the readiness of files: the host knows it.
+//! poll, select, epoll and calls that wait for signals, in simulated time. The host determines which files are ready.
 //! Source: poll(2), select(2), epoll_wait(2), sigsuspend(2), sigtimedwait(2).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -7,12 +6,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use longma_guest::host::masks::{self, HELD, SignalSet};
-use longma_guest::host::seat;
+use longma_guest::host::parker;
 use longma_guest::words::i32_at;
 use longma_sim::Time;
 
 use super::clocks::{after_ns, left_ns, timespec_ns, to_timespec};
-use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Sleep};
+use super::{Arguments, AwaitedFile, Context, Returned, Sleep, Wakeup};
 
 const SET_BYTES: u64 = 8;
 
@@ -21,18 +20,20 @@ struct Wait<'a> {
     context: &'a Context,
     number: i64,
     arguments: Arguments,
-    /// The end of the wait; `None` for never.
+    /// The deadline; `None` for an infinite wait.
     deadline: Option<Time>,
-    /// It only looks.
+    /// The timeout is zero.
     at_once: bool,
     mask: Option<SignalSet>,
 }
 
+/// Waits for files in simulated time.
+///
 /// # Safety
-/// The arguments are those of ppoll, pselect6, epoll_pwait or epoll_pwait2 as [`crate::events`] makes them: timeouts and masks are
-/// this program's own, the rest is so or in the guest's memory.
+/// The arguments are those of ppoll, pselect6, epoll_pwait or epoll_pwait2 as [`crate::events`] passes them: timeouts
+/// and masks are local, other pointers are local or in guest memory.
 pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    // SAFETY: the caller's promise: they are this program's own, or null.
+    // SAFETY: the caller guarantees that the pointers are local or null.
     let (timeout, mask) = unsafe {
         let timeout = match number {
             libc::SYS_ppoll => read::<16>(arguments[2]),
@@ -61,16 +62,18 @@ pub(super) unsafe fn wait(context: &Context, number: i64, arguments: Arguments) 
     };
     if left != 0 {
         let ns = left_ns(&context.simulation, deadline);
-        // SAFETY: the caller's promise: the timeout's 16 bytes are this program's own and there to be changed.
+        // SAFETY: the caller guarantees that the timeout is local and writable.
         unsafe { *(left as *mut [u8; 16]) = to_timespec(ns) };
     }
     returned
 }
 
+/// Reads `N` bytes; `None` for a null pointer.
+///
 /// # Safety
 /// `address` is null or valid for `N` bytes.
 unsafe fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     (address != 0).then(|| unsafe { *(address as *const [u8; N]) })
 }
 
@@ -82,7 +85,7 @@ impl Wait<'_> {
             if ready > 0 || self.at_once {
                 return Ok(ready);
             }
-            // The call has cleared them.
+            // The call has cleared the sets.
             self.restore_sets(&sets)?;
             let sleep = Sleep {
                 deadline: self.deadline,
@@ -97,15 +100,15 @@ impl Wait<'_> {
                 None => slept(),
             };
             match awoken {
-                Awoken::Woken => {}
-                Awoken::Late => return self.look(),
-                Awoken::Signalled => return Err(Errno(libc::EINTR)),
-                Awoken::NotBegun => return Err(Errno::RESTART),
+                Wakeup::Woken => {}
+                Wakeup::Late => return self.look(),
+                Wakeup::Signalled => return Err(Errno(libc::EINTR)),
+                Wakeup::NotBegun => return Err(Errno::RESTART),
             }
         }
     }
 
-    /// The call, without waiting.
+    /// Makes the call without blocking.
     fn look(&self) -> Returned {
         let mut zero = [0u64; 2];
         let now = zero.as_mut_ptr() as u64;
@@ -116,16 +119,16 @@ impl Wait<'_> {
             libc::SYS_epoll_pwait2 => (arguments[3], arguments[4]) = (now, 0),
             _ => (arguments[3], arguments[4]) = (0, 0),
         }
-        // SAFETY: what is not the caller's is `zero`, which lives as long as the call, or null.
+        // SAFETY: the pointers come from the caller, are to `zero`, which is live, or are null.
         unsafe { host_call(self.number, arguments) }
     }
 
-    /// Reads from a place that the host is given: in the guest's memory, or this program's own (`syscalls::with_results`).
+    /// Reads from an address passed to the host: in guest memory, or in a local buffer (`arguments::with_results`).
     fn read_place(&self, host: u64, bytes: &mut [u8]) -> Result<(), Errno> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {
             Some(address) => memory.read(address, bytes)?,
-            // SAFETY: the promise of `wait`'s caller: our own place has as many bytes as the call's arguments say.
+            // SAFETY: the caller of `wait` guarantees that a local buffer has the size given by the arguments.
             None => unsafe {
                 std::ptr::copy_nonoverlapping(host as *const u8, bytes.as_mut_ptr(), bytes.len())
             },
@@ -133,7 +136,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Writes to such a place.
+    /// Writes to such an address.
     fn write_place(&self, host: u64, bytes: &[u8]) -> Result<(), Errno> {
         let memory = &self.context.simulation.memory;
         match memory.guest_address(host as usize) {
@@ -144,7 +147,7 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Copies of select's three sets, which the call overwrites.
+    /// Copies the three sets of select, which the call overwrites.
     fn sets(&self) -> Result<[Vec<u8>; 3], Errno> {
         let mut sets = [const { Vec::new() }; 3];
         if self.number == libc::SYS_pselect6 {
@@ -199,44 +202,46 @@ impl Wait<'_> {
     }
 }
 
-/// Sleeps with another signal mask on the host.
-fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Awoken) -> Awoken {
-    let before = seat::arrived_signals();
+/// Sleeps with another host signal mask.
+fn with_mask(mask: SignalSet, sleep: impl FnOnce() -> Wakeup) -> Wakeup {
+    let before = parker::arrived_signals();
     let former = masks::replace(mask);
     let awoken = sleep();
     masks::replace(HELD);
-    if matches!(awoken, Awoken::Signalled | Awoken::NotBegun) {
+    if matches!(awoken, Wakeup::Signalled | Wakeup::NotBegun) {
         return awoken;
     }
-    if seat::arrived_signals() & !before != 0 {
-        // It came after the sleep had ended; further ones are held back until it is delivered, as after any other.
-        return Awoken::Signalled;
+    if parker::arrived_signals() & !before != 0 {
+        // The signal arrived after the sleep had ended. Further signals are held until it is delivered.
+        return Wakeup::Signalled;
     }
     masks::replace(former);
     awoken
 }
 
+/// Waits for a signal in simulated time.
+///
 /// # Safety
-/// The arguments are those of rt_sigsuspend or rt_sigtimedwait, with pointers of this program's own.
+/// The arguments are those of rt_sigsuspend or rt_sigtimedwait with local pointers.
 pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: Arguments) -> Returned {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let set = unsafe { read::<8>(arguments[0]) }.map_or(0, SignalSet::from_le_bytes);
     let scheduler = &context.simulation.scheduler;
     if number == libc::SYS_rt_sigsuspend {
         let sleep = Sleep { reason: "a signal", ..Sleep::default() };
         return match with_mask(set, || scheduler.sleep(context.thread, sleep)) {
-            Awoken::NotBegun => Err(Errno::RESTART),
+            Wakeup::NotBegun => Err(Errno::RESTART),
             _ => Err(Errno(libc::EINTR)),
         };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let ns = unsafe { read::<16>(arguments[2]) }.map(timespec_ns).transpose()?;
     let deadline = ns.and_then(|ns| after_ns(&context.simulation, ns));
     let watch = signal_file(set)?;
     loop {
         let mut zero = [0u64; 2];
         let look = [arguments[0], arguments[1], zero.as_mut_ptr() as u64, SET_BYTES, 0, 0];
-        // SAFETY: the caller's promise; `zero` is live.
+        // SAFETY: the caller upholds the contract; `zero` is live.
         match unsafe { host_call(number, look) } {
             Err(Errno(libc::EAGAIN)) if ns != Some(0) => {}
             returned => return returned,
@@ -244,20 +249,20 @@ pub(super) unsafe fn wait_for_signal(context: &Context, number: i64, arguments: 
         let files = vec![AwaitedFile { descriptor: watch.as_raw_fd(), events: libc::POLLIN }];
         let sleep = Sleep { deadline, files, any_signal: true, begun: false, reason: "a signal" };
         match scheduler.sleep(context.thread, sleep) {
-            Awoken::Woken => {}
-            Awoken::Late => return Err(Errno(libc::EAGAIN)),
-            Awoken::Signalled => return Err(Errno(libc::EINTR)),
-            Awoken::NotBegun => return Err(Errno::RESTART),
+            Wakeup::Woken => {}
+            Wakeup::Late => return Err(Errno(libc::EAGAIN)),
+            Wakeup::Signalled => return Err(Errno(libc::EINTR)),
+            Wakeup::NotBegun => return Err(Errno::RESTART),
         }
     }
 }
 
-/// A file that is ready when one of the signals waits for this process.
+/// Creates a file that is readable when one of the signals is pending for this process.
 fn signal_file(set: SignalSet) -> Result<OwnedFd, Errno> {
     let flags = (libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) as u64;
     // SAFETY: the set is live.
     let made =
         unsafe { host_call(libc::SYS_signalfd4, [u64::MAX, &raw const set as u64, SET_BYTES, flags, 0, 0]) }?;
-    // SAFETY: it is new and nobody else's.
+    // SAFETY: the descriptor is new, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(made as RawFd) })
 }

@@ -1,6 +1,5 @@
-//! The guest's random bytes from a seed.
-//! Not secret: whoever knows the seed knows them.
-//! Source: SplitMix64, Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 17.
+//! The guest's random bytes, determined by a seed. Source: SplitMix64, Steele, Lea and Flood, "Fast splittable
+//! pseudorandom number generators", OOPSLA 2014, figure 17.
 
 /// A stream of random bytes.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +12,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// What goes on from here where another one was.
+    /// The state, from which another generator can continue.
     pub(crate) fn state(&self) -> u64 {
         self.state
     }
@@ -39,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stream_is_the_published_one() {
-        // Known outputs for seed 1234567.
+    fn the_stream_matches_the_published_test_vector() {
+        // Published outputs for seed 1234567.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);

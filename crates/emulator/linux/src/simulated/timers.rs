@@ -1,6 +1,5 @@
-//! Timers in simulated time: setitimer, timer_create, timerfd.
-//! Not those of processor time, which stay the host's: see [`host_clock`].
-//! Source: setitimer(2), timer_create(2), timerfd_create(2), sigevent(7).
+//! Timers in simulated time: setitimer, timer_create, timerfd. Timers of processor time use the host, see
+//! [`host_clock`]. Source: setitimer(2), timer_create(2), timerfd_create(2), sigevent(7).
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -23,60 +22,60 @@ const SI_KERNEL: i32 = 0x80;
 const SIGEV_SIGNAL: i32 = 0;
 const SIGEV_NONE: i32 = 1;
 const SIGEV_THREAD_ID: i32 = 4;
-/// Ids of the model's timers begin here; those of the host's, which a guest may have too, are small.
+/// The first id of a simulated timer. Host timers, which a guest may also have, have small ids.
 const FIRST_TIMER: i32 = 1 << 20;
-/// More than any program has: a hostile one must not take the host's memory.
-const MOST_TIMERS: usize = 4096;
-/// So many are worth a look whether their files are still open.
+/// The maximum number of timers, so that a hostile program cannot exhaust memory.
+const MAX_TIMERS: usize = 4096;
+/// The number of timers at which closed timerfds are removed.
 const CROWDED: usize = 64;
 
-/// Which timer.
+/// Identifies a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
-    /// setitimer's ITIMER_REAL.
+    /// ITIMER_REAL of setitimer.
     Interval,
-    /// timer_create's, by id.
+    /// A timer of timer_create, by id.
     Posix(i32),
-    /// A timerfd, by the number that the kernel gave the eventfd behind it.
+    /// A timerfd, by the kernel's id of its eventfd.
     File(u64),
 }
 
-/// What happens when a timer expires.
+/// The notification of an expired timer.
 #[derive(Debug)]
-enum Notice {
+enum Notification {
     Nothing,
-    /// A signal to the process or to one thread; `value` is the sigevent's.
+    /// A signal to the process or to one thread. `value` comes from the sigevent.
     Signal {
         signal: i32,
         value: u64,
         thread: Option<ThreadNumber>,
     },
-    /// The eventfd behind a timerfd counts.
+    /// Adds to the eventfd of a timerfd.
     Count(OwnedFd),
 }
 
 #[derive(Debug)]
 struct Timer {
     clock: Clock,
-    notice: Notice,
+    notification: Notification,
     expires: Option<Time>,
     interval: Duration,
-    /// How many expirations the last notice did not tell of.
+    /// The number of expirations that the last notification did not include.
     overrun: u64,
 }
 
-/// One timer.
+/// A timer as plain data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimerImage {
-    /// timer_create's id; `None` for setitimer's.
+    /// The id of timer_create; `None` for setitimer.
     pub id: Option<i32>,
-    /// What its clock shows when simulated time begins, seconds.
+    /// The value of its clock at the start of simulated time, in seconds.
     pub clock_s: u64,
-    /// When it expires, picoseconds of simulated time.
+    /// Its expiry in picoseconds of simulated time.
     pub expires_ps: Option<u64>,
-    /// Its interval, picoseconds; 0 for none.
+    /// Its interval in picoseconds; 0 for none.
     pub interval_ps: u64,
-    /// The signal, the sigevent's value, and the thread it goes to; `None`: it tells nobody.
+    /// The signal, the sigevent's value, and the target thread; `None` for no notification.
     pub signal: Option<(i32, u64, Option<u32>)>,
 }
 
@@ -89,7 +88,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// When the first one expires.
+    /// The expiry of the next timer.
     pub(crate) fn next(&self) -> Option<Time> {
         self.next
     }
@@ -98,12 +97,12 @@ impl Timers {
         self.next = self.all.values().filter_map(|timer| timer.expires).min();
     }
 
-    /// How many timer_create has made.
+    /// The number of timers that timer_create has made.
     pub(crate) fn made(&self) -> i32 {
         self.next_id
     }
 
-    /// The timers as plain data; `None` if one is a file.
+    /// The timers as plain data; `None` if there is a timerfd.
     pub(crate) fn image(&self) -> Option<Vec<TimerImage>> {
         let image = |(name, timer): (&Name, &Timer)| {
             let Clock::Wall(clock_s) = timer.clock else { return None };
@@ -116,19 +115,19 @@ impl Timers {
                 clock_s,
                 expires_ps: timer.expires.map(Time::ps),
                 interval_ps: timer.interval.ps(),
-                signal: match &timer.notice {
-                    Notice::Nothing => None,
-                    Notice::Signal { signal, value, thread } => {
+                signal: match &timer.notification {
+                    Notification::Nothing => None,
+                    Notification::Signal { signal, value, thread } => {
                         Some((*signal, *value, thread.map(|thread| thread.0)))
                     }
-                    Notice::Count(_) => return None,
+                    Notification::Count(_) => return None,
                 },
             })
         };
         self.all.iter().map(image).collect()
     }
 
-    /// From plain data; `None` if no process can have such timers.
+    /// Restores timers from plain data; `None` if they are invalid.
     pub(crate) fn of_image(images: &[TimerImage], made: i32) -> Option<Self> {
         let mut timers = Self { next_id: made, ..Self::default() };
         for image in images {
@@ -137,21 +136,21 @@ impl Timers {
                 Some(id) if (FIRST_TIMER..FIRST_TIMER.saturating_add(made)).contains(&id) => Name::Posix(id),
                 Some(_) => return None,
             };
-            let notice = match image.signal {
-                None => Notice::Nothing,
+            let notification = match image.signal {
+                None => Notification::Nothing,
                 Some((signal, ..)) if !(1..=64).contains(&signal) => return None,
                 Some((signal, value, thread)) => {
-                    Notice::Signal { signal, value, thread: thread.map(ThreadNumber) }
+                    Notification::Signal { signal, value, thread: thread.map(ThreadNumber) }
                 }
             };
             let timer = Timer {
                 expires: image.expires_ps.map(Time::from_ps),
                 interval: Duration::from_ps(image.interval_ps),
-                ..Timer::new(Clock::Wall(image.clock_s), notice)
+                ..Timer::new(Clock::Wall(image.clock_s), notification)
             };
             timers.all.insert(name, timer);
         }
-        if timers.all.len() > MOST_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
+        if timers.all.len() > MAX_TIMERS || !(0..i32::MAX - FIRST_TIMER).contains(&made) {
             return None;
         }
         timers.refresh();
@@ -159,20 +158,20 @@ impl Timers {
     }
 }
 
-/// The two times of a `struct itimerspec`, nanoseconds: interval, value.
+/// The two times of a `struct itimerspec` in nanoseconds: interval, value.
 fn times_of(bytes: [u8; 32]) -> Result<(u64, u64), Errno> {
     let half = |from: usize| timespec_ns(std::array::from_fn(|i| bytes[from + i]));
     Ok((half(0)?, half(16)?))
 }
 
 impl Timer {
-    fn new(clock: Clock, notice: Notice) -> Self {
-        Self { clock, notice, expires: None, interval: Duration::ZERO, overrun: 0 }
+    fn new(clock: Clock, notification: Notification) -> Self {
+        Self { clock, notification, expires: None, interval: Duration::ZERO, overrun: 0 }
     }
 
-    /// (interval, time left), nanoseconds.
+    /// Interval and remaining time in nanoseconds.
     fn left(&self, simulation: &Simulation) -> (u64, u64) {
-        // A set timer never says that it is not set.
+        // An armed timer never reports 0.
         let left = self.expires.map_or(0, |expires| left_ns(simulation, Some(expires)).max(1));
         (self.interval.ps() / 1000, left)
     }
@@ -187,7 +186,7 @@ impl Timer {
         };
     }
 
-    /// Expires as often as it has to by `now`; gives how often.
+    /// Counts the expirations until `now` and advances the timer.
     fn expire(&mut self, now: Time) -> u64 {
         let Some(due) = self.expires else { return 0 };
         let Some(late) = now.checked_since(due) else { return 0 };
@@ -202,7 +201,7 @@ impl Timer {
     }
 }
 
-/// Expires what is due at `now`; true if signals were sent.
+/// Expires timers due at `now`. Returns whether signals were sent.
 pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
     let mut timers = lock(&simulation.timers);
     let mut sent = false;
@@ -212,12 +211,12 @@ pub(crate) fn expire(simulation: &Simulation, now: Time) -> bool {
             continue;
         }
         timer.overrun = times - 1;
-        match &timer.notice {
-            Notice::Nothing => {}
-            Notice::Count(file) => {
+        match &timer.notification {
+            Notification::Nothing => {}
+            Notification::Count(file) => {
                 event_count::add(file, times);
             }
-            Notice::Signal { signal, value, thread } => {
+            Notification::Signal { signal, value, thread } => {
                 send(simulation, *name, *signal, *value, *thread, timer.overrun);
                 sent = true;
             }
@@ -249,7 +248,7 @@ fn send(
         info[8..12].copy_from_slice(&SI_KERNEL.to_le_bytes());
     }
     let info = info.as_ptr() as u64;
-    // SAFETY: the information is live; the signal goes to this process. A thread that is over gets none.
+    // SAFETY: the information is live, and the signal goes to this process. A thread that has ended gets none.
     unsafe {
         let sent = match host_thread {
             Some(None) => Ok(0),
@@ -259,13 +258,13 @@ fn send(
             None => host_call(libc::SYS_rt_sigqueueinfo, [process, number, info, 0, 0, 0]),
         };
         if sent.is_err() {
-            // Only the first thread may pretend to be the kernel.
+            // Only the main thread may send codes that are reserved for the kernel.
             let _ = host_call(libc::SYS_kill, [process, number, 0, 0, 0, 0]);
         }
     }
 }
 
-/// Says that a timer follows the host's clock; the call then goes to the host.
+/// Reports that a timer follows the host's clock. The call is then forwarded to the host.
 fn host_clock(caller: &Caller<'_>) -> Option<Returned> {
     (caller.say_once)(
         "timers of processor time (ITIMER_VIRTUAL, ITIMER_PROF, timer_create with a CPU clock) follow the host's clock, not \
@@ -285,10 +284,10 @@ fn replace(
     let old = timer.left(simulation);
     if let Some(new) = new {
         timer.set(simulation, absolute, new);
-        if let Notice::Count(file) = &timer.notice {
+        if let Notification::Count(file) = &timer.notification {
             let mut count = 0u64;
             if open_files::is_ready(file.as_raw_fd(), libc::POLLIN) {
-                // SAFETY: eight live bytes; something is there, so it does not wait.
+                // SAFETY: `count` is 8 bytes and live. The counter is not zero, so the read does not block.
                 unsafe { libc::read(file.as_raw_fd(), (&raw mut count).cast(), 8) };
             }
         }
@@ -301,7 +300,7 @@ fn to_itimerspec((interval, value): (u64, u64)) -> Vec<u8> {
     [to_timespec(interval), to_timespec(value)].concat()
 }
 
-/// getitimer, or setitimer, which `sets`.
+/// getitimer, or setitimer if `sets`.
 pub(crate) fn itimer(caller: &Caller<'_>, which: u64, new: u64, old: u64, sets: bool) -> Option<Returned> {
     match which as i32 {
         0 => Some(real_timer(caller, new, old, sets)),
@@ -314,7 +313,7 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
     let memory = caller.memory();
     let value = match sets.then(|| memory.read_optional::<32>(new)).transpose()? {
         None => None,
-        // As the kernel: null stops the timer.
+        // As in the kernel, a null pointer disarms the timer.
         Some(None) => Some((0, 0)),
         Some(Some(bytes)) => {
             let ns = |seconds: u64, us: u64| {
@@ -327,8 +326,8 @@ fn real_timer(caller: &Caller<'_>, new: u64, old: u64, sets: bool) -> Returned {
         }
     };
     lock(&caller.simulation.timers).all.entry(Name::Interval).or_insert_with(|| {
-        let notice = Notice::Signal { signal: libc::SIGALRM, value: 0, thread: None };
-        Timer::new(Clock::Wall(UP_S), notice)
+        let notification = Notification::Signal { signal: libc::SIGALRM, value: 0, thread: None };
+        Timer::new(Clock::Wall(UP_S), notification)
     });
     let (interval, left) = replace(caller.simulation, Name::Interval, false, value)?;
     memory.write_optional(old, &[to_timeval(interval), to_timeval(left)].concat())?;
@@ -347,33 +346,33 @@ fn create(caller: &Caller<'_>, clock: Clock, event: u64, result: u64) -> Returne
     let memory = caller.memory();
     let event = memory.read_optional::<24>(event)?;
     let mut timers = lock(&caller.simulation.timers);
-    if timers.all.len() >= MOST_TIMERS {
+    if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EAGAIN));
     }
     let id = FIRST_TIMER + timers.next_id;
-    let notice = match event {
-        None => Notice::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
+    let notification = match event {
+        None => Notification::Signal { signal: libc::SIGALRM, value: id as u64, thread: None },
         Some(bytes) => {
             let value = u64_at(&bytes, 0);
             let (signal, kind, target) = (i32_at(&bytes, 8), i32_at(&bytes, 12), i32_at(&bytes, 16));
             let thread = Identities::thread(target)
                 .filter(|thread| caller.simulation.identities.host_thread(*thread).is_some());
             match kind {
-                SIGEV_NONE => Notice::Nothing,
+                SIGEV_NONE => Notification::Nothing,
                 _ if !(1..=64).contains(&signal) => return Err(INVALID),
-                SIGEV_SIGNAL => Notice::Signal { signal, value, thread: None },
-                SIGEV_THREAD_ID if thread.is_some() => Notice::Signal { signal, value, thread },
+                SIGEV_SIGNAL => Notification::Signal { signal, value, thread: None },
+                SIGEV_THREAD_ID if thread.is_some() => Notification::Signal { signal, value, thread },
                 _ => return Err(INVALID),
             }
         }
     };
     memory.store(result, id as u32)?;
     timers.next_id += 1;
-    timers.all.insert(Name::Posix(id), Timer::new(clock, notice));
+    timers.all.insert(Name::Posix(id), Timer::new(clock, notification));
     Ok(0)
 }
 
-/// A timer of the model's; others are the host's.
+/// A simulated timer; `None` for a host timer.
 fn posix(id: u64) -> Option<Name> {
     (id as i32 >= FIRST_TIMER).then_some(Name::Posix(id as i32))
 }
@@ -414,7 +413,8 @@ pub(crate) fn timer_delete(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<R
     Some(removed.map(|_| 0).ok_or(INVALID))
 }
 
-/// An eventfd behaves as a timerfd does once it has expired: it is readable, and reading gives how often.
+/// Creates an eventfd, which behaves like a timerfd once it has expired: it is readable, and a read returns the number
+/// of expirations.
 pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments) -> Returned {
     let clock = match Clock::of(clock as i32, caller.number)? {
         Clock::Processor(_) => return Err(INVALID),
@@ -427,24 +427,23 @@ pub(crate) fn timerfd_create(caller: &Caller<'_>, [clock, flags, ..]: Arguments)
     if timers.all.len() >= CROWDED {
         timers.forget_closed();
     }
-    if timers.all.len() >= MOST_TIMERS {
+    if timers.all.len() >= MAX_TIMERS {
         return Err(Errno(libc::EMFILE));
     }
-    // TFD_CLOEXEC and TFD_NONBLOCK are EFD_CLOEXEC and EFD_NONBLOCK.
-    // SAFETY: no pointers.
+    // TFD_CLOEXEC and TFD_NONBLOCK equal EFD_CLOEXEC and EFD_NONBLOCK. SAFETY: the call takes no pointers.
     let made = unsafe { host_call(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) }?;
     let descriptor = made as RawFd;
     let (Ok(private), Some(number)) = (descriptors::duplicate(descriptor), number_of(descriptor)) else {
-        // SAFETY: it was made above and nobody has seen it.
+        // SAFETY: the descriptor was created above, and no other code has it.
         unsafe { libc::close(descriptor) };
         return Err(Errno(libc::EMFILE));
     };
-    timers.all.insert(Name::File(number), Timer::new(clock, Notice::Count(private)));
+    timers.all.insert(Name::File(number), Timer::new(clock, Notification::Count(private)));
     Ok(made)
 }
 
 impl Timers {
-    /// Drops timers whose guest's descriptors are all closed.
+    /// Removes timers whose guest descriptors are all closed.
     pub(crate) fn forget_closed(&mut self) {
         if !self.all.keys().any(|name| matches!(name, Name::File(_))) {
             return;
@@ -453,8 +452,8 @@ impl Timers {
         let private: Vec<RawFd> = self
             .all
             .values()
-            .filter_map(|timer| match &timer.notice {
-                Notice::Count(file) => Some(file.as_raw_fd()),
+            .filter_map(|timer| match &timer.notification {
+                Notification::Count(file) => Some(file.as_raw_fd()),
                 _ => None,
             })
             .collect();
@@ -465,13 +464,13 @@ impl Timers {
     }
 }
 
-/// The number the kernel gave an eventfd; `None` if it is something else.
+/// The kernel's id of an eventfd; `None` for other files.
 fn number_of(descriptor: RawFd) -> Option<u64> {
     open_files::fact(&open_files::facts(descriptor).ok()?, "eventfd-id")?.parse().ok()
 }
 
 fn file(descriptor: u64) -> Result<Name, Errno> {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     if unsafe { libc::fcntl(descriptor as i32, libc::F_GETFD) } < 0 {
         return Err(Errno(libc::EBADF));
     }
@@ -494,7 +493,7 @@ mod tests {
         Timer {
             expires: Some(Time::from_ps(expires)),
             interval: Duration::from_ps(interval),
-            ..Timer::new(Clock::Wall(0), Notice::Nothing)
+            ..Timer::new(Clock::Wall(0), Notification::Nothing)
         }
     }
 
@@ -507,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_timer_counts_what_it_has_missed_and_keeps_its_rhythm() {
+    fn a_late_timer_counts_missed_expirations_and_keeps_its_period() {
         let mut timer = timer(100, 30);
         assert_eq!(timer.expire(Time::from_ps(165)), 3);
         assert_eq!(timer.expires, Some(Time::from_ps(190)));

@@ -1,6 +1,6 @@
-//! Host calls that may wait, in simulated time: tried without waiting, and tried again when something has happened.
-//! Not calls that wait for nothing but time or futexes; and not poll and its kin, which are in `polling`.
-//! Source: fcntl(2) (O_NONBLOCK), pipe(7), socket(7), signal(7) (what is never restarted), wait(2).
+//! Blocking host calls in simulated time: they are made without blocking, and repeated after an event. poll and similar
+//! calls are in `polling`. Source: fcntl(2) (O_NONBLOCK), pipe(7), socket(7), signal(7) (calls that never restart),
+//! wait(2).
 
 use std::os::fd::RawFd;
 
@@ -10,83 +10,84 @@ use longma_guest::host::host_call;
 use longma_guest::words::words_of;
 use longma_sim::{Duration, Time};
 
-use super::{Arguments, AwaitedFile, Awoken, Context, Returned, Simulation, Sleep, polling};
+use super::{Arguments, AwaitedFile, Context, Returned, Simulation, Sleep, Wakeup, polling};
 use crate::open_files::{self, is_ready, status_of};
 
 const AGAIN: Errno = Errno(libc::EAGAIN);
 const READ: i16 = libc::POLLIN;
 const WRITE: i16 = libc::POLLOUT;
 
-/// What a host call waits for. Whoever makes one says it: a row of the table of system calls, or the function that a row names.
+/// The condition for which a host call may block. A row of the table of system calls, or the function of a row,
+/// specifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// A device, such as a disk: what is no part of the model, and takes none of its time.
+    /// A device, such as a disk, which is outside the model and takes no simulated time.
     Device,
-    /// The descriptor in its first argument.
+    /// The descriptor in the first argument.
     Descriptor {
         /// Reading or writing.
         events: i16,
-        /// Which argument holds MSG_ flags, if one does.
+        /// The index of the argument with MSG_ flags, if there is one.
         flags: Option<usize>,
     },
     /// A connection.
     Connection,
-    /// A child: the argument that holds the options.
+    /// A child. The index of the argument with the options.
     Child(usize),
-    /// A lock, as flock and fcntl take it.
+    /// A lock of flock or fcntl.
     Lock,
-    /// A FIFO's other end, if it opens one: openat and openat2.
+    /// The other end of a FIFO, in openat and openat2.
     OtherEnd,
-    /// Files, and a time: see `polling`.
+    /// Files, or a timeout; see `polling`.
     Files,
     /// Signals: rt_sigsuspend and rt_sigtimedwait.
     Signals,
-    /// A System V queue: the argument that takes IPC_NOWAIT.
+    /// A System V queue. The index of the argument with IPC_NOWAIT.
     Queue(usize),
-    /// Something that cannot be asked without waiting.
+    /// A condition that cannot be checked without blocking.
     Unknown,
 }
 
 impl WaitsFor {
-    /// That there is something to read from the descriptor.
+    /// The descriptor is readable.
     pub(crate) const INPUT: Self = Self::Descriptor { events: READ, flags: None };
-    /// That the descriptor takes something.
+    /// The descriptor is writable.
     pub(crate) const ROOM: Self = Self::Descriptor { events: WRITE, flags: None };
 
-    /// The same as [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say that it does not wait.
+    /// Like [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say not to block.
     pub(crate) const fn message(flags: usize) -> Self {
         Self::Descriptor { events: READ, flags: Some(flags) }
     }
 
-    /// The same as [`WaitsFor::ROOM`], with such flags.
+    /// Like [`WaitsFor::ROOM`], with MSG_ flags.
     pub(crate) const fn room_for_message(flags: usize) -> Self {
         Self::Descriptor { events: WRITE, flags: Some(flags) }
     }
 }
 
-/// Makes host call `number`, which may wait for `waits`, unless this thread's attention is requested before it begins, see
-/// [`interruptible_on_host`]. In simulated time, a call that would wait lets other threads run.
+/// Makes host call `number`, which may block for `waits`, unless this thread's attention is requested before it begins,
+/// see [`interruptible_on_host`]. In simulated time, other threads run while the call would block.
 ///
 /// # Errors
-/// As there.
+/// As for [`interruptible_on_host`].
 ///
 /// # Safety
-/// As there; and `waits` is what this call waits for, with its arguments where that says.
+/// As for [`interruptible_on_host`]. In addition, `waits` must match the call and its arguments.
 pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
     match super::current() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         Some(context) => unsafe { wait(&context, number, waits, arguments) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         None => unsafe { interruptible_on_host(number, arguments) },
     }
 }
 
-/// Makes a host call that may wait; while it would, others run.
+/// Makes a host call that may block; other threads run while it would.
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
-    // SAFETY: the caller's promise, here and below: the arguments are those of the call.
+    // SAFETY: the caller upholds the contract: the arguments are those of the call.
     unsafe {
         match waits {
             WaitsFor::Device => interruptible_on_host(number, arguments),
@@ -112,32 +113,32 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
     }
 }
 
-/// Makes the call on the host, where it may wait as long as it likes; others run meanwhile.
+/// Makes a blocking call on the host while other threads run.
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn outside(context: &Context, number: i64, arguments: Arguments) -> Returned {
     let mut returned = Err(Errno::RESTART);
     let mut call = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         returned = unsafe { interruptible_on_host(number, arguments) };
     };
     context.simulation.scheduler.outside(context.thread, &mut call);
     returned
 }
 
-/// What is known of an open file.
+/// How an open file behaves with respect to blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Openness {
-    /// Never waits: a file, a directory, a bad descriptor.
+enum BlockingBehaviour {
+    /// Never blocks: a file, a directory, or an invalid descriptor.
     Immediate,
-    /// Others beyond this process have it open: it must stay as it is.
+    /// Other processes have it open, so its mode must not change.
     Inherited,
-    /// The process has made it itself.
+    /// The process has created it.
     Own,
 }
 
-/// (device, inode) of what is open now and may be waited for.
+/// Device and inode of the open files that may block.
 pub(super) fn open_now() -> Vec<(u64, u64)> {
     open_files::all()
         .unwrap_or_default()
@@ -148,30 +149,32 @@ pub(super) fn open_now() -> Vec<(u64, u64)> {
         .collect()
 }
 
-fn openness(simulation: &Simulation, descriptor: RawFd) -> Openness {
-    let Some(status) = status_of(descriptor) else { return Openness::Immediate };
+fn blocking_behaviour(simulation: &Simulation, descriptor: RawFd) -> BlockingBehaviour {
+    let Some(status) = status_of(descriptor) else { return BlockingBehaviour::Immediate };
     match status.st_mode & libc::S_IFMT {
-        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => Openness::Immediate,
-        // A terminal belongs to whoever looks at it.
-        libc::S_IFCHR => Openness::Inherited,
+        libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK | libc::S_IFLNK => BlockingBehaviour::Immediate,
+        // A terminal may have other users.
+        libc::S_IFCHR => BlockingBehaviour::Inherited,
         libc::S_IFIFO | libc::S_IFSOCK if simulation.inherited.contains(&(status.st_dev, status.st_ino)) => {
-            Openness::Inherited
+            BlockingBehaviour::Inherited
         }
-        _ => Openness::Own,
+        _ => BlockingBehaviour::Own,
     }
 }
 
-/// Whether something outside of this process may make a file ready.
+/// Whether another process or the network may make a file ready.
 pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> bool {
     let Some(status) = status_of(descriptor) else { return false };
     let shared = simulation.has_forked.load(std::sync::atomic::Ordering::Relaxed);
     match status.st_mode & libc::S_IFMT {
         libc::S_IFCHR => true,
-        libc::S_IFIFO => shared || openness(simulation, descriptor) == Openness::Inherited,
+        libc::S_IFIFO => shared || blocking_behaviour(simulation, descriptor) == BlockingBehaviour::Inherited,
         libc::S_IFSOCK => {
-            shared || openness(simulation, descriptor) == Openness::Inherited || is_network(descriptor)
+            shared
+                || blocking_behaviour(simulation, descriptor) == BlockingBehaviour::Inherited
+                || is_network(descriptor)
         }
-        // Eventfd, epoll and their kin. What is in an epoll set, the kernel tells.
+        // Eventfd, epoll and others. The kernel lists the files in an epoll set.
         0 => awaited_by_epoll(descriptor)
             .into_iter()
             .any(|inner| inner != descriptor && reaches_outside(simulation, inner)),
@@ -179,11 +182,11 @@ pub(super) fn reaches_outside(simulation: &Simulation, descriptor: RawFd) -> boo
     }
 }
 
-/// Anything but a pair of unnamed sockets, which nobody else can reach.
+/// Whether a socket is reachable from outside, that is not one of a pair of unnamed sockets.
 fn is_network(descriptor: RawFd) -> bool {
     let mut address = [0u8; 128];
     let mut bytes = address.len() as libc::socklen_t;
-    // SAFETY: the buffer has that many bytes.
+    // SAFETY: the buffer has this many bytes.
     let named = unsafe { libc::getsockname(descriptor, address.as_mut_ptr().cast(), &raw mut bytes) };
     let family = u16::from_ne_bytes([address[0], address[1]]);
     let is_unnamed = i32::from(family) == libc::AF_UNIX && bytes as usize <= size_of::<libc::sa_family_t>();
@@ -211,29 +214,29 @@ unsafe fn transfer(
     flags: Option<usize>,
 ) -> Returned {
     let descriptor = arguments[0] as RawFd;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let on_host = |arguments: Arguments| unsafe { interruptible_on_host(number, arguments) };
     let at_once = flags.is_some_and(|index| arguments[index] as i32 & libc::MSG_DONTWAIT != 0);
-    let openness = openness(&context.simulation, descriptor);
-    // Output that leaves the model: the simulation waits for who reads it, in no time.
-    let leaves = openness == Openness::Inherited && events == WRITE;
-    if at_once || openness == Openness::Immediate || leaves {
+    let blocking_behaviour = blocking_behaviour(&context.simulation, descriptor);
+    // Output that leaves the model: waiting for the reader takes no simulated time.
+    let leaves = blocking_behaviour == BlockingBehaviour::Inherited && events == WRITE;
+    if at_once || blocking_behaviour == BlockingBehaviour::Immediate || leaves {
         return on_host(arguments);
     }
     let mut output = Output::default();
     let mut limit = None;
     loop {
-        // SAFETY: F_GETFL has no pointers.
+        // SAFETY: F_GETFL takes no pointers.
         let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
         if mode < 0 || mode & libc::O_NONBLOCK != 0 {
             return on_host(arguments);
         }
-        let returned = if openness == Openness::Inherited {
+        let returned = if blocking_behaviour == BlockingBehaviour::Inherited {
             if is_ready(descriptor, events) { return on_host(arguments) } else { Err(AGAIN) }
         } else {
-            // SAFETY: no pointers. Nobody else runs, so nobody sees that it does not wait meanwhile.
+            // No other thread runs, so none sees the temporary mode. SAFETY: the call takes no pointers.
             unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the contract.
             let returned = unsafe { host_call(number, arguments) };
             // SAFETY: as above.
             unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
@@ -255,26 +258,26 @@ unsafe fn transfer(
         let begun = output.done > 0;
         let sleep = Sleep { deadline, files, begun, reason: "a file", ..Sleep::default() };
         match context.simulation.scheduler.sleep(context.thread, sleep) {
-            Awoken::Woken => {}
-            Awoken::Late => return output.or(AGAIN),
-            // What has a time limit is not made again: it would have the whole limit again.
-            Awoken::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
-            Awoken::Signalled | Awoken::NotBegun => return output.or(Errno::RESTART),
+            Wakeup::Woken => {}
+            Wakeup::Late => return output.or(AGAIN),
+            // A call with a time limit does not restart, because the limit would start again.
+            Wakeup::Signalled if deadline.is_some() => return output.or(Errno(libc::EINTR)),
+            Wakeup::Signalled | Wakeup::NotBegun => return output.or(Errno::RESTART),
         }
     }
 }
 
-/// A write that waits goes on until everything is written.
+/// The progress of a blocking write, which continues until everything is written.
 #[derive(Default)]
 struct Output {
     done: u64,
-    /// What is left of the buffers of writev.
+    /// The remaining buffers of writev.
     vectors: Vec<libc::iovec>,
 }
 
 impl Output {
-    /// Notes that `done` more bytes are written. `None`: there are more, and the arguments say which; otherwise how many were
-    /// written in all.
+    /// Records that `done` more bytes are written. Returns `None` if there are more, after updating the arguments;
+    /// otherwise the total.
     fn advance(&mut self, number: i64, arguments: &mut Arguments, done: u64) -> Option<u64> {
         self.done += done;
         let more = match number {
@@ -286,13 +289,13 @@ impl Output {
             libc::SYS_writev => self.advance_vectors(arguments, done),
             _ => false,
         };
-        // A datagram, or a file that takes no more: the caller sees it from the count.
+        // A datagram, or a file that accepts no more: the caller sees this from the count.
         if more && done > 0 { None } else { Some(self.done) }
     }
 
     fn advance_vectors(&mut self, arguments: &mut Arguments, mut done: u64) -> bool {
         if self.vectors.is_empty() {
-            // SAFETY: the array that the call just made has read.
+            // SAFETY: the call has just read this array.
             let given = unsafe {
                 std::slice::from_raw_parts(arguments[1] as *const libc::iovec, arguments[2] as usize)
             };
@@ -310,13 +313,13 @@ impl Output {
         !self.vectors.is_empty()
     }
 
-    /// What a call returns that could not go on: what it has done, or the error.
+    /// The result of a call that cannot continue: its progress, or the error.
     fn or(&self, error: Errno) -> Returned {
         if self.done > 0 { Ok(self.done) } else { Err(error) }
     }
 }
 
-/// When a socket's time limit ends, if it has one.
+/// The end of a socket's time limit, if it has one.
 fn deadline_of(simulation: &Simulation, descriptor: RawFd, events: i16) -> Option<Time> {
     let limit = if events == READ { libc::SO_RCVTIMEO } else { libc::SO_SNDTIMEO };
     simulation.scheduler.now().checked_add(timeout_of(descriptor, limit)?)
@@ -330,32 +333,34 @@ fn timeout_of(descriptor: RawFd, option: i32) -> Option<Duration> {
     Duration::from_ns(us.checked_mul(1000)?)
 }
 
+/// Connects a socket.
+///
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
     let descriptor = arguments[0] as RawFd;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let mode = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
     if mode < 0 || mode & libc::O_NONBLOCK != 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         return unsafe { interruptible_on_host(libc::SYS_connect, arguments) };
     }
-    // SAFETY: no pointers; nobody else runs meanwhile.
+    // SAFETY: the call takes no pointers, and no other thread runs during it.
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode | libc::O_NONBLOCK) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     let returned = unsafe { host_call(libc::SYS_connect, arguments) };
     // SAFETY: as above.
     unsafe { libc::fcntl(descriptor, libc::F_SETFL, mode) };
     match returned {
-        // A listener whose queue is full does not say when it no longer is.
-        // SAFETY: the caller's promise.
+        // A listener with a full queue does not signal when it accepts connections again. SAFETY: the caller upholds
+        // the contract.
         Err(AGAIN) => unsafe { outside(context, libc::SYS_connect, arguments) },
         Err(Errno(libc::EINPROGRESS)) => {
             let files = vec![AwaitedFile { descriptor, events: WRITE }];
             let sleep = Sleep { files, begun: true, reason: "a connection", ..Sleep::default() };
             match context.simulation.scheduler.sleep(context.thread, sleep) {
-                Awoken::Signalled | Awoken::NotBegun => Err(Errno(libc::EINTR)),
-                Awoken::Woken | Awoken::Late => {
+                Wakeup::Signalled | Wakeup::NotBegun => Err(Errno(libc::EINTR)),
+                Wakeup::Woken | Wakeup::Late => {
                     let error = open_files::socket_option(descriptor, libc::SO_ERROR);
                     Errno::check(-i64::from(error.map_or(0, i32::from_ne_bytes)))
                 }
@@ -365,13 +370,13 @@ unsafe fn connect(context: &Context, arguments: Arguments) -> Returned {
     }
 }
 
-/// Children run on the host, outside of simulated time.
+/// Waits for a child, which runs on the host outside simulated time.
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, options: usize) -> Returned {
     if arguments[options] as i32 & libc::WNOHANG == 0 && !is_child_ready(number, &arguments) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         let returned = unsafe { outside(context, number, arguments) };
         let gave_up = [Errno::RESTART, Errno::RESTART_ALWAYS, Errno(libc::EINTR)];
         if !matches!(returned, Err(error) if gave_up.contains(&error)) || !is_child_ready(number, &arguments)
@@ -379,14 +384,14 @@ unsafe fn wait_for_child(context: &Context, number: i64, arguments: Arguments, o
             return returned;
         }
     }
-    // What has happened is told though a signal is pending, as Linux does: SIGCHLD comes with it.
+    // As in Linux, a change of the child is reported even if a signal is pending, since SIGCHLD accompanies it.
     let mut at_once = arguments;
     at_once[options] |= libc::WNOHANG as u64;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the contract.
     unsafe { host_call(number, at_once) }
 }
 
-/// Whether a wait would return at once, for an error perhaps.
+/// Whether a wait would return at once, possibly with an error.
 fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
     let (kind, id, options) = if number == libc::SYS_waitid {
         (arguments[0] as libc::idtype_t, arguments[1] as libc::id_t, arguments[3] as i32)
@@ -399,15 +404,15 @@ fn is_child_ready(number: i64, arguments: &Arguments) -> bool {
             process => (libc::P_PID, process as u32, options),
         }
     };
-    // SAFETY: plain data.
+    // SAFETY: `libc::siginfo_t` is plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is live; WNOWAIT leaves the child as it is.
+    // SAFETY: the structure is live; WNOWAIT does not reap the child.
     let found = unsafe { libc::waitid(kind, id, &raw mut info, options | libc::WNOHANG | libc::WNOWAIT) };
-    // SAFETY: the field is plain data, zero if no child is ready.
+    // SAFETY: the field is plain data, and zero if no child is ready.
     found != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// flock and the commands of fcntl that wait.
+/// Takes a lock with flock or fcntl.
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
@@ -424,21 +429,21 @@ unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Ret
         }
         _ => false,
     };
-    // SAFETY: the caller's promise; the other commands take the same argument.
+    // SAFETY: the caller upholds the contract; the other commands take the same argument.
     match unsafe { interruptible_on_host(number, at_once) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe { outside(context, number, arguments) },
         returned => returned,
     }
 }
 
-/// Opens a file; a FIFO may wait for its other end.
+/// Opens a file, which may be a FIFO that waits for its other end.
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
 unsafe fn open(context: &Context, number: i64, arguments: Arguments) -> Returned {
     const PATH: u64 = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    // SAFETY: the caller's promise, here and below; `how` is a live structure whose first word are the flags.
+    // SAFETY: the caller upholds the contract; `how` is a live structure whose first word holds the flags.
     unsafe {
         let (flags, looked) = if number == libc::SYS_openat {
             let kept = arguments[2] & libc::O_NOFOLLOW as u64;
@@ -468,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_of_several_buffers_goes_on_where_it_stopped() {
+    fn a_write_of_several_buffers_continues_where_it_stopped() {
         let (first, second) = ([1u8; 10], [2u8; 10]);
         let vectors = [&first, &second]
             .map(|bytes| libc::iovec { iov_base: bytes.as_ptr() as *mut _, iov_len: bytes.len() });
@@ -482,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_pair_of_sockets_is_nobody_elses() {
+    fn no_other_process_can_reach_an_unnamed_socket_pair() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         use std::os::fd::AsRawFd;

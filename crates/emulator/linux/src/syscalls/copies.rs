@@ -1,15 +1,14 @@
-//! What the kernel copies between its memory and a program's for a system call: for models of how long that takes.
-//! Not the copying, which the host's kernel does.
-//! Source: the kinds of arguments in the table of calls; man-pages section 2 for what returns a number of bytes.
+//! The bytes that the kernel copies between its memory and a program's in a system call, for timing models. Source: the
+//! argument kinds in the table of calls; man-pages section 2 for calls that return a number of bytes.
 
 use longma_guest::GuestMemory;
 use longma_loongarch::State;
 
 use super::{A0, A7, table};
 use crate::Thread;
-use crate::arguments::{Kind, MOST_VECTORS};
+use crate::arguments::{Kind, MAX_VECTORS};
 
-/// A system call as a program makes it.
+/// A system call with its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     /// Its number.
@@ -21,11 +20,11 @@ pub struct SystemCall {
 /// Bytes of a program's memory that the kernel read or wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// The guest address of the first one.
+    /// The guest address of the first byte.
     pub address: u64,
-    /// How many.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The kernel wrote them.
+    /// Whether the kernel wrote them.
     pub written: bool,
 }
 
@@ -35,8 +34,8 @@ impl SystemCall {
         Self { number: state.r(A7), arguments: std::array::from_fn(|index| state.r(A0 + index as u8)) }
     }
 
-    /// What the kernel copied for this call, which returned what `state` says. Nothing if it failed. Strings and what calls have of
-    /// their own (message headers, sets of descriptors) are left out.
+    /// The bytes that the kernel copied for this call, whose result is in `state`. Empty if it failed. Excludes strings
+    /// and structures that calls parse themselves (message headers, descriptor sets).
     pub fn copied(&self, thread: &Thread, state: &State) -> Vec<Copied> {
         let returned = state.r(A0);
         let Some(row) = table::row(self.number).filter(|_| returned as i64 >= 0) else { return Vec::new() };
@@ -45,7 +44,7 @@ impl SystemCall {
             let mut note = |bytes: u64, written: bool| copied.push(Copied { address, bytes, written });
             let length = |index: u8| {
                 let given = self.arguments[usize::from(index)];
-                // A call that says how far it came says so in bytes of its buffer.
+                // The result of such a call is the number of bytes.
                 if returned > 0 { given.min(returned) } else { 0 }
             };
             match *kind {
@@ -70,7 +69,7 @@ impl SystemCall {
     }
 }
 
-/// The first `left` bytes of the buffers that the iovec array at `address` names.
+/// Adds the first `left` bytes of the buffers in the iovec array at `address`.
 fn add_vectors(
     memory: &GuestMemory,
     address: u64,
@@ -79,7 +78,7 @@ fn add_vectors(
     written: bool,
     to: &mut Vec<Copied>,
 ) {
-    for index in 0..count.min(MOST_VECTORS) {
+    for index in 0..count.min(MAX_VECTORS) {
         let at = address.wrapping_add(16 * index);
         let (Ok(base), Ok(length)) = (memory.load::<u64>(at), memory.load::<u64>(at.wrapping_add(8))) else {
             return;

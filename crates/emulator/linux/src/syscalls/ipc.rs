@@ -1,6 +1,5 @@
-//! System V shared memory, semaphores and message queues.
-//! Of POSIX message queues only what is converted: who is told of a message.
-//! Source: shmget(2), shmat(2), semctl(2), msgsnd(2); Linux include/uapi/asm-generic/{ipcbuf,sembuf,shmbuf,msgbuf}.h.
+//! System V shared memory, semaphores and message queues, and mq_notify(2) of POSIX message queues. Source: shmget(2),
+//! shmat(2), semctl(2), msgsnd(2); Linux include/uapi/asm-generic/{ipcbuf,sembuf,shmbuf,msgbuf}.h.
 
 use std::sync::Arc;
 
@@ -15,22 +14,22 @@ use crate::simulated::waits::{WaitsFor, interruptible};
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
 const QUEUE_BYTES: u64 = 120;
 const SEGMENT_BYTES: u64 = 112;
-/// asm-generic's `struct semid64_ds`: x86-64 has a spare word after each time.
+/// asm-generic's `struct semid64_ds`. x86-64 has an additional word after each time.
 const SEMAPHORES_BYTES: usize = 88;
 const HOST_SEMAPHORES_BYTES: usize = 104;
-/// Where x86-64's structure has the number of semaphores, in words.
+/// The index of the number of semaphores in x86-64's structure, in words.
 const COUNT_WORD: usize = PERMISSION_BYTES / 8 + 4;
 /// `struct ipc64_perm`.
 const PERMISSION_BYTES: usize = 48;
-const MOST_OPERATIONS: u64 = 500;
-const MOST_MESSAGE_BYTES: u64 = 1 << 30;
+const MAX_OPERATIONS: u64 = 500;
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 const SEM_UNDO: u16 = 0x1000;
 const SHM_REMAP: u64 = 0o40_000;
 const SHM_READ_ONLY: u64 = 0o10_000;
 const SHM_EXECUTE: u64 = 0o100_000;
 const SHM_ROUND: u64 = 0o20_000;
 
-/// msgctl's and shmctl's commands below 11 are the same; of the structures that a command takes the largest has `bytes`.
+/// The argument of msgctl and shmctl commands below 11, which are equal. `bytes` is the size of the largest structure.
 fn common(command: i32, bytes: u64) -> Option<Argument> {
     match command {
         libc::IPC_RMID => Some(Argument::Number),
@@ -47,13 +46,13 @@ fn control(
     own: impl Fn(i32) -> Option<Argument>,
     [id, command, address, ..]: Arguments,
 ) -> Returned {
-    // IPC_64 is what 64-bit kernels understand anyway.
+    // 64-bit kernels ignore IPC_64.
     let command = command & !0x100;
     let argument = common(command as i32, bytes).or_else(|| own(command as i32)).ok_or(INVALID)?;
     let address = if argument == Argument::Number { 0 } else { address };
     with_results(thread.process.memory(), |results| {
         let pointer = argument.for_host(results, address)?;
-        // SAFETY: zero, or a pointer to the largest structure the command takes, into the reservation or of `results`.
+        // SAFETY: zero, or a pointer into the reservation or `results` to the largest structure of the command.
         unsafe { host_call(number, [id, command, pointer, 0, 0, 0]) }
     })
 }
@@ -75,7 +74,7 @@ pub(super) fn shmctl(thread: &mut Thread, arguments: Arguments) -> Returned {
 }
 
 pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Arguments) -> Returned {
-    if size > MOST_MESSAGE_BYTES {
+    if size > MAX_MESSAGE_BYTES {
         return Err(INVALID);
     }
     let message = buffer(thread.process.memory(), message, size + 8)?;
@@ -84,31 +83,31 @@ pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Argume
 }
 
 pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: Arguments) -> Returned {
-    if size > MOST_MESSAGE_BYTES {
+    if size > MAX_MESSAGE_BYTES {
         return Err(INVALID);
     }
     with_results(thread.process.memory(), |results| {
-        // Its type, and as much text as the call returns.
+        // The message type, and as much text as the call returns.
         let message = results.message_after(8, message, size + 8)?;
-        // SAFETY: the message is in the reservation or of `results`.
+        // SAFETY: the message is in the reservation or `results`.
         unsafe { interruptible(libc::SYS_msgrcv, WaitsFor::Queue(4), [id, message, size, kind, flags, 0]) }
     })
 }
 
 pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, ..]: Arguments) -> Returned {
-    if count > MOST_OPERATIONS {
+    if count > MAX_OPERATIONS {
         return Err(Errno(libc::E2BIG));
     }
     let memory = thread.process.memory();
     let host_operations = buffer(memory, operations, 6 * count)?;
     let host_timeout = buffer(memory, timeout, 16)?;
     let arguments = [id, host_operations, count, host_timeout, 0, 0];
-    // SAFETY: null, or pointers into the reservation.
+    // SAFETY: the pointers are null or into the reservation.
     let done = unsafe { interruptible(libc::SYS_semtimedop, WaitsFor::Unknown, arguments) }?;
     let undoes =
         |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
     if (0..count).any(undoes) {
-        thread.process.note_unkept("semaphores to undo at its end (SEM_UNDO)");
+        thread.process.note_unkept("pending semaphore adjustments (SEM_UNDO)");
     }
     Ok(done)
 }
@@ -117,7 +116,7 @@ pub(super) fn semctl(thread: &mut Thread, [id, index, command, value, ..]: Argum
     let memory = thread.process.memory();
     let command = command & !0x100;
     let call = |value: u64| {
-        // SAFETY: a number, or a pointer to what the command takes.
+        // SAFETY: a number, or a pointer to the argument of the command.
         unsafe { host_call(libc::SYS_semctl, [id, index, command, value, 0, 0]) }
     };
     match command as i32 {
@@ -170,12 +169,12 @@ pub(super) fn mq_notify(thread: &mut Thread, [queue, event, ..]: Arguments) -> R
         return Err(INVALID);
     }
     let pointer = if event == 0 { 0 } else { copy.as_ptr() as u64 };
-    // SAFETY: null, or a live structure of a kind that holds no pointers.
+    // SAFETY: null, or a live structure of a kind without pointers.
     unsafe { host_call(libc::SYS_mq_notify, [queue, pointer, 0, 0, 0, 0]) }
 }
 
 pub(super) fn shmat(thread: &mut Thread, [id, address, flags, ..]: Arguments) -> Returned {
-    // SAFETY: plain data.
+    // SAFETY: `libc::shmid_ds` is plain data.
     let mut segment: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
     unsafe {
@@ -211,7 +210,7 @@ pub(super) fn shmdt(thread: &mut Thread, [address, ..]: Arguments) -> Returned {
     if pieces.is_empty() {
         return Err(INVALID);
     }
-    // Mapping something else in their place detaches them, and leaves no hole in the reservation.
+    // Mapping other memory over the pieces detaches them without leaving a hole in the reservation.
     pieces.into_iter().try_for_each(|piece| space.unmap(piece.start, piece.end - piece.start))?;
     Ok(0)
 }

@@ -1,15 +1,13 @@
-//! The system calls about memory.
-//! Not their effect on the address space, which is `longma-guest`'s.
-//! Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
+//! System calls on memory. Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
 
 use std::sync::Arc;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
 use longma_guest::host::host_call;
+use longma_guest::host::pinned_file::PinnedFile;
 use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Protection};
 
-use crate::arguments::{Arguments, INVALID, Returned, Unwritten, Vectors, with_results};
+use crate::arguments::{Arguments, INVALID, OnWriteFault, Returned, Vectors, with_results};
 use crate::open_files::status_of;
 use crate::root::name_at;
 use crate::simulated::waits::{WaitsFor, interruptible};
@@ -17,7 +15,7 @@ use crate::{DeviceFile, Process, Thread};
 
 /// PROT_READ, WRITE, EXEC and SEM.
 const KNOWN_PROTECTION: u64 = 0xf;
-/// Those of mmap's flags that the host must see; the rest is either decided here or means nothing to a guest.
+/// The mmap flags that are passed to the host. Others are handled here or have no meaning for a guest.
 const HOST_FLAGS: i32 =
     libc::MAP_NORESERVE | libc::MAP_POPULATE | libc::MAP_NONBLOCK | libc::MAP_LOCKED | libc::MAP_SYNC;
 const MAP_TYPE: i32 = 0xf;
@@ -37,7 +35,7 @@ pub(super) fn mmap(
         return Err(INVALID);
     }
     if flags & libc::MAP_HUGETLB != 0 && flags & libc::MAP_ANONYMOUS != 0 {
-        // A machine without huge pages set aside.
+        // As on a machine without reserved huge pages.
         return Err(Errno(libc::ENOMEM));
     }
     let placement = if flags & libc::MAP_FIXED_NOREPLACE != 0 {
@@ -53,8 +51,8 @@ pub(super) fn mmap(
         Backing::Anonymous(Arc::new(Origin { name: name.into(), ..Origin::default() }))
     } else {
         offset.checked_add(length).ok_or(Errno(libc::EOVERFLOW))?;
-        // What is noted about the file is about the one that is mapped.
-        let file = held.insert(Held::of(descriptor)?);
+        // Hold the file, so that the checks and the mapping use the same one.
+        let file = held.insert(PinnedFile::of(descriptor)?);
         match DeviceFile::backing(&thread.process.config.devices, file, shared, offset, length)? {
             Some(device) => device,
             None => file_backing(&thread.process, file, offset)?,
@@ -74,7 +72,7 @@ pub(super) fn mmap(
     })
 }
 
-fn file_backing(process: &Process, file: &Held, offset: u64) -> Result<Backing, Errno> {
+fn file_backing(process: &Process, file: &PinnedFile, offset: u64) -> Result<Backing, Errno> {
     let descriptor = file.number();
     let status = status_of(descriptor).ok_or_else(std::io::Error::last_os_error)?;
     let name = process.root.guest_name(&name_at(descriptor).unwrap_or_default()).unwrap_or_default();
@@ -149,15 +147,15 @@ fn lock(
     let start = thread.process.space.page_down(address);
     let length = length.checked_add(address - start).ok_or(INVALID)?;
     let (pointer, bytes) = thread.process.space.host_range(start, length)?;
-    thread.process.space.check_room_for_cut()?;
+    thread.process.space.check_mapping_budget_for_split()?;
     let (number, arguments) = call(pointer as u64, bytes as u64);
     // SAFETY: whole pages of guest mappings.
     unsafe { host_call(number, arguments) }
 }
 
 pub(super) fn mlockall(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    // The host's call would take the emulator's own memory and the whole reservation for the guest's. That pages may be swapped
-    // out all the same cannot be seen by the guest.
+    // The host's call would lock the emulator's memory and the whole reservation. The guest cannot observe that its
+    // pages are not locked.
     const ONFAULT: u64 = libc::MCL_ONFAULT as u64;
     if flags == 0 || flags == ONFAULT || flags & !7 != 0 { Err(INVALID) } else { Ok(0) }
 }
@@ -169,7 +167,7 @@ pub(super) fn munlockall(_: &mut Thread, _: Arguments) -> Returned {
 pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Arguments) -> Returned {
     let page_bytes = thread.process.space.page_bytes();
     let host_pages = (page_bytes / HOST_PAGE_BYTES) as usize;
-    // Pieces keep the buffer small whatever the guest asks.
+    // Process the range in pieces, so that the buffer stays small.
     const PIECE_PAGES: usize = 1024;
     let (pointer, bytes) = thread.process.space.host_range(address, length)?;
     let pages = bytes / page_bytes as usize;
@@ -189,48 +187,48 @@ pub(super) fn mincore(thread: &mut Thread, [address, length, vector, ..]: Argume
     Ok(0)
 }
 
-/// process_vm_readv, where the local memory is `local_written`, and process_vm_writev.
+/// process_vm_readv (`local_written`) and process_vm_writev.
 pub(super) fn process_vm(
     thread: &Thread,
     number: i64,
     local_written: bool,
     [process, local, local_count, remote, remote_count, flags]: Arguments,
 ) -> Returned {
-    // Another process's addresses are those of its emulator.
+    // Addresses of another process are those of its emulator.
     if process as u32 != std::process::id() {
-        // SAFETY: signal 0 only asks whether there is such a process.
+        // SAFETY: signal 0 only checks whether the process exists.
         unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
     let memory = thread.process.memory();
     with_results(memory, |results| {
         let mut vectors = |address, count, written: bool| match written {
-            true => results.vectors(Unwritten::Stays, address, count),
+            true => results.vectors(OnWriteFault::Remains, address, count),
             false => Vectors::new(memory, address, count),
         };
         let local = vectors(local, local_count, local_written)?;
         let remote = vectors(remote, remote_count, !local_written)?;
         let arguments =
             [process, local.address(), local.len() as u64, remote.address(), remote.len() as u64, flags];
-        // SAFETY: both arrays are live and their buffers are in the reservation or of `results`.
+        // SAFETY: both arrays are live, and their buffers are in the reservation or `results`.
         unsafe { host_call(number, arguments) }
     })
 }
 
-/// Which way the bytes go, the descriptor says: into a pipe's end that is written to, or out of the other.
+/// The descriptor determines the direction: into the write end of a pipe, or out of the read end.
 pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [descriptor, vectors, count, flags, ..] = arguments;
-    // SAFETY: F_GETFL has no pointers.
+    // SAFETY: F_GETFL takes no pointers.
     let mode = unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFL as u64, 0, 0, 0, 0]) }?;
     let is_read = mode as i32 & libc::O_ACCMODE == libc::O_RDONLY;
     let memory = thread.process.memory();
     with_results(memory, |results| {
         let vectors = match is_read {
-            true => results.vectors(Unwritten::Stays, vectors, count),
+            true => results.vectors(OnWriteFault::Remains, vectors, count),
             false => Vectors::new(memory, vectors, count),
         }?;
         let arguments = [descriptor, vectors.address(), vectors.len() as u64, flags, 0, 0];
-        // SAFETY: the array is live and its buffers are in the reservation.
+        // SAFETY: the array is live, and its buffers are in the reservation.
         unsafe { interruptible(libc::SYS_vmsplice, WaitsFor::Unknown, arguments) }
     })
 }

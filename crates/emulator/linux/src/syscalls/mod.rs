@@ -1,6 +1,5 @@
-//! System calls: the table, the dispatcher, and the calls about memory, the system, clocks and System V's things.
-//! Not those about files, sockets, events, signals and threads, which have folders of their own.
-//! Source: Linux include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
+//! System calls: the table, the dispatcher, and the calls on memory, the system, clocks and System V IPC. Source: Linux
+//! include/uapi/asm-generic/unistd.h; man-pages section 2; LoongArch syscall convention (a7, a0-a5, a0).
 
 mod copies;
 mod ipc;
@@ -31,33 +30,33 @@ const A0: u8 = 4;
 /// a7, the number.
 const A7: u8 = 11;
 
-/// What a call does.
+/// The implementation of a call.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
-    /// The host's call of this number does it, at once.
+    /// Forwards it to the host's call of this number, which does not block.
     Host(i64),
-    /// The host's call of this number does it, and may wait for this.
+    /// Forwards it to the host's call of this number, which may block for this condition.
     Waits(i64, WaitsFor),
-    /// A function that gives a0.
+    /// A function that returns a0.
     Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
-    /// A function that may leave the registers otherwise. `pc` is already past the instruction.
+    /// A function that may set the registers itself. `pc` is already after the instruction.
     Control(fn(&mut Thread, &mut State, [u64; 6]) -> Result<Completion, Errno>),
-    /// ENOSYS, and programs know how to do without: not worth a word.
+    /// ENOSYS without a diagnostic, because programs work without the call.
     Absent,
-    /// EPERM: the call is the administrator's.
+    /// EPERM, because the call needs privileges.
     Denied,
 }
 
-/// Which file a call changes.
+/// The file that a call changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// That of the descriptor in this argument.
+    /// The file of the descriptor in this argument.
     Open(u8),
-    /// The same, which may lose a part of it.
+    /// The same, and the call may truncate it.
     Cut(u8),
-    /// That of the descriptor that it returns, if the flags in this argument say so (O_TRUNC).
+    /// The file of the returned descriptor, if the flags in this argument truncate it (O_TRUNC).
     Opened(u8),
-    /// The same, where the flags are the first word of the structure that this argument points to.
+    /// The same, with the flags in the first word of the structure at this argument.
     OpenedBy(u8),
 }
 
@@ -68,20 +67,20 @@ pub(crate) struct Row {
     pub name: &'static str,
     pub action: Action,
     pub arguments: &'static [Kind],
-    /// Bit n: argument n is a descriptor.
+    /// Bit n is set if argument n is a descriptor.
     pub descriptors: u8,
-    /// Which arguments are ids of processes and threads.
+    /// The process and thread ids among the arguments.
     pub ids: Ids,
-    /// What it does in simulated time; none: the same.
+    /// The implementation in simulated time, if it differs.
     pub simulated: Option<Simulated>,
-    /// Which file's contents it may change.
+    /// The file whose contents it may change.
     pub changes: Option<Changed>,
-    /// What the process has done once the host has done it, as far as a checkpoint does not keep that.
+    /// The resulting kernel state that a checkpoint does not contain.
     pub unkept: Option<&'static str>,
 }
 
 impl Row {
-    /// Whether one of the descriptors given is the emulator's, which no guest has.
+    /// Whether one of the descriptor arguments belongs to the emulator.
     fn names_one_of_ours(&self, arguments: &[u64; 6]) -> bool {
         let mut left = self.descriptors;
         while left != 0 {
@@ -95,13 +94,13 @@ impl Row {
 }
 
 impl Thread {
-    /// A synchronous trap at `state.pc`: builds a signal frame, or gives the signal the process dies of, as under Linux.
-    /// [`Trap::Syscall`] is not a signal; it is [`Thread::syscall`]'s.
+    /// Handles a synchronous trap at `state.pc`: builds a signal frame, or returns the fatal signal, as in Linux.
+    /// [`Trap::Syscall`] is passed to [`Thread::syscall`].
     pub fn raise(&mut self, state: &mut State, trap: Trap) -> Outcome {
         self.raise_signal(state, trap).unwrap_or_else(|| self.syscall(state))
     }
 
-    /// Performs the system call at `state.pc` and moves the program counter past it.
+    /// Performs the system call at `state.pc` and advances the program counter.
     pub fn syscall(&mut self, state: &mut State) -> Outcome {
         state.pc = state.pc.wrapping_add(4);
         let number = state.r(A7);
@@ -135,7 +134,7 @@ impl Thread {
                     with_attention(Attention::request);
                     return Outcome::Continue;
                 }
-                // There is a signal, or the call would not have been given up.
+                // A signal has arrived, since the call was interrupted.
                 return self.deliver_pending(state);
             }
             Err(error) => state.set_r(A0, error.returned()),
@@ -166,14 +165,14 @@ impl Thread {
         done
     }
 
-    /// A call has been made that changes a file: code that runs from it is forgotten.
+    /// Invalidates code that is executed from a file after a call that may have changed it.
     fn note_change(&self, file: Changed, arguments: &[u64; 6], done: &Result<Completion, Errno>) {
         let space = &self.process.space;
         match (file, done) {
             (Changed::Open(argument), _) if space.runs_from_files() => {
                 space.file_changed(arguments[usize::from(argument)] as i32);
             }
-            (Changed::Cut(argument), _) => space.file_cut(arguments[usize::from(argument)] as i32),
+            (Changed::Cut(argument), _) => space.file_truncated(arguments[usize::from(argument)] as i32),
             (Changed::Opened(flags), Ok(Completion::Value(descriptor))) => {
                 self.note_opened(*descriptor, arguments[usize::from(flags)]);
             }
@@ -187,7 +186,7 @@ impl Thread {
 
     fn note_opened(&self, descriptor: u64, flags: u64) {
         if flags & libc::O_TRUNC as u64 != 0 {
-            self.process.space.file_cut(descriptor as i32);
+            self.process.space.file_truncated(descriptor as i32);
         }
     }
 
@@ -227,9 +226,10 @@ impl Thread {
 
     fn say_missing(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
-        let mut told = self.process.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // A hostile guest could make this grow without end.
-        if told.len() < 1024 && told.insert(number) {
+        let mut reported_calls =
+            self.process.reported_calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The bound keeps a hostile guest from exhausting memory.
+        if reported_calls.len() < 1024 && reported_calls.insert(number) {
             sink(&format!("system call {number} is not implemented; it returns ENOSYS"));
         }
     }

@@ -1,6 +1,5 @@
-//! Names of flags, for printing.
-//! Not complete: bits without a name are printed in hexadecimal.
-//! Source: Linux include/uapi/asm-generic/{fcntl,mman,mman-common}.h, linux/sched.h, linux/futex.h.
+//! Names of flags, for printing. Bits without a name are printed in hexadecimal. Source: Linux
+//! include/uapi/asm-generic/{fcntl,mman,mman-common}.h, linux/sched.h, linux/futex.h.
 
 use crate::arguments::Names;
 
@@ -163,5 +162,5 @@ pub(super) const FCNTL: Names = &[
     (1034, "F_GET_SEALS"),
 ];
 
-/// waitid(2), what the second argument names.
+/// The first argument of waitid(2).
 pub(super) const WAIT: Names = &[(0, "P_ALL"), (1, "P_PID"), (2, "P_PGID"), (3, "P_PIDFD")];

@@ -1,6 +1,5 @@
-//! The system calls about the system, limits and identities.
-//! Not clocks.
-//! Source: uname(2), prctl(2), prlimit(2), personality(2), getgroups(2).
+//! System calls on system information, limits and identities. Source: uname(2), prctl(2), prlimit(2), personality(2),
+//! getgroups(2).
 
 use std::ffi::CStr;
 use std::os::unix::fs::MetadataExt;
@@ -13,22 +12,22 @@ use longma_guest::words::{bytes_of, words_of};
 
 use crate::Thread;
 use crate::arguments::{Argument, Arguments, INVALID, Returned, buffer, with_results};
+use crate::fixed_identity::{SYSTEM, USER};
 use crate::load;
 use crate::process::{is_own_task, soft_of};
-use crate::surroundings::{SYSTEM, USER};
 
-/// A field of `struct new_utsname`.
+/// The size of a field of `struct new_utsname`.
 const NAME_BYTES: usize = 65;
 const MACHINE: &[u8] = b"loongarch64";
-/// LoongArch came with 5.19; what a guest asks for by release is there from here on.
-const LEAST_RELEASE: (u32, u32) = (5, 19);
+/// The minimum release reported: LoongArch was added in 5.19, and guests derive features from the release.
+const MIN_RELEASE: (u32, u32) = (5, 19);
 
 pub(super) fn uname(thread: &mut Thread, [result, ..]: Arguments) -> Returned {
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         let [node, release, version, domain] = SYSTEM.map(str::as_bytes);
         return write_names(thread, result, [b"Linux", node, release, version, MACHINE, domain]);
     }
-    // SAFETY: plain data.
+    // SAFETY: `libc::utsname` is plain data.
     let mut host: libc::utsname = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is live.
     unsafe { host_call(libc::SYS_uname, [(&raw mut host) as u64, 0, 0, 0, 0, 0]) }?;
@@ -51,20 +50,20 @@ fn write_names(thread: &Thread, result: u64, fields: [&[u8]; 6]) -> Returned {
     Ok(0)
 }
 
-/// getuid, geteuid, getgid and getegid: a call of the host's that cannot fail, or the constant answer.
+/// getuid, geteuid, getgid and getegid: the host's id, or the constant one.
 pub(super) fn identity(thread: &Thread, call: i64) -> Returned {
-    match &thread.process.surroundings {
+    match &thread.process.fixed_identity {
         Some(_) => Ok(USER),
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         None => unsafe { host_call(call, [0; 6]) },
     }
 }
 
-/// getresuid and getresgid: the host's, or thrice the constant answer.
+/// getresuid and getresgid: the host's ids, or the constant one three times.
 pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -> Returned {
     let memory = thread.process.memory();
     let places = [a, b, c];
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         places.iter().try_for_each(|place| memory.store(*place, USER as u32))?;
         return Ok(0);
     }
@@ -73,7 +72,7 @@ pub(super) fn identities(thread: &Thread, call: i64, [a, b, c, ..]: Arguments) -
         for (place, address) in host.iter_mut().zip(places) {
             *place = results.structure(address, 4)?;
         }
-        // SAFETY: null, or pointers into the reservation or of `results`.
+        // SAFETY: the pointers are null, or into the reservation or `results`.
         unsafe { host_call(call, host) }
     })
 }
@@ -82,10 +81,11 @@ fn release(host: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(host);
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= LEAST_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
+    if version >= MIN_RELEASE { host.to_vec() } else { b"5.19.0".to_vec() }
 }
 
-/// The options handed to the host, and what prctl's second argument is; those after it are numbers.
+/// The prctl options that are forwarded to the host, and the kind of the second argument. Further arguments are
+/// numbers.
 const OPTIONS: &[(i32, Argument)] = &[
     (libc::PR_SET_PDEATHSIG, Argument::Number),
     (libc::PR_GET_PDEATHSIG, Argument::Out(4)),
@@ -110,7 +110,7 @@ const OPTIONS: &[(i32, Argument)] = &[
     (libc::PR_SET_PTRACER, Argument::Number),
 ];
 
-/// Those whose effect a checkpoint does not keep.
+/// The options whose effect a checkpoint does not contain.
 const UNKEPT_OPTIONS: &[i32] = &[
     libc::PR_SET_PDEATHSIG,
     libc::PR_SET_DUMPABLE,
@@ -139,12 +139,13 @@ pub(super) fn prctl(thread: &mut Thread, arguments: Arguments) -> Returned {
     with_results(memory, |results| {
         let mut host = arguments;
         host[1] = kind.for_host(results, value)?;
-        // SAFETY: numbers, or a pointer into the reservation or of `results`; the options change nothing this program relies on.
+        // SAFETY: numbers, or a pointer into the reservation or `results`. The options change nothing on which the
+        // emulator relies.
         unsafe { host_call(libc::SYS_prctl, host) }
     })
     .inspect(|_| {
         if UNKEPT_OPTIONS.contains(&(option as i32)) {
-            thread.process.note_unkept("set attributes of its own with prctl");
+            thread.process.note_unkept("set attributes with prctl");
         }
     })
 }
@@ -158,7 +159,7 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
     if !own && is_guest(process) {
         match resource as u32 {
             resources::NOFILE => return limit_files_of_another(memory, process, new, old),
-            // The host would enforce it, and the other's emulator has far more.
+            // The host would enforce the limit on the other process's emulator, which uses far more.
             resources::AS | resources::DATA if new != 0 => return Err(Errno(libc::EPERM)),
             _ => {}
         }
@@ -170,11 +171,11 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
         None => {
             let returned = with_results(memory, |results| {
                 let (at, old_at) = (buffer(memory, new, 16)?, results.structure(old, 16)?);
-                // SAFETY: null, or pointers into the reservation or of `results`.
+                // SAFETY: the pointers are null, or into the reservation or `results`.
                 unsafe { host_call(libc::SYS_prlimit64, [process, resource, at, old_at, 0, 0]) }
             })?;
             match constant_limit(thread, resource as u32).filter(|_| own) {
-                // The host enforces what the guest sets, and is not asked what it was before.
+                // The host enforces the guest's limit, but the former value is the constant one.
                 Some(unset) => keep_limit(thread, resource as u32, unset, new, old).map(|_| returned),
                 None => Ok(returned),
             }
@@ -186,22 +187,22 @@ pub(super) fn prlimit64(thread: &mut Thread, [process, resource, new, old, ..]: 
     Ok(returned)
 }
 
-/// What a limit that the host is not to enforce is while the guest has not set it; `None` for those that are the host's.
+/// The initial value of a limit that the host does not enforce; `None` for limits that the host enforces.
 fn kept_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     match resource {
         resources::AS | resources::DATA => Some((libc::RLIM_INFINITY, libc::RLIM_INFINITY)),
-        // The same on every host, as the stack itself.
-        resources::STACK if thread.process.config.constant_surroundings => {
+        // Equal on all hosts, like the stack.
+        resources::STACK if thread.process.config.fixed_identity => {
             Some((load::DEFAULT_STACK_BYTES, libc::RLIM_INFINITY))
         }
         _ => None,
     }
 }
 
-/// What a limit that the host enforces is in simulated runs while the guest has not set it: as on a Linux where nobody has.
+/// The initial value of an enforced limit in simulated runs: the Linux default.
 fn constant_limit(thread: &Thread, resource: u32) -> Option<(u64, u64)> {
     const NONE: u64 = libc::RLIM_INFINITY;
-    if !thread.process.config.constant_surroundings {
+    if !thread.process.config.fixed_identity {
         return None;
     }
     match resource {
@@ -227,7 +228,7 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
         if wanted.0 > wanted.1 {
             return Err(INVALID);
         }
-        // SAFETY: geteuid has no arguments and cannot fail.
+        // SAFETY: geteuid takes no arguments and cannot fail.
         if wanted.1 > now.1 && unsafe { libc::geteuid() } != 0 {
             return Err(Errno(libc::EPERM));
         }
@@ -238,7 +239,7 @@ fn keep_limit(thread: &Thread, resource: u32, unset: (u64, u64), new: u64, old: 
     Ok(0)
 }
 
-/// The limit of open files, above which the emulator has its own.
+/// The limit of open files. The emulator's descriptors are above it.
 fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     let former = descriptors::limit();
     if let Some(new) = memory.read_optional::<16>(new)? {
@@ -249,7 +250,7 @@ fn limit_files(memory: &GuestMemory, new: u64, old: u64) -> Returned {
     Ok(0)
 }
 
-/// Whether an emulator as this one is what the host has under a process's number.
+/// Whether the process is another instance of this emulator.
 fn is_guest(process: u64) -> bool {
     let file = |path: &str| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let own = file("/proc/self/exe");
@@ -267,32 +268,33 @@ fn limit_files_of_another(memory: &GuestMemory, process: u64, new: u64, old: u64
 }
 
 pub(super) fn personality(_: &mut Thread, [wanted, ..]: Arguments) -> Returned {
-    // PER_LINUX is the only one here; its flags (no address randomisation, for one) hold already or do not matter.
+    // PER_LINUX is the only supported personality. Its flags (such as no address randomisation) are already in effect
+    // or have no effect.
     if wanted as u32 == u32::MAX || wanted & 0xff == 0 { Ok(0) } else { Err(INVALID) }
 }
 
-const MOST_GROUPS: u64 = 65536;
+const MAX_GROUPS: u64 = 65536;
 
 pub(super) fn getgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         return match count as i32 {
             0 => Ok(1),
             1.. => thread.process.memory().store(list, USER as u32).map(|()| 1).map_err(Into::into),
             _ => Err(INVALID),
         };
     }
-    let room = u64::from(count as u32).min(MOST_GROUPS);
+    let room = u64::from(count as u32).min(MAX_GROUPS);
     with_results(thread.process.memory(), |results| {
         let list = if room == 0 { 0 } else { results.structure(list, 4 * room)? };
-        // SAFETY: the list has the room that the count says, or the count is negative or zero.
+        // SAFETY: the list has as many entries as the count, or the count is negative or zero.
         unsafe { host_call(libc::SYS_getgroups, [if room == 0 { count } else { room }, list, 0, 0, 0, 0]) }
     })
 }
 
-/// setuid(2) and its like, with `count` ids. A user of the model's is nobody of the host's: it can only become itself.
+/// setuid(2) and related calls with `count` ids. The simulated user has no host identity, so it can only keep its ids.
 pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: usize) -> Returned {
-    if thread.process.surroundings.is_none() {
-        // SAFETY: the calls have no pointers.
+    if thread.process.fixed_identity.is_none() {
+        // SAFETY: the calls take no pointers.
         return unsafe { host_call(call, ids) };
     }
     let ids = &ids[..count];
@@ -304,21 +306,21 @@ pub(super) fn become_other(thread: &Thread, call: i64, ids: Arguments, count: us
     }
 }
 
-/// setfsuid(2) and setfsgid(2), which say who it was and never fail.
+/// setfsuid(2) and setfsgid(2), which return the former id and never fail.
 pub(super) fn reach_files_as(thread: &Thread, call: i64, ids: Arguments) -> Returned {
-    match thread.process.surroundings {
+    match thread.process.fixed_identity {
         Some(_) => Ok(USER),
-        // SAFETY: the calls have no pointers.
+        // SAFETY: the calls take no pointers.
         None => unsafe { host_call(call, ids) },
     }
 }
 
 pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Returned {
     let count = u64::from(count as u32);
-    if count > MOST_GROUPS {
+    if count > MAX_GROUPS {
         return Err(INVALID);
     }
-    if thread.process.surroundings.is_some() {
+    if thread.process.fixed_identity.is_some() {
         return Err(Errno(libc::EPERM));
     }
     let list = buffer(thread.process.memory(), list, 4 * count)?;
@@ -330,7 +332,7 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
 
 pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    // What threads share is what the emulator shares; only undoing what is not shared costs nothing.
+    // Guest threads share what the emulator's threads share, so nothing can be unshared.
     match flags {
         0 => Ok(0),
         flags if flags & !UNSHARED != 0 => Err(INVALID),
@@ -338,9 +340,9 @@ pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
     }
 }
 
-/// A new name space is the administrator's.
+/// Entering a namespace needs privileges.
 pub(super) fn setns(_: &mut Thread, [descriptor, ..]: Arguments) -> Returned {
-    // SAFETY: F_GETFD has no pointers.
+    // SAFETY: F_GETFD takes no pointers.
     unsafe { host_call(libc::SYS_fcntl, [descriptor, libc::F_GETFD as u64, 0, 0, 0, 0]) }?;
     Err(Errno(libc::EPERM))
 }

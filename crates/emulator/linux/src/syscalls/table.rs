@@ -1,6 +1,6 @@
-//! The table of system calls: number, name, what does it, its arguments, what does it in simulated time, what it changes.
-//! The only list there is; the dispatcher, simulated time, checkpoints, the tracer and the book read it.
-//! Source: Linux include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
+//! The table of system calls: number, name, implementation, arguments, implementation in simulated time, and effects.
+//! The dispatcher, simulated time, checkpoints, the tracer and the book use it. Source: Linux
+//! include/uapi/asm-generic/unistd.h (LoongArch uses these numbers); man-pages section 2.
 
 use longma_guest::host::locks::Lazy;
 
@@ -23,7 +23,7 @@ use crate::simulated::calls::{
 };
 use crate::simulated::identity::Id::{Group, Process, Thread};
 use crate::simulated::waits::WaitsFor::{self, Child, Device, Lock, Unknown};
-use crate::simulated::{clocks, futex, standing, timers};
+use crate::simulated::{clocks, futex, sched_attributes, timers};
 use crate::threads::calls as threads;
 
 /// The row of call `number`.
@@ -52,24 +52,24 @@ const fn row_of(number: u16, name: &'static str, action: Action, arguments: &'st
 }
 
 impl Row {
-    /// What it does in simulated time instead.
+    /// Sets the implementation in simulated time.
     const fn simulated(self, simulated: Simulated) -> Self {
         Self { simulated: Some(simulated), ..self }
     }
 
-    /// Which file's contents it may change.
+    /// Sets the file whose contents the call may change.
     const fn changes(self, changed: Changed) -> Self {
         Self { changes: Some(changed), ..self }
     }
 
-    /// What a process that has made it has of the kernel's and would lose in a checkpoint. What lies in files, memory and threads
-    /// is looked at when the checkpoint is made; this can not be.
+    /// Sets the kernel state that the call creates and a checkpoint does not contain. Files, memory and threads are
+    /// checked when the checkpoint is made; this state cannot be.
     const fn unkept(self, what: &'static str) -> Self {
         Self { unkept: Some(what), ..self }
     }
 }
 
-/// Every call, in the order of the numbers.
+/// All calls in numerical order.
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     row_of(0, "io_setup", Absent, &[]),
@@ -102,8 +102,8 @@ const ROWS: &[Row] = &[
     row_of(27, "inotify_add_watch", Call(files::inotify_add_watch), &[Fd, Text, Hex]),
     row_of(28, "inotify_rm_watch", Host(libc::SYS_inotify_rm_watch), &[Fd, Int]),
     row_of(29, "ioctl", Call(control::ioctl), &[Fd, Hex, Hex]).changes(Open(0)),
-    row_of(30, "ioprio_set", Host(libc::SYS_ioprio_set), &[Int, Id(Thread), Int]).simulated(Perhaps(standing::ioprio_set)).unkept("changed its priority"),
-    row_of(31, "ioprio_get", Host(libc::SYS_ioprio_get), &[Int, Id(Thread)]).simulated(Perhaps(standing::ioprio_get)),
+    row_of(30, "ioprio_set", Host(libc::SYS_ioprio_set), &[Int, Id(Thread), Int]).simulated(Perhaps(sched_attributes::ioprio_set)).unkept("changed its priority"),
+    row_of(31, "ioprio_get", Host(libc::SYS_ioprio_get), &[Int, Id(Thread)]).simulated(Perhaps(sched_attributes::ioprio_get)),
     row_of(32, "flock", Waits(libc::SYS_flock, Lock), &[Fd, Hex]),
     row_of(33, "mknodat", Call(files::mknodat), &[DirFd, Text, Mode, Hex]),
     row_of(34, "mkdirat", Call(files::mkdirat), &[DirFd, Text, Mode]),
@@ -174,11 +174,11 @@ const ROWS: &[Row] = &[
     row_of(100, "get_robust_list", Call(threads::get_robust_list), &[Int, Address, Address]),
     row_of(101, "nanosleep", Waits(libc::SYS_nanosleep, Unknown), &[In(16), Out(16)]).simulated(Instead(clocks::nanosleep)),
     row_of(102, "getitimer", Host(libc::SYS_getitimer), &[Int, Out(32)]).simulated(Perhaps(|caller, [which, old, ..]| timers::itimer(caller, which, 0, old, false))),
-    row_of(103, "setitimer", Host(libc::SYS_setitimer), &[Int, In(32), Out(32)]).simulated(Perhaps(|caller, [which, new, old, ..]| timers::itimer(caller, which, new, old, true))).unkept("made a timer of processor time"),
+    row_of(103, "setitimer", Host(libc::SYS_setitimer), &[Int, In(32), Out(32)]).simulated(Perhaps(|caller, [which, new, old, ..]| timers::itimer(caller, which, new, old, true))).unkept("created a CPU-time timer"),
     row_of(104, "kexec_load", Denied, &[]),
     row_of(105, "init_module", Denied, &[]),
     row_of(106, "delete_module", Denied, &[]),
-    row_of(107, "timer_create", Host(libc::SYS_timer_create), &[Choice(names::CLOCK), In(64), Out(4)]).simulated(Perhaps(timers::timer_create)).unkept("made a timer of processor time"),
+    row_of(107, "timer_create", Host(libc::SYS_timer_create), &[Choice(names::CLOCK), In(64), Out(4)]).simulated(Perhaps(timers::timer_create)).unkept("created a CPU-time timer"),
     row_of(108, "timer_gettime", Host(libc::SYS_timer_gettime), &[Int, Out(32)]).simulated(Perhaps(timers::timer_gettime)),
     row_of(109, "timer_getoverrun", Host(libc::SYS_timer_getoverrun), &[Int]).simulated(Perhaps(timers::timer_getoverrun)),
     row_of(110, "timer_settime", Host(libc::SYS_timer_settime), &[Int, Hex, In(32), Out(32)]).simulated(Perhaps(timers::timer_settime)),
@@ -189,16 +189,16 @@ const ROWS: &[Row] = &[
     row_of(115, "clock_nanosleep", Waits(libc::SYS_clock_nanosleep, Unknown), &[Choice(names::CLOCK), Hex, In(16), Out(16)]).simulated(Instead(clocks::clock_nanosleep)),
     row_of(116, "syslog", Denied, &[]),
     row_of(117, "ptrace", Denied, &[]),
-    row_of(118, "sched_setparam", Host(libc::SYS_sched_setparam), &[Id(Thread), In(4)]).simulated(Perhaps(standing::sched_setparam)).unkept("changed its priority"),
-    row_of(119, "sched_setscheduler", Host(libc::SYS_sched_setscheduler), &[Id(Thread), Int, In(4)]).simulated(Perhaps(standing::sched_setscheduler)).unkept("changed its priority"),
-    row_of(120, "sched_getscheduler", Host(libc::SYS_sched_getscheduler), &[Id(Thread)]).simulated(Perhaps(standing::sched_getscheduler)),
-    row_of(121, "sched_getparam", Host(libc::SYS_sched_getparam), &[Id(Thread), Out(4)]).simulated(Perhaps(standing::sched_getparam)),
+    row_of(118, "sched_setparam", Host(libc::SYS_sched_setparam), &[Id(Thread), In(4)]).simulated(Perhaps(sched_attributes::sched_setparam)).unkept("changed its priority"),
+    row_of(119, "sched_setscheduler", Host(libc::SYS_sched_setscheduler), &[Id(Thread), Int, In(4)]).simulated(Perhaps(sched_attributes::sched_setscheduler)).unkept("changed its priority"),
+    row_of(120, "sched_getscheduler", Host(libc::SYS_sched_getscheduler), &[Id(Thread)]).simulated(Perhaps(sched_attributes::sched_getscheduler)),
+    row_of(121, "sched_getparam", Host(libc::SYS_sched_getparam), &[Id(Thread), Out(4)]).simulated(Perhaps(sched_attributes::sched_getparam)),
     row_of(122, "sched_setaffinity", Host(libc::SYS_sched_setaffinity), &[Int, Size, InBuffer(1)]).simulated(Instead(simulated::sched_setaffinity)),
     row_of(123, "sched_getaffinity", Host(libc::SYS_sched_getaffinity), &[Int, Size, OutBuffer(1)]).simulated(Instead(simulated::sched_getaffinity)),
     row_of(124, "sched_yield", Host(libc::SYS_sched_yield), &[]).simulated(Instead(simulated::sched_yield)),
     row_of(125, "sched_get_priority_max", Host(libc::SYS_sched_get_priority_max), &[Int]),
     row_of(126, "sched_get_priority_min", Host(libc::SYS_sched_get_priority_min), &[Int]),
-    row_of(127, "sched_rr_get_interval", Host(libc::SYS_sched_rr_get_interval), &[Id(Thread), Out(16)]).simulated(Perhaps(standing::sched_rr_get_interval)),
+    row_of(127, "sched_rr_get_interval", Host(libc::SYS_sched_rr_get_interval), &[Id(Thread), Out(16)]).simulated(Perhaps(sched_attributes::sched_rr_get_interval)),
     row_of(128, "restart_syscall", Call(signals::restart_syscall), &[]),
     row_of(129, "kill", Host(libc::SYS_kill), &[Id(Process), Signal]).simulated(Sends),
     row_of(130, "tkill", Host(libc::SYS_tkill), &[Id(Thread), Signal]).simulated(Sends),
@@ -211,8 +211,8 @@ const ROWS: &[Row] = &[
     row_of(137, "rt_sigtimedwait", Call(signals::rt_sigtimedwait), &[Address, Address, Address, Size]),
     row_of(138, "rt_sigqueueinfo", Call(signals::rt_sigqueueinfo), &[Id(Process), Signal, In(128)]).simulated(Sends),
     row_of(139, "rt_sigreturn", Control(signals::rt_sigreturn), &[]),
-    row_of(140, "setpriority", Host(libc::SYS_setpriority), &[Int, Id(Thread), Int]).simulated(Perhaps(standing::setpriority)).unkept("changed its priority"),
-    row_of(141, "getpriority", Host(libc::SYS_getpriority), &[Int, Id(Thread)]).simulated(Perhaps(standing::getpriority)),
+    row_of(140, "setpriority", Host(libc::SYS_setpriority), &[Int, Id(Thread), Int]).simulated(Perhaps(sched_attributes::setpriority)).unkept("changed its priority"),
+    row_of(141, "getpriority", Host(libc::SYS_getpriority), &[Int, Id(Thread)]).simulated(Perhaps(sched_attributes::getpriority)),
     row_of(142, "reboot", Denied, &[]),
     row_of(143, "setregid", Call(|thread, ids| system::become_other(thread, libc::SYS_setregid, ids, 2)), &[Int, Int]),
     row_of(144, "setgid", Call(|thread, ids| system::become_other(thread, libc::SYS_setgid, ids, 1)), &[Int]),
@@ -225,10 +225,10 @@ const ROWS: &[Row] = &[
     row_of(151, "setfsuid", Call(|thread, ids| system::reach_files_as(thread, libc::SYS_setfsuid, ids)), &[Int]),
     row_of(152, "setfsgid", Call(|thread, ids| system::reach_files_as(thread, libc::SYS_setfsgid, ids)), &[Int]),
     row_of(153, "times", Host(libc::SYS_times), &[Out(32)]).simulated(Instead(clocks::times)),
-    row_of(154, "setpgid", Host(libc::SYS_setpgid), &[Id(Process), Id(Group)]).simulated(Instead(standing::setpgid)),
-    row_of(155, "getpgid", Host(libc::SYS_getpgid), &[Id(Process)]).simulated(Instead(standing::getpgid)),
-    row_of(156, "getsid", Host(libc::SYS_getsid), &[Id(Process)]).simulated(Instead(standing::getsid)),
-    row_of(157, "setsid", Host(libc::SYS_setsid), &[]).simulated(Instead(standing::setsid)),
+    row_of(154, "setpgid", Host(libc::SYS_setpgid), &[Id(Process), Id(Group)]).simulated(Instead(sched_attributes::setpgid)),
+    row_of(155, "getpgid", Host(libc::SYS_getpgid), &[Id(Process)]).simulated(Instead(sched_attributes::getpgid)),
+    row_of(156, "getsid", Host(libc::SYS_getsid), &[Id(Process)]).simulated(Instead(sched_attributes::getsid)),
+    row_of(157, "setsid", Host(libc::SYS_setsid), &[]).simulated(Instead(sched_attributes::setsid)),
     row_of(158, "getgroups", Call(system::getgroups), &[Int, Address]),
     row_of(159, "setgroups", Call(system::setgroups), &[Int, Address]),
     row_of(160, "uname", Call(system::uname), &[Out(390)]),
@@ -327,8 +327,8 @@ const ROWS: &[Row] = &[
     row_of(271, "process_vm_writev", Call(|thread, given| memory::process_vm(thread, libc::SYS_process_vm_writev, false, given)), &[Id(Process), Address, Size, Address, Size, Hex]),
     row_of(272, "kcmp", Absent, &[]),
     row_of(273, "finit_module", Denied, &[]),
-    row_of(274, "sched_setattr", Host(libc::SYS_sched_setattr), &[Id(Thread), In(56), Hex]).simulated(Perhaps(standing::sched_setattr)).unkept("changed its priority"),
-    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Id(Thread), Out(56), Size, Hex]).simulated(Perhaps(standing::sched_getattr)),
+    row_of(274, "sched_setattr", Host(libc::SYS_sched_setattr), &[Id(Thread), In(56), Hex]).simulated(Perhaps(sched_attributes::sched_setattr)).unkept("changed its priority"),
+    row_of(275, "sched_getattr", Host(libc::SYS_sched_getattr), &[Id(Thread), Out(56), Size, Hex]).simulated(Perhaps(sched_attributes::sched_getattr)),
     row_of(276, "renameat2", Call(files::renameat2), &[DirFd, Text, DirFd, Text, Hex]),
     row_of(277, "seccomp", Absent, &[]),
     row_of(278, "getrandom", Waits(libc::SYS_getrandom, Unknown), &[OutBuffer(1), Size, Hex]).simulated(Instead(simulated::getrandom)),
@@ -374,7 +374,7 @@ const ROWS: &[Row] = &[
     row_of(448, "process_mrelease", Absent, &[]),
     row_of(449, "futex_waitv", Call(threads::futex_waitv), &[Address, Int, Hex, Address, Int]).simulated(Instead(futex::futex_waitv)),
     row_of(450, "set_mempolicy_home_node", Absent, &[]),
-    // Under one number on all architectures. What the host has of a file is nothing that simulated time knows.
+    // Equal numbers on all architectures. The host's page cache is not part of simulated time.
     row_of(451, "cachestat", Host(451), &[Fd, In(16), Out(40), Hex]).simulated(Instead(|_, _| Err(longma_guest::Errno(libc::ENOSYS)))),
     row_of(452, "fchmodat2", Call(files::fchmodat2), &[DirFd, Text, Mode, Flags(names::AT)]),
 ];
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rows_are_in_order_and_each_number_and_name_stands_once() {
+    fn the_rows_are_sorted_and_numbers_and_names_are_unique() {
         assert!(ROWS.windows(2).all(|pair| pair[0].number < pair[1].number));
         let names: std::collections::HashSet<_> = ROWS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), ROWS.len());

@@ -1,6 +1,5 @@
-//! Reading clocks, by way of the host's vDSO: programs do it so often that a host system call would show.
-//! Not sleeping and timers, which the host does as they are.
-//! Source: clock_gettime(2), gettimeofday(2), getcpu(2).
+//! Reads clocks through the host's vDSO, because a host system call for each read would be noticeably slower. Source:
+//! clock_gettime(2), gettimeofday(2), getcpu(2).
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -24,7 +23,7 @@ pub(super) fn clock_gettime(thread: &mut Thread, [clock, result, ..]: Arguments)
     Ok(0)
 }
 
-/// The clocks are the host's; what no administrator could set either is said first.
+/// Refuses to set the host's clock, after the argument errors that a privileged process would also get.
 pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -> Returned {
     if clock as i32 != libc::CLOCK_REALTIME {
         return Err(INVALID);
@@ -33,9 +32,9 @@ pub(super) fn clock_settime(thread: &mut Thread, [clock, time, ..]: Arguments) -
     Err(Errno(libc::EPERM))
 }
 
-/// Offers clock_adjtime's answer and none of its changes: the clock is the host's.
+/// Reads the state of clock_adjtime. Changes are refused, because the clock is the host's.
 pub(super) fn adjust(thread: &Thread, clock: u64, pointer: u64) -> Returned {
-    /// `struct timex` begins with its modes; these only read.
+    /// Values of the `modes` field of `struct timex` that only read.
     const READING: [u32; 2] = [0, 0xa001];
     let memory = thread.process.memory();
     let mut copy: [u64; 26] = words_of(&memory.read_array::<208>(pointer)?);
@@ -54,7 +53,7 @@ pub(super) fn gettimeofday(thread: &mut Thread, [result, zone, ..]: Arguments) -
     if zone != 0 {
         return with_results(memory, |results| {
             let (result, zone) = (results.structure(result, 16)?, results.structure(zone, 8)?);
-            // SAFETY: null, or pointers into the reservation or of `results`.
+            // SAFETY: the pointers are null, or into the reservation or `results`.
             unsafe { host_call(libc::SYS_gettimeofday, [result, zone, 0, 0, 0, 0]) }
         });
     }

@@ -1,6 +1,4 @@
-//! Prints system calls in the manner of strace.
-//! Not a decoder of every structure.
-//! Source: strace(1).
+//! Prints system calls like strace. Source: strace(1).
 
 use std::fmt::Write;
 
@@ -11,10 +9,10 @@ use crate::arguments::{Kind, Names};
 use crate::process::Completion;
 use crate::{Outcome, Thread};
 
-/// The most bytes of a string or buffer that are shown.
+/// The maximum number of bytes shown of a string or buffer.
 const SHOWN_BYTES: usize = 48;
 
-/// The arguments as text before the call; those the call fills are left open.
+/// Formats the arguments before the call, except buffers that the call fills.
 pub(super) fn before(thread: &Thread, row: &Row, arguments: &[u64; 6]) -> Vec<Option<String>> {
     let show = |(index, kind): (usize, &Kind)| match kind {
         Kind::OutBuffer(_) => None,
@@ -23,7 +21,7 @@ pub(super) fn before(thread: &Thread, row: &Row, arguments: &[u64; 6]) -> Vec<Op
     row.arguments.iter().enumerate().map(show).collect()
 }
 
-/// The whole line.
+/// Formats the whole line.
 pub(super) fn line(
     thread: &Thread,
     row: &Row,
@@ -50,7 +48,7 @@ pub(super) fn line(
         Ok(Completion::AsLeft(outcome)) => write!(line, "? {outcome:?}"),
         Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),
         Err(error) => {
-            // "No such file or directory (os error 2)" without the number, which the name says.
+            // "No such file or directory (os error 2)" without the number, since the name is printed.
             let text = error.to_string();
             let meaning = text.split(" (os error").next().unwrap_or_default();
             write!(line, "-1 {} ({meaning})", error.name())

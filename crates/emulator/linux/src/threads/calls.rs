@@ -1,6 +1,5 @@
-//! The system calls about the calling thread: its id, its end, its robust list.
-//! Not its creation: that is in `clone`.
-//! Source: exit(2), exit_group(2), set_tid_address(2), get_robust_list(2); Linux kernel/futex/core.c (robust lists).
+//! System calls on the calling thread: its id, its end, its robust list. Source: exit(2), exit_group(2),
+//! set_tid_address(2), get_robust_list(2); Linux kernel/futex/core.c (robust lists).
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +17,7 @@ pub(crate) use super::futex::{futex, futex_waitv};
 
 /// sizeof(struct robust_list_head).
 const ROBUST_HEAD_BYTES: u64 = 24;
-/// ROBUST_LIST_LIMIT: a list longer than this is a loop.
+/// ROBUST_LIST_LIMIT: a longer list is a loop.
 const ROBUST_LIMIT: usize = 2048;
 const FUTEX_WAITERS: u32 = 0x8000_0000;
 const FUTEX_OWNER_DIED: u32 = 0x4000_0000;
@@ -38,13 +37,13 @@ pub(crate) fn set_robust_list(thread: &mut Thread, [head, length, ..]: Arguments
     Ok(0)
 }
 
-/// Only a thread's own list: those of others are not this thread's to read.
+/// Returns the list of the calling thread. Lists of other threads are refused.
 pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Arguments) -> Returned {
     if tid as i32 != 0 && tid as i32 != thread.tid {
         if (tid as i32) < 0 {
             return Err(Errno(libc::ESRCH));
         }
-        // SAFETY: signal 0 only asks whether there is such a thread.
+        // SAFETY: signal 0 only checks whether the thread exists.
         unsafe { host_call(libc::SYS_tkill, [tid, 0, 0, 0, 0, 0]) }?;
         return Err(Errno(libc::EPERM));
     }
@@ -54,7 +53,7 @@ pub(crate) fn get_robust_list(thread: &mut Thread, [tid, head, length, ..]: Argu
 }
 
 pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) -> Result<Completion, Errno> {
-    // Signals that are here go first: some were sent to the process, and would be lost with the thread.
+    // Deliver arrived signals first: some were sent to the process and would be lost with the thread.
     thread.hold_signals()?;
     thread.leave();
     let status = status as i32 & 0xff;
@@ -62,7 +61,7 @@ pub(crate) fn exit(thread: &mut Thread, _: &mut State, [status, ..]: Arguments) 
     if was_last {
         thread.give_back();
     } else {
-        thread.signals.hand_on();
+        thread.signals.forward();
     }
     let outcome = if was_last { Outcome::ExitProcess(status) } else { Outcome::ExitThread(status) };
     Ok(Completion::AsLeft(outcome))
@@ -79,7 +78,7 @@ pub(crate) fn exit_group(
 }
 
 impl Thread {
-    /// What the kernel does for a thread that ends: its robust locks are marked, and who waits for its end is woken.
+    /// Cleanup of an ending thread as in the kernel: marks its robust locks and wakes threads that wait for its end.
     fn leave(&mut self) {
         self.release_robust_list();
         let address = std::mem::take(&mut self.clear_child_tid);
@@ -92,22 +91,23 @@ impl Thread {
         }
     }
 
-    /// A process that is killed marks nothing itself: the host does, where its addresses and ids are the guest's.
+    /// Registers the list with the host, which marks the locks if the process is killed. Possible only if addresses and
+    /// ids are equal on host and guest.
     fn tell_host_of_robust_list(&self) {
         if self.process.simulation().is_none() && self.process.memory().base().is_null() {
             let arguments = [self.robust_list, ROBUST_HEAD_BYTES, 0, 0, 0, 0];
-            // SAFETY: the host follows the list only when this thread ends, and then checks every address. The list it had, the
-            // C library's, is for locks that this program has none of.
+            // SAFETY: the host uses the list only when this thread ends, and checks all addresses. It replaces the C
+            // library's list, which is for locks that the emulator does not use.
             let _ = unsafe { host_call(libc::SYS_set_robust_list, arguments) };
         }
     }
 
-    /// Marks the locks in the robust list as left by a dead owner.
+    /// Marks the locks in the robust list with a dead owner.
     fn release_robust_list(&mut self) {
         let head = std::mem::take(&mut self.robust_list);
         if head != 0 {
             self.tell_host_of_robust_list();
-            // A list that cannot be read ends where it cannot.
+            // The walk ends at an unreadable entry.
             let _ = self.walk_robust_list(head);
         }
     }
@@ -121,7 +121,7 @@ impl Thread {
             if entry & !1 == head {
                 break;
             }
-            // Before the lock is given away: its next owner may free it.
+            // Read the link before releasing the lock, because its next owner may free it.
             let next = memory.load(entry & !1);
             if entry & !1 != pending & !1 {
                 self.mark_owner_died(entry, offset, false)?;
@@ -134,7 +134,8 @@ impl Thread {
         Ok(())
     }
 
-    /// `entry`'s lowest bit says that the lock inherits priority: the host's kernel does not wake for those.
+    /// Marks one lock. The lowest bit of `entry` means priority inheritance, for which the kernel does not wake waiters
+    /// here.
     fn mark_owner_died(&self, entry: u64, offset: u64, pending: bool) -> Result<(), longma_loongarch::Fault> {
         let memory = self.process.memory();
         let inherits = entry & 1 != 0;

@@ -1,6 +1,5 @@
-//! New threads and new processes: what clone(2) is asked for, and who does it.
-//! Not the fork itself: that is in `fork`.
-//! Source: clone(2); Linux kernel/fork.c (copy_process, which combinations are refused).
+//! New threads and processes: the requests of clone(2). Source: clone(2); Linux kernel/fork.c (copy_process, which
+//! combinations are refused).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use super::fork::fork;
 use crate::Thread;
 use crate::arguments::Arguments;
 use crate::process::dispositions::SIGNALS;
-use crate::process::{Birth, Completion};
+use crate::process::{Completion, StartupActions};
 use crate::simulated::ThreadNumber;
 use crate::simulated::identity::Identities;
 
@@ -34,11 +33,11 @@ const CLONE_DETACHED: u64 = 0x40_0000;
 const CLONE_UNTRACED: u64 = 0x80_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
-/// The signal at the child's end, in clone's flags.
+/// The exit signal in the flags of clone.
 const CSIGNAL: u64 = 0xff;
-/// What a thread shares with the others, because host threads do.
+/// The flags required for a thread, because host threads share these resources.
 const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
-/// What a thread may ask for besides.
+/// The optional flags for a thread.
 const THREAD_OPTIONS: u64 = CLONE_SYSVSEM
     | CLONE_SETTLS
     | CLONE_PARENT_SETTID
@@ -47,7 +46,7 @@ const THREAD_OPTIONS: u64 = CLONE_SYSVSEM
     | CLONE_UNTRACED
     | CLONE_CHILD_SETTID
     | CSIGNAL;
-/// What a new process may ask for.
+/// The optional flags for a process.
 const PROCESS_OPTIONS: u64 = CLONE_VM
     | CLONE_VFORK
     | CLONE_PIDFD
@@ -64,20 +63,20 @@ const TP: u8 = 2;
 const SP: u8 = 3;
 const A0: u8 = 4;
 
-/// What clone or clone3 asks for. Addresses are 0 where the flag is not set.
+/// A request of clone or clone3. Addresses are 0 if their flag is not set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub flags: u64,
-    /// The new stack pointer; 0: as it is.
+    /// The new stack pointer; 0 to keep it.
     pub stack: u64,
     pub thread_pointer: Option<u64>,
-    /// Gets the id, in the parent's memory.
+    /// Receives the id, in the parent's memory.
     pub parent_tid: u64,
-    /// Gets the id, in the child's memory.
+    /// Receives the id, in the child's memory.
     pub child_tid: u64,
-    /// Cleared at the child's end.
+    /// Cleared when the child ends.
     pub clear_tid: u64,
-    /// Gets the descriptor of the child.
+    /// Receives the pidfd of the child.
     pub pidfd: u64,
 }
 
@@ -94,7 +93,7 @@ impl Request {
         self.flags & CLONE_CLEAR_SIGHAND != 0
     }
 
-    /// Gives `state`, a copy of the parent's, what the child begins with.
+    /// Sets the child's initial registers in `state`, a copy of the parent's.
     pub(crate) fn apply(&self, state: &mut State) {
         state.set_r(A0, 0);
         if self.stack != 0 {
@@ -126,7 +125,7 @@ pub(crate) fn clone(
     arguments: Arguments,
 ) -> Result<Completion, Errno> {
     let [flags, stack, parent_tid, child_tid, tls, _] = arguments;
-    // The upper half is clone3's.
+    // The upper half is reserved for clone3.
     let flags = flags & 0xffff_ffff;
     if flags & CLONE_PIDFD != 0 && flags & CLONE_PARENT_SETTID != 0 {
         return Err(Errno(libc::EINVAL));
@@ -134,7 +133,7 @@ pub(crate) fn clone(
     make(thread, state, &Request::new(flags, stack, tls, parent_tid, child_tid, parent_tid))
 }
 
-/// CLONE_ARGS_SIZE_VER0, the least the kernel takes.
+/// CLONE_ARGS_SIZE_VER0, the smallest size that the kernel accepts.
 const CLONE_ARGS_LEAST: u64 = 64;
 /// The fields of `struct clone_args` up to `cgroup`.
 const CLONE_ARGS_WORDS: usize = 11;
@@ -178,7 +177,7 @@ pub(crate) fn clone3(
         return Err(Errno(libc::EINVAL));
     }
     if set_tid != 0 || set_tid_bytes != 0 {
-        // Choosing ids is the administrator's.
+        // Choosing ids needs privileges.
         return Err(Errno(libc::EPERM));
     }
     let top = stack.checked_add(stack_bytes).ok_or(Errno(libc::EINVAL))?;
@@ -193,7 +192,7 @@ fn make(thread: &mut Thread, state: &mut State, request: &Request) -> Result<Com
         }
         return spawn(thread, state, request).map(|tid| Completion::Value(tid as u64));
     }
-    // Memory can only be shared with a process for as long as the parent waits for it: then nobody sees that it is a copy.
+    // Memory sharing is emulated with a copy, which is unobservable only while the parent waits.
     let shares_memory = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
     if shares_memory || flags & !PROCESS_OPTIONS != 0 {
         return Err(Errno(libc::EINVAL));
@@ -201,7 +200,7 @@ fn make(thread: &mut Thread, state: &mut State, request: &Request) -> Result<Com
     fork(thread, state, request).map(|pid| Completion::Value(pid as u64))
 }
 
-/// Starts a thread of this process and gives its id.
+/// Starts a thread of this process and returns its id.
 fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, Errno> {
     let process = thread.process.clone();
     let engine = process.engine.get().ok_or(Errno(libc::EAGAIN))?;
@@ -209,22 +208,22 @@ fn spawn(thread: &mut Thread, state: &State, request: &Request) -> Result<i32, E
     request.apply(&mut child_state);
     let number = ThreadNumber(process.threads_made.fetch_add(1, Ordering::AcqRel));
     let mut child = Thread::new(process.clone(), number, thread.signals.mask);
-    let tell = [request.parent_tid, request.child_tid];
-    let birth = Arc::new(Birth { tell, told: Mutex::default() });
+    let tid_addresses = [request.parent_tid, request.child_tid];
+    let startup = Arc::new(StartupActions { tid_addresses, is_done: Mutex::default() });
     child.clear_child_tid = request.clear_tid;
-    child.birth = Some(birth.clone());
+    child.startup = Some(startup.clone());
     process.threads.fetch_add(1, Ordering::AcqRel);
-    // The new host thread inherits this: no signal reaches it before it is ready.
+    // The new host thread inherits this mask, so no signal reaches it before it is ready.
     masks::replace(masks::HELD);
     if let Some(simulation) = process.simulation() {
         simulation.scheduler.add(number);
-        simulation.standing.inherit(thread.number, number);
+        simulation.sched_attributes.inherit(thread.number, number);
     }
     let spawned = engine.spawn(child, child_state);
     let born = match spawned {
         Ok(host) => {
             let tid = process.simulation().map_or(host, |_| Identities::of(number));
-            birth.tell(&process, tid);
+            startup.perform(&process, tid);
             Ok(tid)
         }
         Err(_) => {

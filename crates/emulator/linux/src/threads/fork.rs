@@ -1,20 +1,20 @@
-//! A second process: the host's fork, and what must be put right in the child.
-//! Not execve, and not threads.
-//! Source: fork(2), vfork(2), clone(2); Linux kernel/fork.c.
+//! Forks the process on the host and adjusts the state of the child. Source: fork(2), vfork(2), clone(2); Linux
+//! kernel/fork.c.
 
 use std::sync::atomic::Ordering;
 
 use longma_guest::Errno;
 use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::host_call;
-use longma_guest::host::{descriptors, held, locks, masks, workers};
+use longma_guest::host::{descriptors, locks, masks, pinned_file, workers};
 use longma_loongarch::State;
 
 use super::clone::Request;
 use crate::Thread;
 use crate::process::{Waiting, host_id};
 
-/// Forks. The parent gets the child's id; the child gets 0 and has its registers and thread set up as `request` says.
+/// Forks. Returns the child's id in the parent. Returns 0 in the child, whose registers and thread are set up according
+/// to `request`.
 pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) -> Result<i32, Errno> {
     let memory = thread.process.memory();
     if request.pidfd != 0 {
@@ -22,21 +22,21 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
     }
     let mut waiting = if request.waits_for_exec() { Some(Waiting::new()?) } else { None };
     masks::replace(masks::HELD);
-    // Whatever another thread is in the middle of would stay half done in the child for ever.
+    // Quiesce all locks: otherwise an operation of another thread would stay incomplete in the child.
     let quiet = locks::quiesce();
     let engine = thread.process.engine.get().cloned();
     if let Some(engine) = &engine {
         engine.before_fork();
     }
-    // SAFETY: the C library takes care of its own locks, the lines above of ours.
+    // SAFETY: the C library handles its own locks, and ours are quiesced.
     let pid = unsafe { libc::fork() };
     let error = std::io::Error::last_os_error();
     drop(quiet);
     if pid == 0 {
         workers::forget_ended();
         let borrowed = waiting.map(|waiting| waiting.into_child(memory, request.shares_memory()));
-        held::close_parents();
-        descriptors::forget_rooms();
+        pinned_file::close_parents();
+        descriptors::reset_raised_limit();
         if let Some(engine) = &engine {
             engine.after_fork_child();
         }
@@ -60,7 +60,7 @@ pub(crate) fn fork(thread: &mut Thread, state: &mut State, request: &Request) ->
 }
 
 impl Thread {
-    /// In the child: this thread is the only one, and new.
+    /// Adjusts the thread state in the child, where it is the only thread.
     fn become_child(&mut self, state: &mut State, request: &Request) {
         if let Some(simulation) = self.process.simulation() {
             simulation.leave();
@@ -68,11 +68,11 @@ impl Thread {
         self.tid = host_id();
         self.process.threads.store(1, Ordering::Release);
         self.robust_list = 0;
-        // Its parent waits for this process's parent, not for this one.
+        // The parent of this process's parent does not wait for this process.
         self.borrowed = None;
         self.clear_child_tid = request.clear_tid;
         self.interrupted = None;
-        // What had arrived is the parent's.
+        // Arrived signals belong to the parent.
         while self.signals.take_among(!0).is_some() {}
         with_attention(Attention::clear);
         if request.clears_handlers() {
@@ -83,12 +83,12 @@ impl Thread {
         self.signals.release();
     }
 
-    /// In the parent: tells the guest what it wants to know of the child.
+    /// Reports the child to the guest in the parent.
     fn note_child(&self, pid: i32, request: &Request) -> Result<i32, Errno> {
         let memory = self.process.memory();
         let _ = memory.write_optional(request.parent_tid, &pid.to_le_bytes());
         if request.pidfd != 0 {
-            // SAFETY: it has no pointers.
+            // SAFETY: the call takes no pointers.
             let descriptor = unsafe { host_call(libc::SYS_pidfd_open, [pid as u64, 0, 0, 0, 0, 0]) }?;
             let _ = memory.write(request.pidfd, &(descriptor as i32).to_le_bytes());
         }

@@ -1,6 +1,5 @@
-//! Futexes: the host's, on the host addresses of guest memory.
-//! Not an implementation of waiting.
-//! Source: futex(2), futex_waitv(2), Linux include/uapi/linux/futex.h.
+//! Futexes, forwarded to the host with the host addresses of guest memory. Source: futex(2), futex_waitv(2), Linux
+//! include/uapi/linux/futex.h.
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -8,23 +7,23 @@ use longma_guest::host_address;
 use longma_guest::words::u64_at;
 
 use crate::arguments::{Arguments, Results, Returned, with_results};
-use crate::simulated::futex::{MOST_WAITERS, WAITER_BYTES};
+use crate::simulated::futex::{MAX_WAITERS, WAITER_BYTES};
 use crate::simulated::waits::{WaitsFor, interruptible};
 use crate::{Process, Thread};
 
 const FUTEX_WAKE: u64 = 1;
-/// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which go to the host as they are.
+/// FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME, which are forwarded unchanged.
 const OPTIONS: u32 = 128 | 256;
-/// What a futex operation does with its arguments.
+/// How a futex operation uses its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
-    /// The fourth argument is a timeout, and the call may wait.
+    /// The fourth argument is a timeout, and the call may block.
     waits: bool,
     /// The fifth argument is a second futex.
     has_second: bool,
 }
 
-/// By number; `None` for those that are not.
+/// The operation with this number; `None` for invalid numbers.
 fn operation(number: u32) -> Option<Operation> {
     let known = |waits, has_second| Some(Operation { waits, has_second });
     match number {
@@ -57,7 +56,7 @@ pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
         let address = word(results, address)?;
         let second = if has_second { word(results, second)? } else { 0 };
         if !waits {
-            // SAFETY: the kernel checks both addresses, which lie in the guest's memory.
+            // SAFETY: the kernel checks both addresses, which are in guest memory.
             return unsafe { host_call(libc::SYS_futex, [address, command, value, timeout, second, third]) };
         }
         let arguments = [address, command, value, host_address(&copy), second, third];
@@ -68,7 +67,7 @@ pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
 
 pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [waiters, count, flags, timeout, clock, _] = arguments;
-    if count == 0 || count > MOST_WAITERS || waiters == 0 {
+    if count == 0 || count > MAX_WAITERS || waiters == 0 {
         return Err(Errno(libc::EINVAL));
     }
     let memory = thread.process.memory();
@@ -82,20 +81,21 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned
             waiter[8..16].copy_from_slice(&word(results, address)?.to_le_bytes());
         }
         let arguments = [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0];
-        // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which lie in the guest's memory.
+        // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which are in guest
+        // memory.
         unsafe { interruptible(libc::SYS_futex_waitv, WaitsFor::Unknown, arguments) }
     })
 }
 
-/// Wakes one thread that waits for the futex at `address`, in whatever process.
+/// Wakes one thread of any process that waits for the futex at `address`.
 pub(super) fn wake_one(process: &Process, address: u64) {
     if let Some(simulation) = process.simulation() {
         simulation.wake_futex(address, 1, u32::MAX);
     }
-    // Nobody to wake is not an error.
+    // It is not an error if no thread waits.
     let _ = with_results(process.memory(), |results| {
         let address = word(results, address)?;
-        // SAFETY: the kernel checks the address, which lies in the guest's memory.
+        // SAFETY: the kernel checks the address, which is in guest memory.
         unsafe { host_call(libc::SYS_futex, [address, FUTEX_WAKE, 1, 0, 0, 0]) }
     });
 }

@@ -1,5 +1,4 @@
-//! A guest without instructions: tests make its system calls by setting registers.
-//! Not an engine; what runs programs is `examples/interpret.rs`.
+//! A guest that executes no instructions: tests make its system calls by setting registers.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -11,7 +10,7 @@ use longma_guest::host::locks::Mutex;
 use longma_linux::{Engine, Outcome, Process, ProcessConfig, Thread};
 use longma_loongarch::State;
 
-/// Where the first `put` goes: memory of the guest that the fixture maps.
+/// The size of the memory for `put`.
 const SCRATCH_BYTES: u64 = 1 << 20;
 
 /// A loaded process and its first thread.
@@ -21,7 +20,7 @@ pub struct Guest {
     state: State,
     scratch: u64,
     used: u64,
-    /// Holds the program and what tests put beside it.
+    /// Contains the program and the files of the test.
     pub directory: tempfile::TempDir,
 }
 
@@ -35,7 +34,7 @@ pub struct Load {
     pub flags: u32,
 }
 
-/// An ELF file with these segments; `total` bytes long.
+/// Builds an ELF file of `total` bytes with these segments.
 pub fn elf(kind: u16, entry: u64, loads: &[Load], total: usize) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
     for half in [kind, 258] {
@@ -84,7 +83,7 @@ impl Guest {
         })
     }
 
-    /// Loads the smallest program, as `config` says for the fixture's directory.
+    /// Loads the smallest program with the configuration that `config` returns for the fixture's directory.
     pub fn with(config: impl FnOnce(&Path) -> ProcessConfig) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("program"), smallest()).unwrap();
@@ -106,14 +105,14 @@ impl Guest {
         self.state.r(4) as i64
     }
 
-    /// Maps fresh private memory.
+    /// Maps new private memory.
     pub fn map(&mut self, bytes: u64, protection: u64) -> u64 {
         let address = self.call(222, &[0, bytes, protection, 0x22, u64::MAX, 0]);
         assert!(address > 0, "{address}");
         address as u64
     }
 
-    /// Puts bytes where the guest can see them.
+    /// Writes bytes to guest memory and returns their address.
     pub fn put(&mut self, bytes: &[u8]) -> u64 {
         let address = self.scratch + self.used;
         self.used += (bytes.len() as u64).next_multiple_of(16);
@@ -122,7 +121,7 @@ impl Guest {
         address
     }
 
-    /// Puts a path, terminated.
+    /// Writes a terminated path to guest memory.
     pub fn path(&mut self, path: impl AsRef<Path>) -> u64 {
         use std::os::unix::ffi::OsStrExt;
         let bytes = [path.as_ref().as_os_str().as_bytes(), b"\0"].concat();
@@ -160,7 +159,7 @@ impl Guest {
 /// A system call's number and its first arguments.
 pub type Call = (u64, [u64; 3]);
 
-/// Runs the guest's second thread: it makes the same calls over and over.
+/// An engine that runs the guest's second thread, which repeats the same calls.
 struct Repeater {
     calls: Vec<Call>,
     stop: Arc<AtomicBool>,
@@ -189,7 +188,7 @@ impl Engine for Repeater {
     fn invalidate(&self, _: std::ops::Range<u64>) {}
 }
 
-/// A guest's second thread, until it is dropped.
+/// The guest's second thread, which is stopped on drop.
 pub struct OtherThread {
     stop: Arc<AtomicBool>,
     running: Arc<Mutex<Option<std::thread::JoinHandle<()>>>>,
@@ -205,7 +204,7 @@ impl Drop for OtherThread {
 }
 
 impl Guest {
-    /// Starts a second thread, which makes these calls over and over. There can be one of these.
+    /// Starts a second thread that repeats these calls. Only one may exist.
     pub fn other_thread(&mut self, calls: &[Call]) -> OtherThread {
         /// CLONE_VM, FS, FILES, SIGHAND and THREAD.
         const THREAD: u64 = 0x1_0f00;

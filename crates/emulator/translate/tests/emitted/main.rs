@@ -6,17 +6,17 @@
 
 mod arm;
 mod arm_sequences;
-#[path = "../../../core/tests/emitted/kept.rs"]
-mod kept;
 mod mips;
 mod operands;
+#[path = "../../../core/tests/emitted/snapshots.rs"]
+mod snapshots;
 mod text;
 mod x86;
 mod x86_sequences;
 
 use std::collections::BTreeMap;
 
-use kept::{Kept, nothing_else_is_kept};
+use snapshots::{Snapshots, check_no_other_files};
 
 #[test]
 fn the_code_of_every_aarch64_instruction_is_what_its_file_says() {
@@ -38,17 +38,17 @@ fn the_code_of_every_mips_instruction_is_what_its_file_says() {
 }
 
 #[test]
-fn no_text_is_nobodys() {
-    nothing_else_is_kept(&["arm", "mips", "x86"]);
+fn every_snapshot_belongs_to_a_test() {
+    check_no_other_files(&["arm", "mips", "x86"]);
 }
 
 fn compare(folder: &str, groups: BTreeMap<&str, String>, others: &[(&str, String)]) {
-    let kept = Kept::new(folder);
+    let snapshots = Snapshots::new(folder);
     for (name, text) in groups {
-        kept.is(name, &text);
+        snapshots.is(name, &text);
     }
     for (name, text) in others {
-        kept.is(name, text);
+        snapshots.is(name, text);
     }
-    kept.finish();
+    snapshots.finish();
 }

@@ -1,6 +1,5 @@
-//! The operations that compute: sums, products, quotients, roots, and scaling by powers of two.
-//! Not minimum and maximum (see `compare.rs`).
-//! Source: LoongArch Reference Manual, volume 1, section 3.2.1; IEEE 754-2008, sections 5.4.1 and 5.3.3.
+//! Sums, products, quotients, roots, and scaling by powers of two. Source: LoongArch Reference Manual, volume 1,
+//! section 3.2.1; IEEE 754-2008, sections 5.4.1 and 5.3.3.
 
 use super::{
     ExceptionFlags, Format, RoundingMode,
@@ -48,10 +47,10 @@ pub fn mul<F: Format>(a: u64, b: u64, mode: RoundingMode) -> (u64, ExceptionFlag
     }
 }
 
-/// `a * b + c` with one rounding; of NaNs, `c` has the highest priority, then `a`, then `b`.
+/// `a * b + c` with one rounding. Of several NaNs, `c` has the highest priority, then `a`, then `b`.
 ///
-/// `negate_addend` makes it `a * b - c`; `negate_result` negates what has been rounded, as the manual's formulas do. A NaN keeps
-/// its sign.
+/// `negate_addend` computes `a * b - c`. `negate_result` negates the rounded result, as in the manual's formulas. A NaN
+/// keeps its sign.
 pub fn mul_add<F: Format>(
     a: u64,
     b: u64,
@@ -128,7 +127,8 @@ pub fn sqrt<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
         Unpacked::Zero { negative } => (zero::<F>(negative), ExceptionFlags::NONE),
         Unpacked::Infinity { negative: false } => (F::INFINITY, ExceptionFlags::NONE),
         Unpacked::Finite(x) if !x.negative => {
-            // An even exponent halves exactly; the root of 127 or 128 bits has 64.
+            // The exponent is made even, so that halving it is exact. The root of a 127-bit or 128-bit significand has
+            // 64 bits.
             let mut x = x.normalised(127);
             if x.exponent & 1 != 0 {
                 x = Finite { significand: x.significand >> 1, exponent: x.exponent + 1, ..x };
@@ -141,7 +141,7 @@ pub fn sqrt<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     }
 }
 
-/// `1 / sqrt(a)`: the root is rounded and then divided by, each in `mode`, as the manual's formula has it.
+/// `1 / sqrt(a)` with two roundings in `mode`, of the root and of the quotient, as in the manual's formula.
 pub fn rsqrt<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     let (root, flags) = sqrt::<F>(a, mode);
     let (bits, more) = recip::<F>(root, mode);
@@ -155,7 +155,7 @@ pub fn scaleb<F: Format>(a: u64, n: i64, mode: RoundingMode) -> (u64, ExceptionF
     }
     match unpack::<F>(a) {
         Unpacked::Finite(x) => {
-            // Beyond this every number over- or underflows.
+            // Any number overflows or underflows beyond this range.
             let n = n.clamp(-0x8000, 0x8000) as i32;
             round::<F>(Finite { exponent: x.exponent + n, ..x }, mode)
         }
@@ -163,8 +163,8 @@ pub fn scaleb<F: Format>(a: u64, n: i64, mode: RoundingMode) -> (u64, ExceptionF
     }
 }
 
-/// The exponent of 2 of `a` as a number of the same format. A negative number is invalid: the manual takes a logarithm,
-/// and so does QEMU, where IEEE 754's logB takes the magnitude.
+/// The base-2 exponent of `a` in the same format. A negative number is invalid: the manual defines a logarithm, as does
+/// QEMU, whereas logB of IEEE 754 uses the magnitude.
 pub fn logb<F: Format>(a: u64) -> (u64, ExceptionFlags) {
     if let Some(nan) = propagate::<F>(&[a]) {
         return nan;
@@ -190,8 +190,8 @@ fn product(a: Finite, b: Finite) -> Finite {
 
 /// The rounded sum of two numbers whose significands have at most 106 bits.
 fn sum<F: Format>(a: Finite, b: Finite, mode: RoundingMode) -> (u64, ExceptionFlags) {
-    // With the highest bits at 125, a shift by one loses nothing; after a longer one at most one leading bit cancels, so that the
-    // sticky bit stays far below what is rounded.
+    // With the highest bits at position 125, a shift by one loses nothing. After a longer shift at most one leading bit
+    // cancels, so the sticky bit stays well below the rounding position.
     let (a, b) = (a.normalised(125), b.normalised(125));
     let (large, small) = if a.exponent >= b.exponent { (a, b) } else { (b, a) };
     let addend = shift_right_sticky(small.significand, (large.exponent - small.exponent) as u32);

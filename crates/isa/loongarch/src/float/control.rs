@@ -1,6 +1,5 @@
-//! What FCSR has to say to an operation, and the operation to FCSR.
-//! Not the instructions that move FCSR (see `semantics/fp.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 3.1.2.3 (FCSR) and 3.1.3 (exceptions).
+//! The fields of FCSR, and how an operation updates them. Source: LoongArch Reference Manual, volume 1, sections
+//! 3.1.2.3 (FCSR) and 3.1.3 (exceptions).
 
 use super::{ExceptionFlags, RoundingMode};
 use crate::{Fcsr, Trap};
@@ -20,15 +19,16 @@ impl Fcsr {
         RoundingMode::ALL[(self.0 & Self::ROUNDING) as usize >> 8]
     }
 
-    /// Takes in what an arithmetic instruction raised: the causes become these exceptions, and the flags collect them.
-    /// A vector instruction passes those of all its lanes together.
+    /// Records the exceptions of an arithmetic instruction: sets the causes to them and adds them to the flags. A
+    /// vector instruction passes the union over all lanes.
     ///
     /// # Errors
-    /// [`Trap::FloatingPoint`] if one of them is enabled; then the flags do not change, and the instruction must write no register.
+    /// [`Trap::FloatingPoint`] if one of them is enabled. In that case the flags do not change, and the instruction
+    /// must not write a register.
     pub fn record(&mut self, raised: ExceptionFlags) -> Result<(), Trap> {
         let enables = self.0 & Self::ENABLES;
         let mut exceptions = u32::from(raised.0) & 0x1f;
-        // With the trap enabled, a tiny result underflows even if it is exact.
+        // If the underflow trap is enabled, a tiny result underflows even if it is exact.
         let underflow = u32::from(ExceptionFlags::UNDERFLOW.0);
         if raised.intersects(ExceptionFlags::TINY_EXACT) && enables & underflow != 0 {
             exceptions |= underflow;

@@ -1,6 +1,5 @@
-//! Conversions between formats, to and from integers, and rounding to an integral number.
-//! Not the instructions' names: which of them round how is the caller's.
-//! Source: LoongArch Reference Manual, volume 1, section 3.2.3; IEEE 754-2008, sections 5.4.2, 5.8 and 5.9.
+//! Conversions between formats and integers, and rounding to an integral number. Source: LoongArch Reference Manual,
+//! volume 1, section 3.2.3; IEEE 754-2008, sections 5.4.2, 5.8 and 5.9.
 
 use super::{
     ExceptionFlags, Format, RoundingMode,
@@ -9,12 +8,12 @@ use super::{
     round::{round, to_multiple},
 };
 
-/// An integer type to convert to.
+/// An integer type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Integer {
-    /// Its width in bits, 1 to 64.
+    /// The width in bits, 1 to 64.
     pub bits: u32,
-    /// Two's complement if true.
+    /// Whether it is in two's complement.
     pub signed: bool,
 }
 
@@ -37,7 +36,7 @@ impl Integer {
     }
 }
 
-/// `a` of format `From` in format `To`. A NaN keeps the high bits of its payload.
+/// Converts `a` from format `From` to format `To`. A NaN keeps the high bits of its payload.
 pub fn convert<From: Format, To: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     match unpack::<From>(a) {
         Unpacked::Zero { negative } => (zero::<To>(negative), ExceptionFlags::NONE),
@@ -54,12 +53,12 @@ pub fn convert<From: Format, To: Format>(a: u64, mode: RoundingMode) -> (u64, Ex
     }
 }
 
-/// The integer `a`, which `mode` rounds if it has too many bits.
+/// Converts the integer `a`, rounding if it has too many bits.
 pub fn from_signed<F: Format>(a: i64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     from_magnitude::<F>(a < 0, a.unsigned_abs(), mode)
 }
 
-/// The integer `a`, which `mode` rounds if it has too many bits.
+/// Converts the integer `a`, rounding if it has too many bits.
 pub fn from_unsigned<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     from_magnitude::<F>(false, a, mode)
 }
@@ -71,8 +70,8 @@ fn from_magnitude<F: Format>(negative: bool, magnitude: u64, mode: RoundingMode)
     round::<F>(Finite { negative, exponent: 0, significand: magnitude.into() }, mode)
 }
 
-/// `a` rounded to an integer of type `to`, in two's complement and sign-extended to 64 bits. One that does not fit is invalid and
-/// becomes the nearest that does; a NaN becomes 0.
+/// Rounds `a` to an integer of type `to`, in two's complement and sign-extended to 64 bits. An out-of-range value is
+/// invalid and saturates; a NaN becomes 0.
 pub fn to_integer<F: Format>(a: u64, to: Integer, mode: RoundingMode) -> (u64, ExceptionFlags) {
     let saturated = |negative: bool| {
         let value = if negative { to.least() } else { to.greatest() };
@@ -82,7 +81,7 @@ pub fn to_integer<F: Format>(a: u64, to: Integer, mode: RoundingMode) -> (u64, E
         Unpacked::Zero { .. } => (0, ExceptionFlags::NONE),
         Unpacked::NaN => (0, ExceptionFlags::INVALID),
         Unpacked::Infinity { negative } => saturated(negative),
-        // More than 64 bits: no type has room, and the shift below none either.
+        // More than 64 bits: out of range for all types, and too large for the shift below.
         Unpacked::Finite(x) if x.exponent > 64 => saturated(x.negative),
         Unpacked::Finite(x) => {
             let (magnitude, inexact) = to_multiple(x, 0, mode);
@@ -95,7 +94,8 @@ pub fn to_integer<F: Format>(a: u64, to: Integer, mode: RoundingMode) -> (u64, E
     }
 }
 
-/// `a` rounded to an integral number of the same format, inexact if that changed it; a zero keeps its sign.
+/// Rounds `a` to an integral number of the same format. The result is inexact if it differs from `a`; a zero keeps its
+/// sign.
 pub fn round_to_integral<F: Format>(a: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     if let Some(nan) = propagate::<F>(&[a]) {
         return nan;

@@ -1,6 +1,5 @@
-//! The x87's 80-bit format, converted to and from double precision.
-//! Not arithmetic in it: LoongArch has none.
-//! Source: Intel SDM volume 1, sections 4.2.2 and 8.2.2 (encodings); the measured formulas of `fcvt.ld.d`, `fcvt.ud.d` and
+//! Conversion between double precision and the x87's 80-bit format. LoongArch has no arithmetic in that format. Source:
+//! Intel SDM volume 1, sections 4.2.2 and 8.2.2 (encodings); the measured formulas of `fcvt.ld.d`, `fcvt.ud.d` and
 //! `fcvt.d.ld` in jiegec/unofficial-loongarch-intrinsics-guide.
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     round::round,
 };
 
-/// A number of 80 bits.
+/// An 80-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
     /// Bits 63 to 0: the explicit integer bit and the fraction.
@@ -19,17 +18,17 @@ pub struct Extended {
     pub sign_and_exponent: u16,
 }
 
-/// What is added to the exponent of 2.
+/// The exponent bias.
 const BIAS: i32 = 16383;
-/// The exponent's field of infinities and NaNs.
+/// The exponent field of infinities and NaNs.
 const SPECIAL: u16 = 0x7fff;
 /// The explicit integer bit.
 const INTEGER_BIT: u64 = 1 << 63;
-/// By how much the fraction is longer than a double's.
+/// The number of fraction bits beyond those of a double.
 const LONGER: u32 = 63 - Double::FRACTION_BITS;
 
 impl Extended {
-    /// A double in this format; exact, but a signaling NaN becomes quiet.
+    /// Converts a double. The result is exact, except that a signaling NaN becomes quiet.
     pub fn from_double(bits: u64) -> (Self, ExceptionFlags) {
         let (exponent, significand, raised) = match unpack::<Double>(bits) {
             Unpacked::Zero { .. } => (0, 0, ExceptionFlags::NONE),
@@ -48,9 +47,10 @@ impl Extended {
         (Self { significand, sign_and_exponent: sign | exponent }, raised)
     }
 
-    /// The double nearest to the number in the direction `mode`.
+    /// Rounds to a double in the direction `mode`.
     ///
-    /// A pattern with an exponent but no integer bit, which is no number since the 80387, gives the default NaN.
+    /// A pattern with a nonzero exponent but without the integer bit is invalid since the 80387 and yields the default
+    /// NaN.
     pub fn to_double(self, mode: RoundingMode) -> (u64, ExceptionFlags) {
         let negative = self.sign_and_exponent >> 15 == 1;
         let sign = zero::<Double>(negative);
@@ -64,7 +64,7 @@ impl Extended {
             }
             (_, 0) => (sign, ExceptionFlags::NONE),
             (exponent, significand) => {
-                // The field 0 has the exponent of the field 1, without an integer bit of its own.
+                // Exponent field 0 represents the same exponent as field 1, without an integer bit.
                 let exponent = i32::from(exponent.max(1)) - BIAS - 63;
                 round::<Double>(Finite { negative, exponent, significand: significand.into() }, mode)
             }

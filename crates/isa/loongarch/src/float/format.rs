@@ -1,28 +1,27 @@
-//! The three interchange formats, and a bit pattern taken apart.
-//! Not the arithmetic.
-//! Source: IEEE 754-2008, section 3.4.
+//! The three interchange formats, and the decomposition of bit patterns. Source: IEEE 754-2008, section 3.4.
 
-/// A binary interchange format. Patterns stand in the low bits of a `u64`; higher bits are ignored on input and 0 on output.
+/// A binary interchange format. Patterns are in the low bits of a `u64`. Higher bits are ignored in operands and 0 in
+/// results.
 pub trait Format: Copy + 'static {
     /// The width of the stored fraction in bits.
     const FRACTION_BITS: u32;
     /// The width of the exponent in bits.
     const EXPONENT_BITS: u32;
-    /// Significant bits, the hidden one included.
+    /// The number of significant bits, including the hidden one.
     const PRECISION: u32 = Self::FRACTION_BITS + 1;
     /// The width of the pattern in bits.
     const BITS: u32 = 1 + Self::EXPONENT_BITS + Self::FRACTION_BITS;
-    /// What is added to the exponent of 2.
+    /// The exponent bias.
     const BIAS: i32 = (1 << (Self::EXPONENT_BITS - 1)) - 1;
-    /// The smallest exponent of 2 of a normal number.
+    /// The smallest exponent of a normal number.
     const MIN_EXPONENT: i32 = 1 - Self::BIAS;
     /// The sign bit.
     const SIGN: u64 = 1 << (Self::BITS - 1);
-    /// The pattern of positive infinity: the exponent's bits.
+    /// The pattern of positive infinity, which has all exponent bits set.
     const INFINITY: u64 = Self::SIGN - (1 << Self::FRACTION_BITS);
     /// The bit that makes a NaN quiet.
     const QUIET: u64 = 1 << (Self::FRACTION_BITS - 1);
-    /// The NaN of an operation without a NaN among its operands: positive and quiet.
+    /// The NaN result of an operation without a NaN operand: positive and quiet.
     const DEFAULT_NAN: u64 = Self::INFINITY | Self::QUIET;
     /// The pattern of 1.
     const ONE: u64 = (Self::BIAS as u64) << Self::FRACTION_BITS;
@@ -51,7 +50,7 @@ impl Format for Double {
     const EXPONENT_BITS: u32 = 11;
 }
 
-/// A finite number other than zero: `significand * 2^exponent`, negative if `negative`.
+/// A finite nonzero number: `significand * 2^exponent`, negative if `negative`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finite {
     pub negative: bool,
@@ -60,16 +59,16 @@ pub(super) struct Finite {
 }
 
 impl Finite {
-    /// The same number with its significand's highest bit at bit `top`.
+    /// The same number with the highest significand bit at position `top`.
     ///
-    /// The significand must not have a bit above it.
+    /// The significand must not have bits above that position.
     pub fn normalised(self, top: u32) -> Self {
         let shift = self.significand.leading_zeros() - (127 - top);
         Self { significand: self.significand << shift, exponent: self.exponent - shift as i32, ..self }
     }
 }
 
-/// A bit pattern taken apart.
+/// A decomposed bit pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unpacked {
     Zero { negative: bool },

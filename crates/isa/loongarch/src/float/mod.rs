@@ -1,9 +1,8 @@
-//! Floating-point arithmetic on bit patterns, exact to the last flag; shared by the scalar and the vector instructions.
-//! Not the registers and not FCSR's traps but for [`Fcsr::record`](crate::Fcsr::record).
-//! Source: LoongArch Reference Manual, volume 1, section 3.1 (formats, exceptions, NaN results); IEEE 754-2008.
+//! Floating-point arithmetic on bit patterns, exact including flags, for scalar and vector instructions. Source:
+//! LoongArch Reference Manual, volume 1, section 3.1 (formats, exceptions, NaN results); IEEE 754-2008.
 //!
-//! Every operation is a function of bit patterns (in the low bits of a `u64`) and a rounding mode, and gives a bit pattern and the
-//! exceptions it raised. Tininess is detected after rounding; subnormals are never flushed.
+//! Operations take bit patterns (in the low bits of a `u64`) and a rounding mode, and return a bit pattern and the
+//! raised exceptions. Tininess is detected after rounding, and subnormals are never flushed to zero.
 
 mod arithmetic;
 mod compare;
@@ -20,7 +19,7 @@ pub use convert::{Integer, convert, from_signed, from_unsigned, round_to_integra
 pub use extended::Extended;
 pub use format::{Double, Format, Half, Single};
 
-/// The direction in which a result is rounded; the numbers are FCSR's.
+/// The rounding mode, with the numbers of FCSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RoundingMode {
     /// To the nearest, ties to even (RNE).
@@ -35,11 +34,11 @@ pub enum RoundingMode {
 }
 
 impl RoundingMode {
-    /// The four modes in the order of their numbers.
+    /// The four modes in numerical order.
     pub const ALL: [Self; 4] = [Self::NearestEven, Self::TowardZero, Self::Upward, Self::Downward];
 }
 
-/// A set of floating-point exceptions; the low five bits are in FCSR's order (V Z O U I from high to low).
+/// A set of floating-point exceptions. The low five bits are in the order of FCSR (V Z O U I from high to low).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExceptionFlags(
     /// The bits.
@@ -59,10 +58,10 @@ impl ExceptionFlags {
     pub const DIVISION_BY_ZERO: Self = Self(8);
     /// The operation has no defined result.
     pub const INVALID: Self = Self(16);
-    /// The result is tiny and exact: no exception, unless the underflow trap is enabled.
+    /// The result is tiny and exact. This is an exception only if the underflow trap is enabled.
     pub const TINY_EXACT: Self = Self(32);
 
-    /// True if one of `other`'s exceptions is in the set.
+    /// Whether the set contains any exception of `other`.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

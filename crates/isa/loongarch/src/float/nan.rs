@@ -1,6 +1,4 @@
-//! What becomes of a NaN operand.
-//! Not the comparison's own rule (see `compare.rs`).
-//! Source: LoongArch Reference Manual, volume 1, section 3.1.1.3 (non-numerical results).
+//! NaN propagation. Source: LoongArch Reference Manual, volume 1, section 3.1.1.3 (non-numerical results).
 
 use super::{ExceptionFlags, Format};
 
@@ -12,8 +10,8 @@ pub(super) fn is_signaling<F: Format>(bits: u64) -> bool {
     is_nan::<F>(bits) && bits & F::QUIET == 0
 }
 
-/// The NaN that an operation on `operands`, the one of highest priority first, gives: the first signaling one made quiet, or else
-/// the first quiet one; `None` if none is a NaN.
+/// The NaN result of an operation on `operands`, which are in descending priority: the first signaling NaN, made quiet,
+/// otherwise the first quiet NaN. `None` if no operand is a NaN.
 pub(super) fn propagate<F: Format>(operands: &[u64]) -> Option<(u64, ExceptionFlags)> {
     let pattern = F::SIGN | (F::SIGN - 1);
     if let Some(bits) = operands.iter().find(|bits| is_signaling::<F>(**bits)) {
@@ -23,7 +21,7 @@ pub(super) fn propagate<F: Format>(operands: &[u64]) -> Option<(u64, ExceptionFl
     Some((quiet & pattern, ExceptionFlags::NONE))
 }
 
-/// The result of an operation that has none.
+/// The result of an invalid operation.
 pub(super) fn invalid<F: Format>() -> (u64, ExceptionFlags) {
     (F::DEFAULT_NAN, ExceptionFlags::INVALID)
 }

@@ -1,13 +1,13 @@
-//! Rounding: from an exact number to a format, with its exceptions.
-//! Not the operations that make the number.
-//! Source: IEEE 754-2008, sections 4.3 (rounding) and 7.4, 7.5 (overflow, underflow).
+//! Rounds an exact number to a format and determines the exceptions. Source: IEEE 754-2008, sections 4.3 (rounding) and
+//! 7.4, 7.5 (overflow, underflow).
 
 use super::{
     ExceptionFlags, Format, RoundingMode,
     format::{Finite, infinity},
 };
 
-/// `significand >> shift`, the lowest bit set if any bit that went was: enough to round by later.
+/// `significand >> shift`. The lowest bit is also set if any bit shifted out was set, which suffices for later
+/// rounding.
 pub(super) fn shift_right_sticky(significand: u128, shift: u32) -> u128 {
     match shift {
         0 => significand,
@@ -16,15 +16,15 @@ pub(super) fn shift_right_sticky(significand: u128, shift: u32) -> u128 {
     }
 }
 
-/// `number` as a multiple of `2^quantum`, rounded, and whether that is inexact.
-/// The number's bits above the quantum must be few enough not to overflow.
+/// Rounds `number` to a multiple of `2^quantum`. Returns the multiple and whether it is inexact. The multiple must fit
+/// into the result.
 pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (u128, bool) {
     let Finite { negative, exponent, significand } = number;
     let shift = quantum - exponent;
     if shift <= 0 {
         return (significand << -shift, false);
     }
-    // Two bits stay below the quantum: the half, and whether there is anything under it.
+    // Keep two bits below the quantum: the half bit, and a sticky bit for the rest.
     let (whole, rest) = match shift {
         1 => (significand >> 1, (significand & 1) << 1),
         _ => {
@@ -41,15 +41,15 @@ pub(super) fn to_multiple(number: Finite, quantum: i32, mode: RoundingMode) -> (
     (whole + u128::from(up), rest != 0)
 }
 
-/// The pattern nearest to `number` in the direction `mode`. The significand's lowest bit may be sticky if there are at least two
-/// more bits than the format's precision.
+/// Rounds `number` to a bit pattern in the direction `mode`. The lowest significand bit may be sticky if the
+/// significand has at least two more bits than the format's precision.
 pub(super) fn round<F: Format>(number: Finite, mode: RoundingMode) -> (u64, ExceptionFlags) {
     let top = number.exponent + 127 - number.significand.leading_zeros() as i32;
     let unbounded_quantum = top - F::FRACTION_BITS as i32;
     let quantum = unbounded_quantum.max(F::MIN_EXPONENT - F::FRACTION_BITS as i32);
     let (multiple, inexact) = to_multiple(number, quantum, mode);
 
-    // The exponent's field goes up by itself when the fraction carries into it, from subnormal to normal too.
+    // A carry out of the fraction increments the exponent field, also from subnormal to normal.
     let biased_below = quantum + F::FRACTION_BITS as i32 + F::BIAS - 1;
     let sign = if number.negative { F::SIGN } else { 0 };
     let overflow =

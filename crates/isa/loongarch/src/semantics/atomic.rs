@@ -1,15 +1,15 @@
-//! Load-linked, store-conditional and atomic memory operations.
-//! Not the barriers (see `memory.rs`).
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.7 (atomic memory access).
+//! Load-linked, store-conditional and atomic memory operations. Source: LoongArch Reference Manual, volume 1, section
+//! 2.2.7 (atomic memory access).
 
 use super::{Semantics, memory::aligned};
 use crate::{Access, Environment, Instruction, Op, Reservation, Scalar, State, Trap};
 
-/// A whole read-modify-write: `|old, rk| new`, both of the access's width; `rd` gets the old value sign-extended.
+/// An atomic read-modify-write: `|old, rk| new`, both with the width of the access. `rd` gets the old value,
+/// sign-extended.
 macro_rules! modify {
     ($unsigned:ty as $signed:ty, |$old:ident, $k:ident| $new:expr) => {
         |state, i, e| {
-            // The manual: INE, because the address would be lost.
+            // The manual requires INE, because the address would be overwritten.
             if i.d == i.j {
                 return Err(Trap::IllegalInstruction);
             }
@@ -34,8 +34,8 @@ macro_rules! compare_and_swap {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file. All of them are sequentially consistent here, so that those with
-/// a barrier (`_db`, `llacq`, `screl`) are the same as those without.
+/// The semantics of `op`; `None` if another file defines it. All operations here are sequentially consistent, so the
+/// forms with a barrier (`_db`, `llacq`, `screl`) are the same as those without.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::LlW | Op::LlacqW => |state, i, e| {
@@ -47,7 +47,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         },
         Op::LlD | Op::LlacqD => |state, i, e| {
             let address = linked_address(state, i, 8, Access::Read)?;
-            // The other half is for SC.Q, which must see a change of it too.
+            // SC.Q must also detect a change to the other half.
             let neighbour = e.load(address ^ 8)?;
             let value = e.load(address)?;
             state.reservation = Reservation { address, value, neighbour };
@@ -67,7 +67,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             let address = linked_address(state, i, 16, Access::Write)?;
             let Reservation { address: linked, value, neighbour } = state.reservation;
             let (low, high) = if linked == address { (value, neighbour) } else { (neighbour, value) };
-            // The load-linked may have been of either half.
+            // The load-linked may have accessed either half.
             if linked & !15 == address {
                 state.reservation.address = address;
             }
@@ -107,15 +107,15 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// rj + imm (0 where there is none), which must be a multiple of `bytes`.
+/// rj + imm (0 if there is none), which must be a multiple of `bytes`.
 fn linked_address(state: &State, i: &Instruction, bytes: usize, access: Access) -> Result<u64, Trap> {
     let address = state.r(i.j).wrapping_add(i.imm as i64 as u64);
     aligned(address, bytes, access)?;
     Ok(address)
 }
 
-/// Stores `new` if the reservation is for `address` and memory still holds `expected`; `rd` says whether it did.
-/// Memory that went away and came back to the same value passes, as it does in QEMU: no program can tell by the value.
+/// Stores `new` if the reservation is for `address` and memory still holds `expected`. `rd` gets the success. As in
+/// QEMU, memory that changed and changed back passes, since a program cannot tell the difference from the value.
 fn store_conditional<E: Environment, T: Scalar>(
     state: &mut State,
     i: &Instruction,
@@ -131,7 +131,7 @@ fn store_conditional<E: Environment, T: Scalar>(
     Ok(())
 }
 
-/// Replaces the number at `address` by `new` of it, atomically, and gives what was there.
+/// Atomically replaces the integer at `address` with `new` applied to it, and returns the old value.
 fn modify<E: Environment, T: Scalar>(e: &E, address: u64, new: impl Fn(T) -> T) -> Result<T, Trap> {
     aligned(address, T::BYTES, Access::Write)?;
     let mut old: T = e.load(address)?;

@@ -1,6 +1,5 @@
-//! Bit operations and CRC.
-//! Not the shifts (see `integer.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.3 (bit manipulation) and 2.2.9 (CRC).
+//! Bit operations and CRC. Source: LoongArch Reference Manual, volume 1, sections 2.2.3 (bit manipulation) and 2.2.9
+//! (CRC).
 
 use super::{Semantics, sign_extend_word as word};
 use crate::{Environment, Op};
@@ -30,7 +29,7 @@ macro_rules! register_word {
     };
 }
 
-/// `rd` = the CRC of the low `bits` of `rj`, going on from `rk`.
+/// `rd` = the CRC of the low `bits` of `rj`, starting from `rk`.
 macro_rules! checksum {
     ($polynomial:expr, $bits:expr) => {
         |state, i, _| {
@@ -41,7 +40,7 @@ macro_rules! checksum {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::ExtWB => register!(|j| j as i8 as u64),
@@ -75,7 +74,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             state.set_r(i.d, (both << (8 * i.imm) >> 64) as u64);
             Ok(())
         },
-        // The manual demands msb >= lsb and leaves the rest open; here, as in QEMU, it is an illegal instruction.
+        // The manual requires msb >= lsb. Otherwise it is an illegal instruction here, as in QEMU.
         Op::BstrinsW => |state, i, _| {
             let mask = field_mask(i.imm, i.imm2)?;
             let value = state.r(i.d) & !mask | state.r(i.j) << i.imm2 & mask;
@@ -115,7 +114,7 @@ fn swap_bytes_in_halfwords(value: u64) -> u64 {
     (value & LOW_BYTES) << 8 | value >> 8 & LOW_BYTES
 }
 
-/// The bits `most` down to `least`.
+/// A mask of the bits `most` down to `least`.
 fn field_mask(most: i32, least: i32) -> Result<u64, crate::Trap> {
     if most < least {
         return Err(crate::Trap::IllegalInstruction);
@@ -123,7 +122,8 @@ fn field_mask(most: i32, least: i32) -> Result<u64, crate::Trap> {
     Ok(u64::MAX >> (63 - (most - least)) << least)
 }
 
-/// The cyclic redundancy check of the low `bits` of `data`, going on from `checksum`; without inversion at either end.
+/// The cyclic redundancy check of the low `bits` of `data`, starting from `checksum`, without inversion at the start or
+/// the end.
 fn crc(checksum: u32, data: u64, bits: u32, polynomial: u32) -> u32 {
     let data = if bits == 64 { data } else { data & ((1 << bits) - 1) };
     let mut remainder = u64::from(checksum) ^ data;

@@ -1,11 +1,10 @@
-//! Branches, jumps, system calls, breaks, counters and configuration words.
-//! Not the branches on a floating-point condition's computation (see `fp.rs`), only their jump.
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.4 (branches), 2.2.10 (miscellaneous), 3.2.5 (floating-point branches).
+//! Branches, jumps, system calls, breaks, counters and configuration words. Source: LoongArch Reference Manual, volume
+//! 1, sections 2.2.4 (branches), 2.2.10 (miscellaneous), 3.2.5 (floating-point branches).
 
 use super::{Semantics, sign_extend_word};
 use crate::{Environment, Instruction, Op, State, Trap};
 
-/// A jump by `imm` if the condition holds.
+/// A relative jump if the condition holds.
 macro_rules! branch {
     (|$state:ident, $i:ident| $taken:expr) => {
         |$state, $i, _| {
@@ -16,7 +15,7 @@ macro_rules! branch {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::Beqz => branch!(|s, i| s.r(i.j) == 0),
@@ -36,7 +35,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             Ok(())
         },
         Op::Jirl => |state, i, _| {
-            // The target is read first: rd may be rj.
+            // Read the target first, since rd may be rj.
             let target = state.r(i.j).wrapping_add(i.imm as i64 as u64);
             state.set_r(i.d, state.pc.wrapping_add(4));
             state.pc = target;
@@ -45,7 +44,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 
         Op::Syscall => |_, i, _| Err(Trap::Syscall(i.imm as u32)),
         Op::Break => |_, i, _| Err(Trap::Break(i.imm as u32)),
-        // A call of a debugger that is not there is a plain breakpoint: its code is not one of BREAK's.
+        // Without a debugger, a debugger call acts as `break 0`. Its code is in a different number space from BREAK's.
         Op::Dbcl => |_, _, _| Err(Trap::Break(0)),
         Op::AsrtleD => |state, i, _| match state.r(i.j) as i64 <= state.r(i.k) as i64 {
             true => Ok(()),
@@ -82,7 +81,7 @@ fn branch(state: &mut State, i: &Instruction, taken: bool) {
     state.pc = state.pc.wrapping_add(offset);
 }
 
-/// `rd` = the part of the counter that `part` takes, `rj` = the counter's number.
+/// `rd` = the part of the counter that `part` selects, `rj` = the counter id.
 fn read_counter<E: Environment>(state: &mut State, i: &Instruction, e: &E, part: fn(u64) -> u64) {
     state.set_r(i.d, part(e.stable_counter()));
     state.set_r(i.j, e.counter_id());

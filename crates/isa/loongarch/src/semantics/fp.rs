@@ -1,6 +1,5 @@
-//! Scalar floating point.
-//! Not its loads and stores (see `memory.rs`), its branches (`control.rs`), nor the arithmetic itself (`float`).
-//! Source: LoongArch Reference Manual, volume 1, sections 3.1.2 (registers) and 3.2.1 to 3.2.4.
+//! Scalar floating point. Loads and stores are in `memory.rs`, branches in `control.rs`, arithmetic in `float`. Source:
+//! LoongArch Reference Manual, volume 1, sections 3.1.2 (registers) and 3.2.1 to 3.2.4.
 
 use super::{Semantics, sign_extend_word};
 use crate::{
@@ -19,7 +18,7 @@ macro_rules! two_rounded {
     };
 }
 
-/// `fd = f(fj, fk)`, one of the operands.
+/// `fd = f(fj, fk)` for functions that select an operand.
 macro_rules! two_chosen {
     ($format:ty, $operation:ident) => {
         |state, i, _| {
@@ -50,7 +49,7 @@ macro_rules! multiply_add {
     };
 }
 
-/// `fd = fj * 2^fk`, fk an integer as wide as the format.
+/// `fd = fj * 2^fk`, where fk is an integer with the width of the format.
 macro_rules! scale {
     ($format:ty,) => {
         |state, i, _| {
@@ -68,7 +67,7 @@ macro_rules! logarithm {
     };
 }
 
-/// `fd = f(fj, fk)` on bits alone: nothing rounds, nothing is raised, and FCSR stays.
+/// `fd = f(fj, fk)` on bit patterns. Raises no exceptions and leaves FCSR unchanged.
 macro_rules! bits {
     ($format:ty, |$j:ident, $k:ident| $value:expr) => {
         |state, i, _| {
@@ -93,7 +92,7 @@ macro_rules! class {
 macro_rules! compare {
     ($format:ty) => {
         |state, i, _| {
-            // The condition stands in the word's bits 19..15.
+            // The condition is in bits 19..15 of the word.
             let condition = i.op.row().matched >> 15 & 0x1f;
             let (holds, raised) = float::compare_condition::<$format>(state.f(i.j), state.f(i.k), condition);
             state.fcsr.record(raised)?;
@@ -103,7 +102,7 @@ macro_rules! compare {
     };
 }
 
-/// `fd` = the integer that fj is rounded to, by FCSR's mode or a fixed one.
+/// `fd` = fj rounded to an integer, in FCSR's mode or a fixed one.
 macro_rules! to_integer {
     ($format:ty, $integer:ident) => {
         |state, i, _| {
@@ -130,7 +129,7 @@ macro_rules! from_integer {
     };
 }
 
-/// One row for the single- and the double-precision form: which macro makes it, and what that is told besides the format.
+/// A row for the single- and the double-precision form, with the macro and its arguments other than the format.
 macro_rules! forms {
     ($op:expr; $($single:ident $double:ident => $shape:ident($($argument:tt)*),)*) => {
         match $op {
@@ -143,7 +142,7 @@ macro_rules! forms {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     moves(op).or_else(|| arithmetic(op)).or_else(|| conversions(op)).or_else(|| {
         if (Op::FcmpCafS..=Op::FcmpSuneS).contains(&op) {
@@ -173,7 +172,8 @@ fn arithmetic<E: Environment>(op: Op) -> Option<Semantics<E>> {
         FsqrtS FsqrtD => one_rounded(sqrt),
         FrecipS FrecipD => one_rounded(recip),
         FrsqrtS FrsqrtD => one_rounded(rsqrt),
-        // The manual asks for a relative error below 2^-14 and exact powers of two: the exact instructions' results are that.
+        // The manual requires a relative error below 2^-14 and exact results for powers of two, which exact operations
+        // satisfy.
         FrecipeS FrecipeD => one_rounded(recip),
         FrsqrteS FrsqrteD => one_rounded(rsqrt),
         FscalebS FscalebD => scale(),
@@ -276,7 +276,7 @@ fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// The part of FCSR0 that FCSR `n` is; the manual leaves those above 3 open, and here they are empty.
+/// The bits of FCSR0 that FCSR `n` accesses. The manual leaves numbers above 3 undefined; they are empty here.
 fn control_fields(n: u8) -> u32 {
     match n {
         0 => Fcsr::ENABLES | Fcsr::ROUNDING | Fcsr::FLAGS | Fcsr::CAUSES,
@@ -287,7 +287,7 @@ fn control_fields(n: u8) -> u32 {
     }
 }
 
-/// Writes an arithmetic result unless it traps.
+/// Records the exceptions of a result and writes it unless one of them traps.
 fn write_result(
     state: &mut State,
     i: &Instruction,
@@ -299,7 +299,7 @@ fn write_result(
     Ok(())
 }
 
-/// Writes the low `bits` (32 or 64) of a floating-point register; the rest stays.
+/// Writes the low `bits` (32 or 64) of a floating-point register. The other bits are unchanged.
 fn write(state: &mut State, n: u8, bits: u32, value: u64) {
     match bits {
         32 => state.set_f_word(n, value as u32),

@@ -1,11 +1,10 @@
-//! Integer arithmetic, logic, shifts, multiply and divide.
-//! Not the bit operations (see `bits.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.1 (arithmetic) and 2.2.2 (shifts).
+//! Integer arithmetic, logic, shifts, multiplication and division. Source: LoongArch Reference Manual, volume 1,
+//! sections 2.2.1 (arithmetic) and 2.2.2 (shifts).
 
 use super::{Semantics, sign_extend_word as word};
 use crate::{Environment, Op};
 
-/// `rd = f(rj, rk)`, both sources as 64-bit numbers.
+/// `rd = f(rj, rk)` with 64-bit operands.
 macro_rules! register_register {
     (|$j:ident, $k:ident| $value:expr) => {
         |state, i, _| {
@@ -16,7 +15,7 @@ macro_rules! register_register {
     };
 }
 
-/// `rd = f(rj, imm)`, the immediate extended to 64 bits as the table says.
+/// `rd = f(rj, imm)`. The immediate is extended to 64 bits as the table specifies.
 macro_rules! register_immediate {
     (|$j:ident, $imm:ident| $value:expr) => {
         |state, i, _| {
@@ -38,7 +37,7 @@ macro_rules! counter_immediate {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::AddW => register_register!(|j, k| word(j.wrapping_add(k))),
@@ -139,8 +138,8 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// What a division divides by. The manual leaves the result of a division by zero open and traps on none; here, as in QEMU, it is
-/// one by 1: the quotient is the dividend and the remainder 0.
+/// The effective divisor. Division by zero does not trap, and the manual leaves its result undefined. Here, as in QEMU,
+/// zero is replaced with 1, so that the quotient is the dividend and the remainder 0.
 fn divisor<T: From<bool> + Default + PartialEq>(k: T) -> T {
     if k == T::default() { T::from(true) } else { k }
 }

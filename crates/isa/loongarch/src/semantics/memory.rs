@@ -1,11 +1,10 @@
-//! Loads and stores, bound-checking ones included, prefetch and barriers.
-//! Not the atomic accesses (see `atomic.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.5 (memory access), 2.2.6 (bound check), 2.2.8 (barriers), 3.2.6, 3.2.7.
+//! Loads and stores, including bound-checking ones, prefetch and barriers. Source: LoongArch Reference Manual, volume
+//! 1, sections 2.2.5 (memory access), 2.2.6 (bound check), 2.2.8 (barriers), 3.2.6, 3.2.7.
 
 use super::Semantics;
 use crate::{Access, Environment, Fault, FaultCause, Instruction, Op, State, Trap};
 
-/// `rd` = the number at the address, sign-extended through `$signed` where there is one.
+/// `rd` = the integer at the address, sign-extended from `$signed` if given.
 macro_rules! load {
     ($address:ident, $unsigned:ty $(as $signed:ty)?) => {
         |state, i, e| {
@@ -38,7 +37,7 @@ macro_rules! store_float {
     };
 }
 
-/// The bound-checking accesses: `$check` is the condition on rj and rk, and the address is rj, naturally aligned.
+/// Bound-checking accesses: `$check` is the comparison of rj with rk. The address is rj and must be naturally aligned.
 macro_rules! bounded {
     ($access:ident, $kind:ident, $check:tt, $unsigned:ty $(as $signed:ty)?) => {{
         fn address(state: &State, i: &Instruction) -> Result<u64, Trap> {
@@ -50,7 +49,7 @@ macro_rules! bounded {
     }};
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::LdB => load!(offset, u8 as i8),
@@ -110,13 +109,14 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
         Op::FstleS => bounded!(store_float, Write, <=, u32),
         Op::FstleD => bounded!(store_float, Write, <=, u64),
 
-        // A hint: it has no effect a program can see, not even a fault.
+        // A hint without visible effects, not even a fault.
         Op::Preld | Op::Preldx => |_, _, _| Ok(()),
         Op::Dbar => |_, _, e| {
             e.barrier();
             Ok(())
         },
-        // Whoever translates or caches code must end there; the interpreter fetches each word anew.
+        // The interpreter fetches each word again, so it has nothing to do. An implementation that caches code must end
+        // a block here.
         Op::Ibar => |_, _, _| Ok(()),
         _ => return None,
     })
@@ -130,7 +130,8 @@ fn indexed(state: &State, i: &Instruction) -> Result<u64, Trap> {
     Ok(state.r(i.j).wrapping_add(state.r(i.k)))
 }
 
-/// A single-precision number leaves the upper half as it is, which the manual leaves open.
+/// Writes a loaded floating-point register. A single-precision load leaves the upper half unchanged, which the manual
+/// leaves undefined.
 fn write_float(state: &mut State, n: u8, value: u64, bytes: usize) {
     match bytes {
         4 => state.set_f_word(n, value as u32),

@@ -1,6 +1,6 @@
-//! The reference semantics: one plain function an instruction, readable beside the manual; the oracle for the JIT.
-//! Not made for speed.
-//! Source: LoongArch Reference Manual, volume 1; each file names its chapters.
+//! Reference semantics: one plain function for each instruction, to be read next to the manual. They are the oracle for
+//! the translator and not optimised for speed. Source: LoongArch Reference Manual, volume 1; each file names its
+//! sections.
 
 mod atomic;
 mod bits;
@@ -13,11 +13,11 @@ mod vector;
 
 use crate::{Environment, Extension, Fault, Instruction, Op, Scalar, State, Trap};
 
-/// What an instruction does. The program counter is moved by branches and jumps only (taken or not); [`execute`] moves it for
-/// the others. On error nothing has changed (see [`Trap`]).
+/// The effect of an instruction. Only branches and jumps, taken or not, update the program counter; [`execute`] updates
+/// it for the others. On error, nothing has changed (see [`Trap`]).
 pub type Semantics<E> = fn(&mut State, &Instruction, &E) -> Result<(), Trap>;
 
-/// The semantics of `op`: the kernel's instructions trap as such, and one that no file has is illegal.
+/// The semantics of `op`. Privileged instructions trap, and instructions without semantics are illegal.
 pub fn semantics_of<E: Environment>(op: Op) -> Semantics<E> {
     lookup(op).unwrap_or(match op.row().extension {
         Extension::Privileged | Extension::Lvz => |_, _, _| Err(Trap::PrivilegedInstruction),
@@ -25,15 +25,15 @@ pub fn semantics_of<E: Environment>(op: Op) -> Semantics<E> {
     })
 }
 
-/// True if a user program can execute `op`: it has semantics here and is not the kernel's.
+/// Whether a user program can execute `op`: it is not privileged and has semantics.
 pub fn is_user_instruction(op: Op) -> bool {
     lookup::<Nowhere>(op).is_some()
 }
 
-/// Executes `instruction`, which stands at `state.pc`, and moves the program counter on.
+/// Executes `instruction`, which is at `state.pc`, and updates the program counter.
 ///
 /// # Errors
-/// The instruction did not complete; `state.pc` still names it.
+/// The instruction did not complete; `state.pc` still points to it.
 pub fn execute<E: Environment>(
     state: &mut State,
     instruction: &Instruction,
@@ -47,7 +47,7 @@ pub fn execute<E: Environment>(
     Ok(())
 }
 
-/// The files are asked by the part of the architecture: a row is then found in one or two of them.
+/// Selects the files to search by extension, so that only one or two are searched.
 fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     match op.row().extension {
         Extension::Base | Extension::Mul | Extension::Bit => integer::lookup(op)
@@ -63,12 +63,12 @@ fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     }
 }
 
-/// The low 32 bits of `value`, sign-extended: how every word result reaches a general register.
+/// The low 32 bits of `value`, sign-extended, as for all 32-bit results in general registers.
 fn sign_extend_word(value: u64) -> u64 {
     value as i32 as u64
 }
 
-/// An environment without an instance, to ask which instructions there are.
+/// An uninhabited environment, used to test which instructions have semantics.
 enum Nowhere {}
 
 impl Environment for Nowhere {

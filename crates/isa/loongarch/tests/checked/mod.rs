@@ -1,6 +1,6 @@
-//! What the oracle tests really compared, kept as lists so that the coverage page can say it.
-//! Not a claim: a test that compares other instructions than its list has fails.
-//! Source: the tests themselves; `LONGMA_UPDATE=1 cargo test -p longma-loongarch` rewrites the lists.
+//! Lists of the instructions that oracle tests compare, from which the coverage page is generated. A test fails if it
+//! compares other instructions than its list contains. `LONGMA_UPDATE=1 cargo test -p longma-loongarch` rewrites the
+//! lists.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -8,7 +8,7 @@ use longma_loongarch::Op;
 
 const WIDTH: usize = 110;
 
-/// Holds that `compared` is what `tests/checked/ORACLE.txt` lists.
+/// Asserts that `compared` equals the list `tests/checked/ORACLE.txt`.
 pub fn assert_listed(oracle: &str, compared: impl IntoIterator<Item = Op>) {
     let names: BTreeSet<&str> = compared.into_iter().map(Op::mnemonic).collect();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/checked/{oracle}.txt"));
@@ -26,7 +26,7 @@ pub fn assert_listed(oracle: &str, compared: impl IntoIterator<Item = Op>) {
     );
 }
 
-/// The names in lines of at most [`WIDTH`] characters.
+/// Wraps the names in lines of at most [`WIDTH`] characters.
 fn wrapped(names: &BTreeSet<&str>) -> String {
     let (mut text, mut column) = (String::new(), 0);
     for name in names {

@@ -1,5 +1,5 @@
-//! Arm's flags against a reference that follows the pseudocode of the Arm manual.
-//! Source: Arm ARM, AddWithCarry, Shift_C and ConditionHolds; jiegec/unofficial-loongarch-intrinsics-guide for C as a borrow.
+//! Compares Arm's flags with a reference that follows the pseudocode of the Arm manual. Source: Arm ARM, AddWithCarry,
+//! Shift_C and ConditionHolds; jiegec/unofficial-loongarch-intrinsics-guide for C as a borrow.
 
 use longma_loongarch::{Instruction, Op, State};
 
@@ -24,14 +24,14 @@ pub fn tested() -> Vec<Op> {
     words.chain(MOVES.map(op)).collect()
 }
 
-/// ConditionHolds, over the four flags as (n, z, c, v).
+/// ConditionHolds.
 fn holds(flags: u32, condition: u32) -> bool {
     let [n, z, c, v] = [N, Z, C, V].map(|flag| flags & flag != 0);
     [z, !z, c, !c, n, !n, v, !v, c && !z, !c || z, n == v, n != v, !z && n == v, z || n != v, true, true]
         [condition as usize]
 }
 
-/// AddWithCarry: result, carry, overflow.
+/// AddWithCarry: returns result, carry and overflow.
 fn add_with_carry(x: u32, y: u32, carry: u32) -> (u32, bool, bool) {
     let unsigned = u128::from(x) + u128::from(y) + u128::from(carry);
     let signed = i128::from(x as i32) + i128::from(y as i32) + i128::from(carry);
@@ -39,7 +39,7 @@ fn add_with_carry(x: u32, y: u32, carry: u32) -> (u32, bool, bool) {
     (result, u128::from(result) != unsigned, i128::from(result as i32) != signed)
 }
 
-/// Shift_C, a bit at a time: result and carry.
+/// Shift_C, one bit at a time: returns result and carry.
 fn shift(kind: &str, value: u32, amount: u32, carry: bool) -> (u32, bool) {
     (0..amount).fold((value, carry), |(value, _), _| match kind {
         "sll" => (value << 1, value >> 31 == 1),
@@ -122,7 +122,7 @@ fn the_flags_of_a_64_bit_move_are_those_of_all_its_bits() {
 }
 
 #[test]
-fn conditions_are_tested_and_moved_on_for_all_flags() {
+fn conditional_tests_and_moves_work_for_all_flags() {
     for pattern in 0..16u32 {
         let flags = [(1, N), (2, Z), (4, C), (8, V)]
             .iter()
@@ -150,7 +150,7 @@ fn conditions_are_tested_and_moved_on_for_all_flags() {
 
 #[test]
 fn flags_move_to_and_from_arms_layout_as_the_mask_says() {
-    // Mask bits: C 0, Z 3, N 4, V 5; the bits of x86's other flags select nothing.
+    // Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags select nothing.
     let layout = [(0, C, 29), (3, Z, 30), (4, N, 31), (5, V, 28)];
     for mask in 0..=255i32 {
         for flags in [0, 0x8d5, C | N, Z | V] {

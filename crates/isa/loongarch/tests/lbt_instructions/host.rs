@@ -1,16 +1,15 @@
-//! The host's own arithmetic unit as an oracle: one x86 instruction, and the flags it leaves.
-//! Not used on other hosts.
-//! Source: the processor this test runs on.
+//! The host's arithmetic unit as an oracle: executes one x86 instruction and returns its flags.
 
 use std::arch::asm;
 
-/// Sets the flags, runs one instruction, reads the flags.
+/// Sets the flags, executes one instruction and reads the flags.
 macro_rules! run {
     ($flags:ident, $text:expr, $($operands:tt)*) => {{
-        // Bit 1 always reads as one; bit 9 permits interrupts, as a user program has it.
+        // Bit 1 always reads as one. Bit 9 enables interrupts, as in any user program.
         let mut flags = u64::from($flags) | 0x202;
-        // SAFETY: the instruction touches only the registers that are declared and the flags, which are clobbered by default.
-        // The stack is used below its pointer by balanced pushes, which asm! without `nostack` permits. No other memory.
+        // SAFETY: the instruction changes only the declared registers and the flags, which are clobbered by default.
+        // The pushes below the stack pointer are balanced, which asm! without `nostack` permits. No other memory is
+        // accessed.
         unsafe {
             asm!("push {flags}", "popfq", $text, "pushfq", "pop {flags}", flags = inout(reg) flags, $($operands)*);
         }
@@ -18,7 +17,7 @@ macro_rules! run {
     }};
 }
 
-/// One instruction at its four widths; `$operands` names what follows the mnemonic at each.
+/// One instruction at four widths; the bracketed suffixes complete the mnemonic.
 macro_rules! widths {
     ($bits:ident, $flags:ident, $name:literal, [$byte:literal $half:literal $word:literal $double:literal], $($operands:tt)*) => {
         match $bits {
@@ -57,7 +56,7 @@ macro_rules! product {
     };
 }
 
-/// The flags that the host's instruction for LBT's `x86STEM` leaves.
+/// The flags after the host's instruction for LBT's `x86STEM`.
 pub fn flags(stem: &str, bits: u32, unsigned: bool, flags: u32, a: u64, b: u64) -> u32 {
     match stem {
         "add" => two_registers!("add", bits, flags, a, b),
@@ -82,15 +81,15 @@ pub fn flags(stem: &str, bits: u32, unsigned: bool, flags: u32, a: u64, b: u64) 
     }
 }
 
-/// The double the x87 makes of an extended number (64-bit significand, sign and exponent) in a rounding mode of its control
-/// word (0 nearest, 1 down, 2 up, 3 to zero), and the exception bits of its status word.
+/// Converts an extended number (64-bit significand, sign and exponent) to a double with the x87, in a rounding mode of
+/// its control word (0 nearest, 1 down, 2 up, 3 to zero). Also returns the exception bits of the status word.
 pub fn extended_to_double(significand: u64, sign_and_exponent: u16, rounding: u16) -> (u64, u16) {
     let mut extended = [0u8; 16];
     extended[..8].copy_from_slice(&significand.to_le_bytes());
     extended[8..10].copy_from_slice(&sign_and_exponent.to_le_bytes());
     let (control, mut double, mut status) = (0x37fu16 | rounding << 10, 0u64, 0u16);
-    // SAFETY: loads 10 of the 16 bytes of `extended` and the 2 of `control`, stores the 8 of `double` and the 2 of `status`;
-    // all live across. fninit puts the x87 into the state the ABI wants (empty stack), and it is left empty and initialised.
+    // SAFETY: loads 10 of the 16 bytes of `extended` and the 2 of `control`; stores the 8 of `double` and the 2 of
+    // `status`; all are live. fninit puts the x87 into the state that the ABI requires (empty stack), before and after.
     unsafe {
         asm!(
             "fninit", "fldcw [{control}]", "fld tbyte ptr [{extended}]", "fstp qword ptr [{double}]",
@@ -104,10 +103,12 @@ pub fn extended_to_double(significand: u64, sign_and_exponent: u16, rounding: u1
     (double, status & 0x3f)
 }
 
-/// The significand and the sign and exponent of the extended number the x87 makes of a double, and the exception bits.
+/// Converts a double to an extended number with the x87. Returns the significand, sign and exponent, and the exception
+/// bits.
 pub fn double_to_extended(double: u64) -> (u64, u16, u16) {
     let (mut extended, mut status) = ([0u8; 16], 0u16);
-    // SAFETY: loads the 8 bytes of `double`, stores 10 of the 16 of `extended` and the 2 of `status`; the x87 as above.
+    // SAFETY: loads the 8 bytes of `double`; stores 10 of the 16 of `extended` and the 2 of `status`; the x87 state as
+    // above.
     unsafe {
         asm!(
             "fninit", "fld qword ptr [{double}]", "fstp tbyte ptr [{extended}]", "fnstsw [{status}]", "fninit",

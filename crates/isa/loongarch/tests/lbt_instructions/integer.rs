@@ -1,11 +1,11 @@
-//! Arithmetic with carry and the rotates, against strings of bits.
-//! Source: jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/integer.md.
+//! Compares arithmetic with carry and rotates with operations on bit strings. Source:
+//! jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/integer.md.
 
 use longma_loongarch::{Instruction, Op, State};
 
 use super::{Random, after, any_flags, op, operands};
 
-/// Name, width, whether the second operand is an immediate.
+/// Stem, width, whether the second operand is an immediate, and instruction.
 fn instructions() -> Vec<(&'static str, u32, bool, Op)> {
     let mut all = Vec::new();
     for (width, bits) in [("b", 8), ("h", 16), ("w", 32), ("d", 64)] {
@@ -24,12 +24,12 @@ pub fn tested() -> Vec<Op> {
     instructions().into_iter().map(|row| row.3).chain([Op::Addu12iW, Op::Addu12iD]).collect()
 }
 
-/// The low bits of `value` as text, the highest first.
+/// The low bits of `value` as a string, highest first.
 fn text(value: u128, bits: u32) -> String {
     (0..bits).rev().map(|bit| if value >> bit & 1 == 1 { '1' } else { '0' }).collect()
 }
 
-/// The number that a text of bits is, its first character being the sign.
+/// Parses a string of bits as a two's complement number.
 fn signed(text: &str) -> u64 {
     let sign = &text[..1];
     let full = sign.repeat(64 - text.len()) + text;
@@ -58,7 +58,7 @@ fn reference(stem: &str, bits: u32, carry: bool, a: u64, b: u64) -> u64 {
 }
 
 #[test]
-fn results_are_those_of_strings_of_bits_sign_extended_and_no_flag_changes() {
+fn results_match_bit_string_arithmetic_and_flags_are_unchanged() {
     let mut random = Random(0x7777_1111_2222_3333);
     for (stem, bits, immediate, op) in instructions() {
         for (a, b) in operands(&mut random, 400) {

@@ -1,6 +1,5 @@
-//! The instructions of the binary-translation extension, one by one, against references that are written otherwise.
-//! Not about programs: each case is one instruction on one state.
-//! Source: each module names its own.
+//! Compares each instruction of the binary-translation extension with an independently written reference, one
+//! instruction on one state at a time. Each module names its source.
 
 mod arm;
 #[path = "../checked/mod.rs"]
@@ -19,10 +18,10 @@ use longma_loongarch::{
     Access, Environment, Extension, Fault, FaultCause, Instruction, Op, Scalar, State, Trap,
 };
 
-/// Where the test memory begins.
+/// The start of the test memory.
 const BASE: u64 = 0x1000;
 
-/// A few bytes of memory; all else is unmapped.
+/// A few bytes of memory. All other addresses are unmapped.
 struct Memory(RefCell<Vec<u8>>);
 
 impl Memory {
@@ -71,7 +70,7 @@ impl Environment for Memory {
     }
 }
 
-/// The instruction of a mnemonic.
+/// The instruction with this mnemonic.
 fn op(mnemonic: &str) -> Op {
     Op::all().find(|op| op.mnemonic() == mnemonic).unwrap_or_else(|| panic!("no instruction {mnemonic}"))
 }
@@ -83,7 +82,8 @@ fn after(state: &State, instruction: &Instruction) -> Result<State, Trap> {
     Ok(state)
 }
 
-/// The flags after `instruction` on r4 = a, r5 = b; panics if anything else but the program counter has changed.
+/// The flags after `instruction` with r4 = a and r5 = b. Panics if anything other than the flags and the program
+/// counter has changed.
 fn flags_after(instruction: &Instruction, flags: u32, a: u64, b: u64) -> u32 {
     let mut before = State::default();
     (before.x[4], before.x[5], before.lbt.eflags, before.pc) = (a, b, flags, 0x100);
@@ -93,7 +93,7 @@ fn flags_after(instruction: &Instruction, flags: u32, a: u64, b: u64) -> u32 {
     after.lbt.eflags
 }
 
-/// Numbers where carries, signs, widths and counts change.
+/// Values at which carries, signs, widths and counts change.
 const EDGES: [u64; 34] = [
     0,
     1,
@@ -131,7 +131,7 @@ const EDGES: [u64; 34] = [
     u64::MAX,
 ];
 
-/// A small generator, the same on every run.
+/// A pseudorandom generator that gives the same numbers in each run.
 struct Random(u64);
 
 impl Random {
@@ -143,7 +143,7 @@ impl Random {
     }
 }
 
-/// All pairs of edges, and `count` random pairs, some of them with a small second number (a likely count).
+/// All pairs of edge values and `count` random pairs, half of them with a small second number (a likely count).
 fn operands(random: &mut Random, count: usize) -> Vec<(u64, u64)> {
     let mut pairs: Vec<_> = EDGES.iter().flat_map(|&a| EDGES.iter().map(move |&b| (a, b))).collect();
     for i in 0..count {
@@ -153,7 +153,7 @@ fn operands(random: &mut Random, count: usize) -> Vec<(u64, u64)> {
     pairs
 }
 
-/// Flags: all clear, all set, and random ones.
+/// All flags clear, all set, or random.
 fn any_flags(random: &mut Random) -> u32 {
     match random.next() % 4 {
         0 => 0,
@@ -163,7 +163,7 @@ fn any_flags(random: &mut Random) -> u32 {
 }
 
 #[test]
-fn every_lbt_instruction_has_a_reference_it_is_held_against() {
+fn every_lbt_instruction_is_compared_with_a_reference() {
     let modules =
         [x86::tested(), arm::tested(), integer::tested(), memory::tested(), state::tested(), x87::tested()];
     let tested: BTreeSet<Op> = modules.concat().into_iter().collect();
@@ -174,6 +174,6 @@ fn every_lbt_instruction_has_a_reference_it_is_held_against() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn the_flags_and_the_80_bit_conversions_are_held_against_the_host() {
+fn flags_and_80_bit_conversions_are_compared_with_the_host() {
     checked::assert_listed("host-lbt", x86::tested().into_iter().chain(x87::tested()));
 }

@@ -1,5 +1,5 @@
-//! The unaligned loads and stores in halves, at every alignment.
-//! Source: MIPS64 Architecture, volume II, figures of LDL, LDR, SDL, SDR (little endian).
+//! Unaligned loads and stores in halves, at all alignments. Source: MIPS64 Architecture, volume II, figures of LDL,
+//! LDR, SDL, SDR (little endian).
 
 use longma_loongarch::{Access, Fault, FaultCause, Instruction, Op, State, Trap, semantics::execute};
 
@@ -14,7 +14,7 @@ fn at(op: Op, imm: i32) -> Instruction {
     Instruction { d: 4, j: 5, imm, ..Instruction::new(op) }
 }
 
-/// A state whose r4 is `value` and whose r5 is `address`.
+/// A state with r4 = `value` and r5 = `address`.
 fn state(value: u64, address: u64) -> State {
     let mut state = State::default();
     (state.x[4], state.x[5]) = (value, address);
@@ -47,8 +47,8 @@ fn a_right_and_a_left_load_make_an_unaligned_load_in_either_order() {
 }
 
 #[test]
-fn each_half_leaves_the_bytes_of_the_register_that_are_not_its_own() {
-    // Memory counts up from 01; the register is of a, b, c...; what each gives is read off the figures.
+fn each_half_changes_only_its_bytes_of_the_register() {
+    // Memory counts up from 01, and the register is a1, a2, a3... The expected values are from the figures.
     let memory = Memory::new(&[1, 2, 3, 4, 5, 6, 7, 8]);
     let register = 0xa1a2_a3a4_a5a6_a7a8;
     for (op, offset, expected) in [

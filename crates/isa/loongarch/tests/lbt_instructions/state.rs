@@ -1,5 +1,5 @@
-//! Scratch registers, jumps through them, x86's conditions and flag moves, the top of the x87 stack.
-//! Source: jiegec/la-inst, LBT.md; Intel SDM volume 1, appendix B (conditions).
+//! Scratch registers, jumps through them, x86's conditions and flag moves, and the top of the x87 stack. Source:
+//! jiegec/la-inst, LBT.md; Intel SDM volume 1, appendix B (conditions).
 
 use longma_loongarch::{Instruction, Op, State, Trap};
 
@@ -61,7 +61,7 @@ fn a_jump_through_a_scratch_register_adds_its_offset_and_jiscr1_remembers_its_ow
 }
 
 #[test]
-fn x86s_conditions_hold_when_its_manual_says_so() {
+fn x86_conditions_match_the_manual() {
     type Holds = fn(bool, bool, bool, bool, bool) -> bool;
     const CONDITIONS: [(&str, Holds); 16] = [
         ("a", |c, _, z, _, _| !(c | z)),
@@ -126,7 +126,7 @@ fn flags_move_to_and_from_a_register_as_the_mask_says() {
 }
 
 #[test]
-fn the_top_of_stack_goes_round_and_renames_f0_to_f7_in_stack_mode_only() {
+fn the_top_of_stack_wraps_and_renames_f0_to_f7_in_stack_mode_only() {
     let step = |state: &State, op| after(state, &Instruction::new(op)).unwrap();
     let mut state = State::default();
     for number in 0..32 {
@@ -154,7 +154,7 @@ fn the_top_of_stack_goes_round_and_renames_f0_to_f7_in_stack_mode_only() {
 
 #[test]
 fn tags_change_only_from_the_state_that_the_operation_wants() {
-    // Value, operation, position and what comes of it, as measured (la-inst, x86settag).
+    // Value, operation, position and result, as measured (la-inst, x86settag).
     for (tags, operation, position, expected) in [
         (0x1234_5678, 0, 0, Some(0x1234_5679)),
         (0x4321, 0, 7, Some(0x43a1)),

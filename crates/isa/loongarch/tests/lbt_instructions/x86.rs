@@ -1,6 +1,6 @@
-//! The flag instructions against a reference that goes bit by bit, and against the host where it is an x86.
-//! Source: Intel SDM volume 2; jiegec/unofficial-loongarch-intrinsics-guide for what x86 leaves undefined and for the four
-//! differences, which the tests below name.
+//! Compares the flag instructions with a bitwise reference and, on x86, with the host. Source: Intel SDM volume 2;
+//! jiegec/unofficial-loongarch-intrinsics-guide for flags that x86 leaves undefined and for the four differences, which
+//! the tests below name.
 
 use longma_loongarch::{Instruction, Op};
 
@@ -13,7 +13,7 @@ const ZF: u32 = 1 << 6;
 const SF: u32 = 1 << 7;
 const OF: u32 = 1 << 11;
 
-/// What the name of a flag instruction says.
+/// The parts of a flag instruction's name.
 pub struct Family {
     pub op: Op,
     pub stem: &'static str,
@@ -27,7 +27,7 @@ const STEMS: [&str; 17] = [
     "rcl", "rcr",
 ];
 
-/// Every `x86STEM[i].WIDTH[u]`.
+/// All instructions `x86STEM[i].WIDTH[u]`.
 fn families() -> Vec<Family> {
     let family = |op: Op| {
         let (name, width) = op.mnemonic().strip_prefix("x86")?.split_once('.')?;
@@ -42,7 +42,7 @@ pub fn tested() -> Vec<Op> {
     families().into_iter().map(|family| family.op).collect()
 }
 
-/// A row of wires, the lowest first.
+/// The bits of `value`, lowest first.
 fn wires(value: u64, bits: u32) -> Vec<bool> {
     (0..bits).map(|bit| value >> bit & 1 == 1).collect()
 }
@@ -57,7 +57,7 @@ fn set_by_result(flags: &mut u32, result: &[bool]) {
     set(flags, SF, *result.last().expect("at least eight"));
 }
 
-/// A ripple-carry adder; the flags CF, AF and OF come from the carries into and out of the positions.
+/// A ripple-carry adder. CF, AF and OF are derived from the carries into and out of the positions.
 fn ripple(flags: &mut u32, a: &[bool], b: &[bool], carry_in: bool, subtract: bool) {
     let mut carry = carry_in != subtract;
     let mut carry_into_sign = false;
@@ -76,7 +76,7 @@ fn ripple(flags: &mut u32, a: &[bool], b: &[bool], carry_in: bool, subtract: boo
     set(flags, CF, carry != subtract);
 }
 
-/// The flags as the reference has them.
+/// The flags according to the reference.
 fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
     let Family { stem, bits, unsigned, .. } = *family;
     let (mut flags, mut a, b_wires) = (old, wires(a, bits), wires(b, bits));
@@ -86,7 +86,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
         "adc" => ripple(&mut flags, &a, &b_wires, carry, false),
         "sbc" => {
             ripple(&mut flags, &a, &b_wires, carry, true);
-            // LBT looks at the low digits without the borrow that comes in.
+            // LBT compares the low digits without the incoming borrow.
             let mut low = 0;
             ripple(&mut low, &a, &b_wires, false, true);
             set(&mut flags, AF, low & AF != 0);
@@ -106,7 +106,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
             set_by_result(&mut flags, &result);
         }
         "mul" => {
-            // Long multiplication in twice the width; the upper half must repeat the sign, or be zero.
+            // Long multiplication with twice the width. The upper half must be a sign extension, or zero.
             let double = 2 * bits as usize;
             let widen = |mut wires: Vec<bool>| {
                 let fill = !unsigned && *wires.last().expect("at least eight");
@@ -128,7 +128,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
             flags = if fits { 0 } else { CF | OF };
         }
         _ => {
-            // One step at a time.
+            // One bit at a time.
             let count = b & if bits == 64 { 63 } else { 31 };
             let top = bits as usize - 1;
             let original_sign = a[top];
@@ -159,7 +159,7 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
                 }
             }
             match stem {
-                // LBT writes the carry of a plain rotate even if it does not turn.
+                // LBT writes the carry of a plain rotate even for a count of 0.
                 "rotl" => carry = a[0],
                 "rotr" => carry = a[top],
                 _ => {}
@@ -174,13 +174,13 @@ fn reference(family: &Family, old: u32, a: u64, b: u64) -> u32 {
         }
     }
     if unsigned && stem != "mul" {
-        // LBT's unsigned forms of the addition and subtraction know no signed overflow.
+        // LBT's unsigned additions and subtractions clear OF.
         set(&mut flags, OF, false);
     }
     flags
 }
 
-/// Runs `check` with every family on many operands: `(family, flags before, a, b, flags after)`.
+/// Calls `check` with all families and many operands: `(family, flags before, a, b, flags after)`.
 fn each_case(mut check: impl FnMut(&Family, u32, u64, u64, u32)) {
     let mut random = Random(0x1234_5678_9abc_def1);
     for family in families() {
@@ -197,7 +197,7 @@ fn each_case(mut check: impl FnMut(&Family, u32, u64, u64, u32)) {
 }
 
 #[test]
-fn flags_are_those_of_a_machine_that_goes_bit_by_bit() {
+fn flags_match_a_bit_serial_reference() {
     each_case(|family, old, a, b, new| {
         let expected = reference(family, old, a, b);
         assert_eq!(
@@ -211,13 +211,13 @@ fn flags_are_those_of_a_machine_that_goes_bit_by_bit() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn flags_are_the_hosts_where_x86_defines_them_but_for_the_four_differences() {
+fn flags_match_the_host_where_x86_defines_them_except_for_four_differences() {
     let mut compared = std::collections::BTreeMap::<&str, u32>::new();
     each_case(|family, old, a, b, new| {
         let Family { stem, bits, unsigned, .. } = *family;
         let host = super::host::flags(stem, bits, unsigned, old, a, b);
         let count = b as u32 & if bits == 64 { 63 } else { 31 };
-        // What x86 defines (Intel SDM), less what LBT is known to do otherwise.
+        // The flags that x86 defines (Intel SDM), without those in which LBT is known to differ.
         let defined = match stem {
             "add" | "sub" if unsigned => CF | PF | AF | ZF | SF,
             "add" | "adc" | "sub" | "inc" | "dec" => CF | PF | AF | ZF | SF | OF,
@@ -246,7 +246,7 @@ fn flags_are_the_hosts_where_x86_defines_them_but_for_the_four_differences() {
 }
 
 #[test]
-fn where_lbt_differs_from_x86_it_does_so_as_measured() {
+fn differences_between_lbt_and_x86_are_as_measured() {
     let run = |mnemonic, flags, a, b| {
         flags_after(&Instruction { j: 4, k: 5, ..Instruction::new(op(mnemonic)) }, flags, a, b)
     };

@@ -1,5 +1,5 @@
-//! The conversions to and from numbers of 80 bits, against exact arithmetic on fractions and against the host's x87.
-//! Source: Intel SDM volume 1, section 4.2.2 and 8.5; jiegec/unofficial-loongarch-intrinsics-guide, measured `fcvt` formulas.
+//! Compares conversions to and from 80-bit numbers with exact arithmetic and with the host's x87. Source: Intel SDM
+//! volume 1, section 4.2.2 and 8.5; jiegec/unofficial-loongarch-intrinsics-guide, measured `fcvt` formulas.
 
 use longma_loongarch::{Instruction, Op, State, Trap};
 
@@ -14,7 +14,7 @@ const OVERFLOW: u32 = 1 << 2;
 const UNDERFLOW: u32 = 1 << 1;
 const INEXACT: u32 = 1;
 
-/// What `op` makes of f1 and f2, and the exceptions, which must be both flags and causes.
+/// The result of `op` on f1 and f2, and its exceptions, which must be set as flags and as causes.
 fn convert(op: Op, first: u64, second: u64, rounding: u32) -> (u64, u32) {
     let mut state = State::default();
     state.set_f(1, first);
@@ -52,7 +52,7 @@ fn doubles() -> Vec<u64> {
     edges.into_iter().flat_map(|bits| [bits, bits | 1 << 63]).chain(random.collect::<Vec<_>>()).collect()
 }
 
-/// Extended numbers around the places where doubles end: (significand, sign and exponent).
+/// Extended numbers near the limits of doubles: (significand, sign and exponent).
 fn extendeds() -> Vec<(u64, u16)> {
     let mut random = Random(0x5a5a_1234_dead_beef);
     let significands = [
@@ -97,7 +97,7 @@ fn extendeds() -> Vec<(u64, u16)> {
     all
 }
 
-/// Rounds by comparing with both neighbours in exact integers, all of them multiples of 2^-16500 cut to what matters here.
+/// Rounds by comparing with both neighbours in exact integer arithmetic.
 fn reference_to_double(significand: u64, sign_and_exponent: u16, rounding: u32) -> (u64, u32) {
     let negative = sign_and_exponent >> 15 == 1;
     let sign = u64::from(negative) << 63;
@@ -116,11 +116,11 @@ fn reference_to_double(significand: u64, sign_and_exponent: u16, rounding: u32) 
     if significand == 0 {
         return (sign, 0);
     }
-    // The value is significand * 2^power. A double's last place is at 2^(e-52), and never below 2^-1074.
+    // The value is significand * 2^power. A double's last place is 2^(e-52), and at least 2^-1074.
     let power = exponent.max(1) - 16383 - 63;
     let top = power + 63 - significand.leading_zeros() as i32;
     let round_at = |last_place: i32| {
-        // (units of the last place, a remainder comes to it, its comparison with half a unit)
+        // (units of the last place, whether there is a remainder, its comparison with half a unit)
         let drop = last_place - power;
         match drop {
             ..=0 => (u128::from(significand) << -drop.max(-64), false, std::cmp::Ordering::Less),
@@ -151,7 +151,7 @@ fn reference_to_double(significand: u64, sign_and_exponent: u16, rounding: u32) 
         let to_infinity = matches!((rounding, negative), (0, _) | (2, false) | (3, true));
         return (sign | if to_infinity { 0x7ff << 52 } else { (0x7ff << 52) - 1 }, OVERFLOW | INEXACT);
     }
-    // Few enough significant bits to be exact in two steps of multiplication by a power of two.
+    // The significand is short enough for two exact multiplications by powers of two.
     let magnitude =
         (units as f64) * 2f64.powi(last_place.max(-1000)) * 2f64.powi(last_place.min(-1000) + 1000);
     let exceptions = if inexact { INEXACT | if tiny { UNDERFLOW } else { 0 } } else { 0 };
@@ -177,7 +177,7 @@ fn a_double_becomes_the_same_number_in_80_bits() {
             assert_eq!((exponent, low), (0, 0), "{bits:#x}");
         } else {
             assert_eq!(low >> 63, 1, "{bits:#x} is normalised");
-            // 2^-1074 and up, so two exact steps.
+            // At least 2^-1074, so two exact steps suffice.
             let power = exponent as i32 - 16383 - 63;
             let magnitude = (low >> 11) as f64
                 * 2f64.powi((power + 11).max(-1000))
@@ -203,7 +203,7 @@ fn a_number_of_80_bits_becomes_the_double_next_to_it_in_every_rounding_mode() {
 }
 
 #[test]
-fn there_and_back_changes_only_signalling_nans() {
+fn a_round_trip_changes_only_signalling_nans() {
     for bits in doubles() {
         let (low, high) = (convert(Op::FcvtLdD, bits, 0, 0).0, convert(Op::FcvtUdD, bits, 0, 0).0);
         let expected = if f64::from_bits(bits).is_nan() { bits | 1 << 51 } else { bits };
@@ -228,9 +228,9 @@ fn an_enabled_exception_traps_with_its_cause_and_leaves_the_register() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn conversions_are_the_hosts_but_for_the_default_nans_sign() {
+fn conversions_match_the_host_except_for_the_sign_of_the_default_nan() {
     use super::host;
-    // The x87's status word has I at 0, D 1, Z 2, O 3, U 4, P 5; FCSR has V Z O U I from bit 4 down.
+    // The x87's status word has I at bit 0, D 1, Z 2, O 3, U 4, P 5; FCSR has V Z O U I from bit 4 down.
     let exceptions = |status: u16| {
         let bits = [(0, INVALID), (3, OVERFLOW), (4, UNDERFLOW), (5, INEXACT)];
         bits.iter().map(|&(bit, exception)| if status >> bit & 1 == 1 { exception } else { 0 }).sum::<u32>()
@@ -246,7 +246,7 @@ fn conversions_are_the_hosts_but_for_the_default_nans_sign() {
         for (rounding, x87) in [(0, 0), (1, 3), (2, 2), (3, 1)] {
             let (mut double, status) = host::extended_to_double(significand, sign_and_exponent, x87);
             if sign_and_exponent & 0x7fff != 0 && significand >> 63 == 0 {
-                // No number, and so the default NaN: the x87's is negative, LoongArch's positive.
+                // Invalid, so the default NaN: negative on the x87, positive on LoongArch.
                 assert_eq!(double, 0xfff8 << 48);
                 double = 0x7ff8 << 48;
             }

@@ -1,6 +1,5 @@
-//! LLVM's disassembler as an oracle: thousands of words in one process.
-//! Not a build dependency: the tests that use it say how to get it when it is missing.
-//! Source: `llvm-mc --disassemble`, LLVM 19 or newer (Debian package `llvm-19`).
+//! LLVM's disassembler as an oracle, which processes thousands of words in one run. Source: `llvm-mc --disassemble`,
+//! LLVM 19 or newer (Debian package `llvm-19`).
 
 use std::{
     io::Write as _,
@@ -9,7 +8,7 @@ use std::{
 
 const FEATURES: &str = "--mattr=+64bit,+f,+d,+lsx,+lasx,+lbt,+lvz,+frecipe";
 
-/// What LLVM prints for each word, without aliases and with single spaces; `None` where it says the encoding is invalid.
+/// LLVM's text for each word, without aliases and with single spaces; `None` for an invalid encoding.
 pub fn disassemble(words: &[u32]) -> Vec<Option<String>> {
     let program = std::env::var("LONGMA_LLVM_MC").unwrap_or_else(|_| "llvm-mc-19".into());
     let mut child = Command::new("timeout")
@@ -50,7 +49,7 @@ pub fn disassemble(words: &[u32]) -> Vec<Option<String>> {
     texts
 }
 
-/// LLVM 19 has no option to turn aliases off; it knows these four.
+/// Expands aliases, which LLVM 19 cannot turn off. It has these four.
 fn without_aliases(line: &str) -> String {
     let line = line.trim().replace('\t', " ");
     match line.split_once(' ').unwrap_or((&line, "")) {

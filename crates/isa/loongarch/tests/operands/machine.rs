@@ -1,6 +1,5 @@
-//! A state to try an instruction on, how one thing of it is changed, and what came of running it.
-//! Not a program: one instruction at a time.
-//! Source: the `Environment` trait.
+//! Runs one instruction on a state in which one place was changed, and compares the results. Source: the `Environment`
+//! trait.
 
 use std::{cell::RefCell, fmt};
 
@@ -11,12 +10,12 @@ use longma_loongarch::{
 
 use crate::cases::Random;
 
-/// Enough for every displacement, and for base plus index.
+/// Large enough for all displacements, and for base plus index.
 const MEMORY_BYTES: usize = 1 << 18;
 const BASE: u64 = 0x10_0000;
 const MIDDLE: u64 = BASE + MEMORY_BYTES as u64 / 2;
 
-/// Something that an instruction may read or write beside memory.
+/// A register or flag that an instruction may read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     General(u8),
@@ -56,7 +55,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Memory that gives the same bytes to everybody, and notes what is loaded and stored.
+/// Memory whose initial bytes depend only on the seed, and which records loads and stores.
 pub struct Memory {
     seed: u64,
     loaded: RefCell<Vec<(u64, usize)>>,
@@ -72,7 +71,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Every other doubleword is one of few numbers, so that comparisons succeed now and then.
+    /// Every other doubleword is one of a few numbers, so that comparisons sometimes succeed.
     fn byte(&self, address: u64) -> u8 {
         let mut random = Random(self.seed ^ (address / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let _ = random.next();
@@ -82,7 +81,7 @@ impl Memory {
     fn value<T: Scalar>(&self, address: u64) -> T {
         let bytes: Vec<u8> = (0..T::BYTES as u64).map(|n| self.byte(address.wrapping_add(n))).collect();
         let mut value = T::default();
-        // SAFETY: `T` is a plain integer of `BYTES` bytes, as many as were collected.
+        // SAFETY: `T` is a plain integer of `BYTES` bytes, and as many bytes were collected.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut value).cast(), T::BYTES) };
         value
     }
@@ -138,7 +137,7 @@ impl Environment for Memory {
     }
 }
 
-/// Before an instruction.
+/// The state before an instruction.
 pub struct Before {
     pub instruction: Instruction,
     pub state: State,
@@ -147,12 +146,13 @@ pub struct Before {
 }
 
 impl Before {
-    /// Any operands, no register twice, and any state in which the instruction's accesses are to memory that is there.
+    /// Random operands in which no register occurs twice, and a random state in which the instruction's accesses are
+    /// inside the memory.
     pub fn any(op: Op, seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ (op as u64) << 40 | 1);
         let word = op.row().matched | random.next() as u32 & !op.row().mask;
         let mut instruction = decode(word).expect("a row with any operands decodes");
-        // Beyond r1, which calls write, and f0 to f7, which the x87's stack renames; apart from each other in every file.
+        // Avoid r1, which calls write, and f0 to f7, which stack mode renames. Registers of the same file differ.
         let first = random.below(6) as u8;
         let apart = |nth: u8| 8 + first + 6 * nth;
         for operand in op.row().operands {
@@ -174,7 +174,7 @@ impl Before {
         let mut before = Self { instruction, state: State::default(), random, seed };
         before.state.pc = 0x4000;
         Place::all().for_each(|place| before.change(place));
-        // What is compared with memory needs the address.
+        // The value to compare with memory depends on the address.
         before.change(Place::General(instruction.d));
         before
     }
@@ -201,7 +201,7 @@ impl Before {
         }
         match random.below(4) {
             0 => random.below(4),
-            // What memory has there: compare and swap succeeds.
+            // The value in memory, so that compare-and-swap succeeds.
             1 => {
                 let memory =
                     Memory { seed: self.seed, loaded: RefCell::default(), stored: RefCell::default() };
@@ -211,7 +211,7 @@ impl Before {
         }
     }
 
-    /// Gives `place` another value, or perhaps the one it has.
+    /// Gives `place` a new random value, which may equal the old one.
     pub fn change(&mut self, place: Place) {
         match place {
             Place::General(n) => self.state.x[usize::from(n)] = self.general(n),
@@ -222,10 +222,10 @@ impl Before {
                     0 => random.double(),
                     1 => random.single() << 32 | random.single() & 0xffff_ffff,
                     2 => random.below(64) * 0x0101_0101_0101_0101,
-                    // Small numbers of either sign: those that an immediate can be equal to.
+                    // Small numbers of either sign, which an immediate can equal.
                     3 => random.below(32).wrapping_sub(16),
                     4 => 0,
-                    // A signalling NaN among numbers.
+                    // A signaling NaN among numbers.
                     5 => random.pick(&[
                         0x7ff0_0000_0000_0001,
                         0x3ff0_0000_0000_0000,
@@ -248,7 +248,7 @@ impl Before {
         }
     }
 
-    /// Often the address of a store-conditional, and what memory has there.
+    /// Often sets the address of the store-conditional and the value in memory.
     fn change_reservation(&mut self) {
         let Instruction { j, imm, op, .. } = self.instruction;
         let offset = if matches!(op, Op::ScW | Op::ScD | Op::LlW | Op::LlD) { imm } else { 0 };
@@ -264,7 +264,7 @@ impl Before {
     }
 }
 
-/// Behind an instruction.
+/// The result of an instruction.
 pub struct After {
     result: Result<(), Trap>,
     state: State,
@@ -279,14 +279,14 @@ pub fn run(before: &Before) -> After {
     After { result, state, memory }
 }
 
-/// Lanes, and bits of the lowest one, that a result of `op` in a vector register has: what is above is undefined after scalar
-/// floating-point instructions, and after 128-bit ones (volume 1, section 3.1.2; LSX).
+/// The number of lanes, and the bits of the lowest lane, that a vector register result of `op` defines. Bits above are
+/// undefined after scalar floating-point and 128-bit instructions (volume 1, section 3.1.2; LSX).
 fn width_of_result(op: Op) -> (usize, u64) {
     let row = op.row();
     match row.operands.first() {
         Some(Operand::Register(RegisterKind::Vector256, _)) => (4, u64::MAX),
         Some(Operand::Register(RegisterKind::Vector128, _)) => (2, u64::MAX),
-        // Its result is the upper word, and the manual keeps the lower one.
+        // The result is the upper word, and the manual preserves the lower one.
         _ if op == Op::Movgr2frhW => (1, u64::MAX),
         _ => {
             let mut parts = row.mnemonic.split('.').skip(1);
@@ -299,31 +299,31 @@ fn width_of_result(op: Op) -> (usize, u64) {
 }
 
 impl After {
-    /// What has another value than before.
+    /// The places that changed.
     pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = Place> {
         let op = before.instruction.op;
         Place::all().filter(move |place| value(&self.state, op, *place) != value(&before.state, op, *place))
     }
 
-    /// Bytes of memory that were loaded, from the first to the last of them.
+    /// The number of bytes from the first to the last one loaded.
     pub fn loaded(&self) -> u64 {
         extent(self.memory.loaded.borrow().iter().copied())
     }
 
-    /// Bytes of memory that were stored likewise.
+    /// The number of bytes from the first to the last one stored.
     pub fn stored(&self) -> u64 {
         extent(self.memory.stored.borrow().iter().map(|(address, bytes, _)| (*address, *bytes)))
     }
 
-    /// True if this run of `op` did something else than `other` to anything but `places`.
-    pub fn differs_beside(&self, other: &Self, op: Op, places: &[Place]) -> bool {
+    /// Whether this run of `op` and `other` differ in anything other than `places`.
+    pub fn differs_outside(&self, other: &Self, op: Op, places: &[Place]) -> bool {
         self.result != other.result
             || self.state.pc != other.state.pc
             || *self.memory.stored.borrow() != *other.memory.stored.borrow()
             || Place::all().any(|place| !places.contains(&place) && self.differs_at(other, op, place))
     }
 
-    /// True if this run of `op` and `other` came to their ends and differ in one of `places`.
+    /// Whether this run of `op` and `other` both completed and differ in one of `places`.
     pub fn differs_in(&self, other: &Self, op: Op, places: &[Place]) -> bool {
         self.result.is_ok()
             && other.result.is_ok()

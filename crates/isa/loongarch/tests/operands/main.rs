@@ -1,7 +1,6 @@
-//! The columns `reads` and `writes` of the table against the interpreter: one thing is changed before an instruction, and what
-//! differs behind it says whether the instruction read it.
-//! Not what is computed from it.
-//! Source: the columns' description in the head of `instructions.tsv`.
+//! Checks the columns `reads` and `writes` of the table with the interpreter: changes one place before an instruction
+//! and compares the results to determine whether the instruction reads it. Source: the description of the columns in
+//! the header of `instructions.tsv`.
 
 #[path = "../qemu_oracle/cases.rs"]
 #[allow(dead_code)]
@@ -16,12 +15,12 @@ use longma_loongarch::{
 
 use machine::{Before, Place, run};
 
-/// States that an instruction is tried on.
+/// The number of states in which each instruction is tested.
 const TRIES: u64 = 120;
-/// Other values that each place gets in each of them.
+/// The number of other values for each place in each state.
 const CHANGES: usize = 2;
 
-/// The place that `location` is for `instruction`; `None` of memory.
+/// The place of `location` for `instruction`; `None` for memory.
 fn place(location: Location, instruction: &Instruction) -> Option<Place> {
     let register = |kind: RegisterKind, number: u8| match kind {
         RegisterKind::General => Place::General(number),
@@ -42,7 +41,8 @@ fn place(location: Location, instruction: &Instruction) -> Option<Place> {
     })
 }
 
-/// What an instruction was seen to read and write over all tries, and the most bytes of memory it touched in one.
+/// The observed inputs and outputs of an instruction over all states, and the maximum number of bytes of memory in one
+/// access.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     reads: BTreeSet<String>,
@@ -51,7 +51,7 @@ struct Seen {
     stored: u64,
 }
 
-/// The register operands of an instruction, as the table names them.
+/// The register operands of an instruction as in the table.
 fn operands(instruction: &Instruction) -> impl Iterator<Item = Location> {
     instruction.op.row().operands.iter().filter_map(|operand| match operand {
         Operand::Register(RegisterKind::FloatControl, _) | Operand::Immediate(_) => None,
@@ -59,13 +59,13 @@ fn operands(instruction: &Instruction) -> impl Iterator<Item = Location> {
     })
 }
 
-/// The name of a place as the table has it for `instruction`.
+/// The name of a place as in the table row of `instruction`.
 fn name(place: Place, instruction: &Instruction) -> String {
     let named = operands(instruction).find(|it| self::place(*it, instruction) == Some(place));
     named.map_or(place.to_string(), |location| location.to_string())
 }
 
-/// Places to change one after another: each that an instruction may name or mean, and all others together.
+/// The groups of places to change: each place that an instruction may access, and all others together.
 fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
     let mut alone: Vec<Place> = operands(instruction).filter_map(|it| place(it, instruction)).collect();
     alone.push(Place::General(1));
@@ -80,14 +80,14 @@ fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
 
 fn observe(op: Op) -> Seen {
     let mut seen = Seen::default();
-    // What kept a part of its value, or all of it: read if the instruction writes it at all.
+    // Places that kept all or part of their value. They count as read if the instruction writes them at all.
     let mut kept = BTreeSet::new();
     for seed in 1..=TRIES {
         let mut before = Before::any(op, seed);
         let instruction = before.instruction;
         let base = run(&before);
         seen.writes.extend(base.changed_since(&before).map(|written| name(written, &instruction)));
-        // A store across pages looks first whether all of it can be stored.
+        // A store across pages first probes whether it can complete.
         let is_store = op.row().class == Class::Store;
         seen.loaded = seen.loaded.max(if is_store { 0 } else { base.loaded() });
         seen.stored = seen.stored.max(base.stored());
@@ -97,7 +97,7 @@ fn observe(op: Op) -> Seen {
                 let former = before.state.clone();
                 places.iter().for_each(|place| before.change(*place));
                 let changed = run(&before);
-                if changed.differs_beside(&base, op, &places) {
+                if changed.differs_outside(&base, op, &places) {
                     seen.reads.insert(name.clone());
                 }
                 if changed.differs_in(&base, op, &places) {
@@ -111,7 +111,7 @@ fn observe(op: Op) -> Seen {
     seen
 }
 
-/// What the table says, in the same words.
+/// The table's contents in the same form.
 fn stated(op: Op) -> Seen {
     let row = op.row();
     let names = |list: &[Location]| {
@@ -129,16 +129,16 @@ fn stated(op: Op) -> Seen {
     }
 }
 
-/// Where the reference semantics do less, or look at more, than the architecture says.
+/// Adjusts the table's contents where the reference semantics access less or more than the architecture.
 fn as_executed(op: Op, mut stated: Seen) -> Seen {
     match op {
-        // Hints: nothing happens.
+        // Hints have no effect.
         Op::Preld | Op::Preldx if stated.reads.iter().all(|name| name[1..].parse::<u8>().is_ok()) => {
             stated.reads.clear();
         }
-        // The neighbouring doubleword is remembered, so that SC.Q can compare it.
+        // The neighbouring doubleword is stored in the reservation for SC.Q.
         Op::LlD | Op::LlacqD if stated.loaded == 8 => stated.loaded = 16,
-        // It stores by compare and exchange with what was reserved.
+        // It is implemented as a compare-exchange with the reserved value.
         Op::ScW | Op::ScD | Op::ScQ | Op::ScrelW | Op::ScrelD if stated.loaded == 0 => {
             stated.loaded = stated.stored;
         }
@@ -148,7 +148,7 @@ fn as_executed(op: Op, mut stated: Seen) -> Seen {
 }
 
 #[test]
-fn every_instruction_reads_and_writes_what_the_table_says() {
+fn every_instruction_reads_and_writes_as_in_the_table() {
     let mut wrong = Vec::new();
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let (seen, stated) = (observe(op), as_executed(op, stated(op)));
@@ -160,7 +160,7 @@ fn every_instruction_reads_and_writes_what_the_table_says() {
 }
 
 #[test]
-fn what_accesses_memory_says_so_and_nothing_else_does() {
+fn only_instructions_marked_in_the_table_access_memory() {
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let row = op.row();
         let accesses = row.reads.iter().chain(row.writes).any(|it| matches!(it, Location::Memory(_)));
@@ -185,8 +185,8 @@ fn every_operand_is_read_or_written() {
     }
 }
 
-/// What is for kernels, the registers that go in and come out of it, as LLVM defines it (LLVM 19, LoongArchInstrInfo.td and
-/// LoongArchLVZInstrInfo.td: `ins` and `outs`). Its csrrd and csrwr are csrxchg here, with r0 and r1 for the mask.
+/// Privileged instructions with their input and output registers as defined by LLVM (LLVM 19, LoongArchInstrInfo.td and
+/// LoongArchLVZInstrInfo.td: `ins` and `outs`). LLVM's csrrd and csrwr are csrxchg here, with mask r0 or r1.
 const KERNEL: [(&[&str], &[&str], &[&str]); 5] = [
     (&["csrxchg", "gcsrxchg"], &["r0", "r5"], &["r0"]),
     (&["iocsrrd.b", "iocsrrd.h", "iocsrrd.w", "iocsrrd.d", "lddir"], &["r5"], &["r0"]),
@@ -195,18 +195,18 @@ const KERNEL: [(&[&str], &[&str], &[&str]); 5] = [
     (&["invtlb"], &["r5", "r10"], &[]),
 ];
 
-/// No interpreter executes them, so that nothing can be seen of them: another's table is what theirs is compared with.
+/// The interpreter does not execute privileged instructions, so their columns are compared with LLVM's table.
 #[test]
-fn what_is_for_kernels_reads_and_writes_what_another_table_says() {
+fn privileged_instructions_match_a_second_table() {
     let mut checked = 0;
     for op in Op::all().filter(|op| !is_user_instruction(*op)) {
         let stated = stated(op);
         let named = KERNEL.iter().find(|(mnemonics, ..)| mnemonics.contains(&op.mnemonic()));
-        // The rest has no register to name, and LLVM lists none as implied.
+        // The others have no register operands, and LLVM lists no implicit ones.
         let (reads, writes) = named.map_or((&[][..], &[][..]), |(_, reads, writes)| (*reads, *writes));
         let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         assert_eq!((&stated.reads, &stated.writes), (&set(reads), &set(writes)), "{}", op.mnemonic());
-        // A walk of page tables loads an entry of 8 bytes (manual, volume 1, section 4.2.5); nothing else accesses memory by an address.
+        // A page table walk loads an entry of 8 bytes (manual, volume 1, section 4.2.5). The others access no memory.
         let loads = if op.mnemonic().starts_with("ld") { 8 } else { 0 };
         assert_eq!((stated.loaded, stated.stored), (loads, 0), "{}", op.mnemonic());
         checked += 1;

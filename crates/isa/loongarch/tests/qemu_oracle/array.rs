@@ -1,12 +1,10 @@
-//! Memory for tests: an array at an address, and the words of a program.
-//! Not a process's address space; there are no pages and no permissions.
-//! Source: the `Environment` trait.
+//! Memory for tests: a byte array at an address, and the words of a program. Source: the `Environment` trait.
 
 use std::cell::RefCell;
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
 
-/// Bytes at an address, and code at another.
+/// Data and code at fixed addresses.
 pub struct Array<'a> {
     pub data_base: u64,
     pub data: RefCell<Vec<u8>>,

@@ -1,10 +1,9 @@
-//! Which operands each instruction is tried on: the edges of its types, and random ones.
-//! Not the expected results.
-//! Source: IEEE 754-2008 for what is an edge; the instruction table for the operands.
+//! Test operands for each instruction: edge values of its types and random values. Source: IEEE 754-2008 for edge
+//! values; the instruction table for the operands.
 
 use longma_loongarch::{Instruction, Op, Operand, RegisterKind};
 
-/// A small random generator (xorshift64*), seeded so that a failure repeats.
+/// A pseudorandom generator (xorshift64*). The seed makes failures reproducible.
 pub struct Random(pub u64);
 
 impl Random {
@@ -23,7 +22,7 @@ impl Random {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// An integer: an edge, or random of a random length.
+    /// An integer: an edge value, or random with a random length.
     pub fn integer(&mut self) -> u64 {
         if self.below(3) == 0 {
             return self.pick(&INTEGERS);
@@ -32,7 +31,7 @@ impl Random {
         if self.below(2) == 0 { value } else { value.wrapping_neg() }
     }
 
-    /// A single-precision number: an edge, or random near 1, or any pattern. The upper half is noise.
+    /// A single-precision number: an edge value, random near 1, or any pattern. The upper half is random.
     pub fn single(&mut self) -> u64 {
         let low = match self.below(4) {
             0 => self.pick(&SINGLES),
@@ -43,7 +42,7 @@ impl Random {
         self.next() << 32 | u64::from(low)
     }
 
-    /// A double-precision number likewise.
+    /// A double-precision number: an edge value, random near 1, or any pattern.
     pub fn double(&mut self) -> u64 {
         match self.below(4) {
             0 => self.pick(&DOUBLES),
@@ -151,7 +150,7 @@ pub const DOUBLES: [u64; 36] = [
     0x3ff0_0000_1000_0000, // halfway between singles
 ];
 
-/// `op` on random registers of those a case has, with random immediates.
+/// `op` with random registers from those available to a case, and random immediates.
 pub fn random_instruction(op: Op, random: &mut Random) -> Instruction {
     let mut i = Instruction::new(op);
     let mut immediates = Vec::new();
@@ -159,7 +158,7 @@ pub fn random_instruction(op: Op, random: &mut Random) -> Instruction {
         match operand {
             Operand::Register(kind, position) => {
                 let number = match kind {
-                    // r0 now and then.
+                    // Sometimes r0.
                     RegisterKind::General => random.below(13) as u8 + 3,
                     _ => random.below(8) as u8,
                 };

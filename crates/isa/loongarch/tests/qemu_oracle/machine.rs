@@ -1,6 +1,5 @@
-//! The other machine: a guest program that runs every case under QEMU and writes out what became of it.
-//! Not the choice of cases (see `cases.rs`).
-//! Source: System V ABI (ELF header, program header); Linux for LoongArch (system calls 64 `write` and 93 `exit`).
+//! Runs all cases in a guest program under QEMU and compares the resulting registers and memory. Source: System V ABI
+//! (ELF header, program header); Linux for LoongArch (system calls 64 `write` and 93 `exit`).
 
 use std::{
     fs,
@@ -13,11 +12,11 @@ use longma_loongarch::{Fcsr, Instruction, Op, State, decode, encode, semantics::
 
 use crate::array::Array;
 
-/// General registers a case may use: r4 to r15.
+/// The general registers available to a case: r4 to r15.
 pub const GENERAL: std::ops::Range<u8> = 4..16;
-/// Floating-point registers a case may use: f0 to f7.
+/// The floating-point registers available to a case: f0 to f7.
 pub const FLOAT: std::ops::Range<u8> = 0..8;
-/// The bytes of memory a case has.
+/// The size of the memory available to a case.
 pub const SCRATCH_BYTES: usize = 64;
 
 const IMAGE_BASE: u64 = 0x1000_0000;
@@ -29,7 +28,7 @@ const FCSR_OFFSET: u64 = 168;
 const STUB_OFFSET: u64 = 176;
 const SCRATCH_OFFSET: u64 = 192;
 
-/// What a case starts from and what it ends in.
+/// The initial or final state of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// r4 to r15.
@@ -47,11 +46,11 @@ impl Default for Registers {
     }
 }
 
-/// A few words, and the states to run them from.
+/// A few instructions, and the state from which to run them.
 pub struct Case {
     pub stub: Vec<Instruction>,
     pub start: Registers,
-    /// The general registers (by number) to which the address of the scratch memory is added.
+    /// The general registers, by number, to which the address of the scratch memory is added.
     pub pointers: Vec<u8>,
 }
 
@@ -61,7 +60,7 @@ pub struct Batch {
     cases: Vec<Case>,
 }
 
-/// A case whose ends differ.
+/// A case whose final states differ.
 pub struct Difference<'a> {
     pub case: &'a Case,
     pub ours: Registers,
@@ -82,7 +81,7 @@ impl Batch {
         self.cases.iter().flat_map(|case| case.stub.iter().map(|instruction| instruction.op))
     }
 
-    /// Runs all cases on both machines and gives those that end differently, as `same` sees it.
+    /// Runs all cases on both machines. Returns those whose final states differ according to `same`.
     pub fn differences(
         &self,
         name: &str,
@@ -129,7 +128,7 @@ impl Registers {
     }
 }
 
-/// The words and where everything stands.
+/// The code and its addresses.
 struct Program<'a> {
     cases: &'a [Case],
     code: Vec<u32>,
@@ -142,12 +141,12 @@ impl<'a> Program<'a> {
     fn new(cases: &'a [Case]) -> Self {
         let code_base = IMAGE_BASE + HEADER_BYTES;
         let mut code = Vec::new();
-        // The driver's length does not depend on the addresses it has.
+        // The length of the driver does not depend on the addresses in it.
         let (driver, return_index) = driver(0x7fff_0000, 0x7fff_0000);
         code.resize(driver.len(), 0);
         let mut stubs: Vec<u64> = Vec::new();
         for (index, case) in cases.iter().enumerate() {
-            // Cases of one instruction follow each other and share its words.
+            // Consecutive cases with equal instructions share the code.
             if index > 0 && cases[index - 1].stub == case.stub {
                 stubs.push(stubs[index - 1]);
                 continue;
@@ -190,7 +189,7 @@ impl<'a> Program<'a> {
         image
     }
 
-    /// What our semantics make of a case.
+    /// The final state of a case according to the semantics here.
     fn interpret(&self, index: usize) -> Registers {
         let start = self.start(index);
         let memory =
@@ -226,8 +225,8 @@ fn word(op: Op, d: u8, j: u8, k: u8, imm: i32) -> u32 {
     encode(&Instruction { d, j, k, imm, ..Instruction::new(op) }).expect("the driver is encodable")
 }
 
-/// The loop that loads each record's registers, calls its stub and stores them back, and then the output; and the index of the
-/// word that a stub returns to.
+/// The loop that loads the registers of each record, calls its code and stores the registers, followed by the output.
+/// Also returns the index of the word to which the code returns.
 fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
     const RECORD: u8 = 23;
     const END: u8 = 24;
@@ -274,7 +273,7 @@ fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
     let here = emit(Op::Or, T0, 0, 0, 0);
     emit(Op::Bne, END, RECORD, 0, 4 * (top as i32 - 1 - here as i32));
 
-    // write(1, records, end - records) until nothing is left, then exit(0).
+    // write(1, records, end - records) until everything is written, then exit(0).
     emit(Op::Lu12iW, RECORD, 0, 0, sign(records >> 12, 20));
     emit(Op::Ori, RECORD, RECORD, 0, (records & 0xfff) as i32);
     let again = emit(Op::Ori, 4, 0, 0, 1);
@@ -290,7 +289,7 @@ fn driver(records: u64, end: u64) -> (Vec<u32>, usize) {
     (code, return_index)
 }
 
-/// The headers of a static executable of one segment; its sizes are filled in later.
+/// The headers of a static executable with one segment. The sizes are filled in later.
 fn elf_header() -> Vec<u8> {
     let mut header = Vec::new();
     header.extend([0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -308,7 +307,7 @@ fn elf_header() -> Vec<u8> {
     header
 }
 
-/// Runs a program under QEMU and gives its output.
+/// Runs a program under QEMU and returns its output.
 pub fn run(name: &str, image: &[u8]) -> Vec<u8> {
     use std::os::unix::fs::PermissionsExt;
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));

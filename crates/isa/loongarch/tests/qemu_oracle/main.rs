@@ -1,7 +1,7 @@
-//! Every base, bit, bound, atomic and floating-point instruction that QEMU has, compared with QEMU on edges and random operands.
-//! Not a measure of QEMU: where it leaves the manual, the case is named here and checked elsewhere against a formula.
-//! Set LONGMA_ORACLE_TIMES to a number for as many times the random cases, and LONGMA_ORACLE_SEED to one for others.
-//! Source: qemu-loongarch64 (7.2 or later) as the oracle; LoongArch Reference Manual, volume 1, where it is wrong.
+//! Compares all base, bit, bound, atomic and floating-point instructions that QEMU supports with QEMU, on edge values
+//! and random operands. Instructions in which QEMU deviates from the manual are listed here and checked by formulas
+//! instead. `LONGMA_ORACLE_TIMES` multiplies the number of random cases, and `LONGMA_ORACLE_SEED` changes them. Source:
+//! qemu-loongarch64 (7.2 or later) as the oracle; LoongArch Reference Manual, volume 1, where it is wrong.
 
 mod array;
 mod cases;
@@ -15,9 +15,9 @@ use cases::{DOUBLES, INTEGERS, Random, SINGLES, random_instruction};
 use longma_loongarch::{Class, Extension, Instruction, Op, Operand, RegisterKind};
 use machine::{Batch, Case, Difference, Registers, SCRATCH_BYTES};
 
-/// What QEMU 7.2 does as the manual says; `formulas.rs` checks the rest:
-/// - the instructions of the manual's version 1.1 are not there, nor is PRELDX;
-/// - the bound-checking floating-point accesses go to rj + rk, and the manual's to rj (section 3.2.7).
+/// Whether QEMU 7.2 implements `op` as in the manual; `formulas.rs` checks the others:
+/// - QEMU lacks the instructions of version 1.1 of the manual, and PRELDX;
+/// - its bound-checking floating-point accesses use rj + rk as the address, the manual's use rj (section 3.2.7).
 fn is_right_in_qemu(op: Op) -> bool {
     let row = op.row();
     let bounded_float = row.extension == Extension::Bound
@@ -25,7 +25,7 @@ fn is_right_in_qemu(op: Op) -> bool {
     row.revision == "1.0" && op != Op::Preldx && !bounded_float
 }
 
-/// A test's random numbers, and how many times as many cases it takes.
+/// The random generator of a test, and the factor for its number of cases.
 fn campaign(seed: u64) -> (Random, u64) {
     let number = |name| {
         let text = std::env::var(name).ok()?;
@@ -45,7 +45,7 @@ fn random_registers(random: &mut Random) -> Registers {
     registers.float.iter_mut().for_each(|value| *value = random.next());
     registers.fcc.iter_mut().for_each(|value| *value = random.below(2) as u8);
     registers.scratch.iter_mut().for_each(|value| *value = random.next() as u8);
-    // No exception is enabled: a trap would end the run.
+    // No exception is enabled, because a trap would end the run.
     registers.fcsr = random.next() as u32 & 0x1f1f_0300;
     registers
 }
@@ -82,7 +82,7 @@ fn equal(_: &Case, ours: &Registers, theirs: &Registers) -> bool {
 }
 
 #[test]
-fn integer_and_bit_instructions_do_what_qemu_does() {
+fn integer_and_bit_instructions_match_qemu() {
     let (mut random, times) = campaign(0x1234_5678_9abc_def1);
     let mut batch = Batch::default();
     let computes = |op: Op| {
@@ -123,7 +123,7 @@ fn push(batch: &mut Batch, stub: &[Instruction], start: Registers, pointers: &[u
     batch.push(Case { stub: stub.to_vec(), start, pointers: pointers.to_vec() });
 }
 
-/// How many bytes a memory instruction moves, by its name.
+/// The number of bytes that a memory instruction accesses, according to its name.
 fn access_bytes(op: Op) -> u64 {
     let name = op.mnemonic();
     match name.rsplit('.').next().unwrap_or_default() {
@@ -135,7 +135,7 @@ fn access_bytes(op: Op) -> u64 {
 }
 
 #[test]
-fn loads_and_stores_do_what_qemu_does() {
+fn loads_and_stores_match_qemu() {
     let (mut random, times) = campaign(0x9e37_79b9_7f4a_7c15);
     let mut batch = Batch::default();
     let ops =
@@ -148,13 +148,13 @@ fn loads_and_stores_do_what_qemu_does() {
     for op in ops {
         for _ in 0..200 * times {
             let i = Instruction { j: 4, k: 5, ..random_instruction(op, &mut random) };
-            // The data register is none of the address's, but may be r0.
+            // The data register is not part of the address, but may be r0.
             let i = if matches!(i.d, 4 | 5) { Instruction { d: 6, ..i } } else { i };
             let bytes = access_bytes(op);
             let mut start = random_registers(&mut random);
             let bounded = op.row().extension == Extension::Bound;
             let place = random.below(SCRATCH_BYTES as u64 - bytes + 1);
-            // Bound-checking accesses must be aligned; others need not be.
+            // Bound-checking accesses must be aligned.
             let place = if bounded { place / bytes * bytes } else { place };
             let has_index = op.row().operands.contains(&Operand::Register(RegisterKind::General, 10));
             let mut pointers = vec![4];
@@ -171,7 +171,7 @@ fn loads_and_stores_do_what_qemu_does() {
             } else {
                 start.general[0] = place.wrapping_sub(i.imm as i64 as u64);
             }
-            // A prefetch's first immediate is its hint.
+            // The first immediate of a prefetch is its hint.
             if op == Op::Preld {
                 start.general[0] = place;
             }
@@ -182,7 +182,7 @@ fn loads_and_stores_do_what_qemu_does() {
 }
 
 #[test]
-fn atomic_instructions_do_what_qemu_does() {
+fn atomic_instructions_match_qemu() {
     let (mut random, times) = campaign(0x0bad_cafe_0bad_cafe);
     let mut batch = Batch::default();
     let links = [Op::LlW, Op::LlD, Op::ScW, Op::ScD];
@@ -192,7 +192,7 @@ fn atomic_instructions_do_what_qemu_does() {
         let bytes = access_bytes(op);
         for _ in 0..100 * times {
             let mut i = Instruction { j: 4, ..random_instruction(op, &mut random) };
-            // rd = rj is illegal and rd = rk open.
+            // rd = rj is illegal and rd = rk undefined.
             if i.d == 4 {
                 i.d = 0;
             }
@@ -219,9 +219,9 @@ fn atomic_instructions_do_what_qemu_does() {
             let link = Instruction { d: 6, j: 4, imm, ..Instruction::new(load) };
             let conditional = Instruction { d: 7, j: 5, ..Instruction::new(store) };
             let between = match random.below(4) {
-                // Another value in between makes it fail.
+                // A different value makes the store fail.
                 0 => vec![Instruction { d: 8, j: 5, ..Instruction::new(Op::StB) }],
-                // A second one has no reservation.
+                // A second store has no reservation.
                 1 => vec![Instruction { d: 9, j: 5, ..Instruction::new(store) }],
                 _ => vec![],
             };
@@ -234,7 +234,7 @@ fn atomic_instructions_do_what_qemu_does() {
 }
 
 #[test]
-fn branches_and_jumps_do_what_qemu_does() {
+fn branches_and_jumps_match_qemu() {
     let (mut random, times) = campaign(0xfeed_f00d_1357_9bdf);
     let mut batch = Batch::default();
     let mark = |imm| Instruction { d: 15, j: 15, imm, ..Instruction::new(Op::AddiD) };
@@ -255,7 +255,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                     let branch = Instruction { d: 0, j: random.below(8) as u8, ..branch };
                     vec![branch, mark(1), mark(2), mark(4)]
                 }
-                // The return address is kept in r14 while BL has r1.
+                // r14 holds the return address while BL uses r1.
                 Op::Bl => vec![
                     Instruction { d: 14, j: 1, ..Instruction::new(Op::Or) },
                     Instruction { d: 0, j: 0, ..branch },
@@ -266,7 +266,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                     Instruction { d: 14, ..Instruction::new(Op::Or) },
                 ],
                 Op::Jirl => {
-                    // A target register and offset that cancel, and rd = rj half of the time.
+                    // The register and the offset cancel, and rd = rj in half of the cases.
                     let offset = (random.below(500) as i32 - 250) * 4;
                     let d = if random.below(2) == 0 { 12 } else { 11 };
                     vec![
@@ -279,7 +279,7 @@ fn branches_and_jumps_do_what_qemu_does() {
                 }
                 _ => vec![branch, mark(1), mark(2), mark(4)],
             };
-            // The registers of register-less forms do not matter.
+            // Clear the registers of forms that have none.
             let stub = stub
                 .into_iter()
                 .map(|mut i| {
@@ -300,8 +300,8 @@ fn branches_and_jumps_do_what_qemu_does() {
 }
 
 #[test]
-fn every_branch_offset_leads_where_it_says() {
-    // Branches back: into the stub's beginning and out by another branch.
+fn every_branch_offset_reaches_its_target() {
+    // Backward branches: into the start of the code, and out by another branch.
     let mut batch = Batch::default();
     let (mut random, times) = campaign(0x0123_4567_89ab_cdef);
     for _ in 0..200 * times {
@@ -317,7 +317,7 @@ fn every_branch_offset_leads_where_it_says() {
     compare("backward", &batch, equal);
 }
 
-/// True if the instruction's floating-point result has 32 bits; the register's upper half is then open.
+/// Whether the floating-point result has 32 bits. The upper half of the register is then undefined.
 fn writes_word(op: Op) -> bool {
     let name = op.mnemonic();
     let result = name.split('.').nth(1).unwrap_or_default();
@@ -328,7 +328,8 @@ fn writes_word(op: Op) -> bool {
     }
 }
 
-/// Equal but for what the manual leaves open: the upper half of a register that a single-precision result went to.
+/// Whether the states are equal except for the upper half of a register with a single-precision result, which the
+/// manual leaves undefined.
 fn same_but_open_halves(case: &Case, ours: &Registers, theirs: &Registers) -> bool {
     let i = case.stub[0];
     let writes_float = matches!(i.op.row().operands.first(), Some(Operand::Register(RegisterKind::Float, 0)))
@@ -342,7 +343,7 @@ fn same_but_open_halves(case: &Case, ours: &Registers, theirs: &Registers) -> bo
     *ours == theirs
 }
 
-/// The kinds of floating-point operands an instruction takes.
+/// Whether the floating-point operands are doubles.
 fn takes_doubles(op: Op) -> bool {
     op.mnemonic().ends_with(".d") || op.mnemonic().ends_with(".l")
 }
@@ -364,7 +365,7 @@ fn is_float_arithmetic(op: Op) -> bool {
 
 fn operand(random: &mut Random, op: Op) -> u64 {
     let name = op.mnemonic();
-    // An integer source: ffint's, and fscaleb's exponent now and then.
+    // An integer source: of ffint, and sometimes the exponent of fscaleb.
     if name.starts_with("ffint") || name.starts_with("fscaleb") && random.below(2) == 0 {
         return match random.below(3) {
             0 => random.below(200).wrapping_sub(100),
@@ -386,7 +387,8 @@ fn edges(op: Op) -> Vec<u64> {
     }
 }
 
-/// FNMADD and FNMSUB negate the rounded sum; QEMU 7.2 rounds the negated one, which differs when rounding up or down.
+/// FNMADD and FNMSUB negate the rounded sum. QEMU 7.2 rounds the negated sum, which differs in the directed rounding
+/// modes.
 fn rounds_before_negating(op: Op) -> bool {
     matches!(op, Op::FnmaddS | Op::FnmaddD | Op::FnmsubS | Op::FnmsubD)
 }
@@ -406,7 +408,7 @@ fn float_batch(ops: &[Op], random: &mut Random, randoms: u64) -> Batch {
                 start.float[1..4].copy_from_slice(&operands);
                 push(&mut batch, &[fixed], start, &[]);
             }
-            // Any registers, the same one several times among them.
+            // Random registers, which may coincide.
             let mut i = fixed;
             for n in 0..randoms {
                 if n % 10 == 0 {
@@ -421,14 +423,14 @@ fn float_batch(ops: &[Op], random: &mut Random, randoms: u64) -> Batch {
     batch
 }
 
-/// The edges of an instruction's operands: all of them or all pairs, and of three operands many.
+/// Combinations of edge values: all for one or two operands, many for three.
 fn edge_operands(op: Op, random: &mut Random) -> Vec<[u64; 3]> {
     let edges = edges(op);
     match op.row().operands.len() - 1 {
         1 => edges.iter().map(|j| [*j, 0, 0]).collect(),
         2 => edges.iter().flat_map(|j| edges.iter().map(|k| [*j, *k, 0])).collect(),
         _ => {
-            // What NaNs become, above all beside an infinity times zero: 0, 1, infinity, a quiet and a signaling NaN.
+            // NaN results, especially with infinity times zero: 0, 1, infinity, a quiet and a signaling NaN.
             let kinds = [0, 2, 19, 21, 23].map(|n| edges[n]);
             let all_kinds = (0..125).map(|n| [kinds[n % 5], kinds[n / 5 % 5], kinds[n / 25]]);
             let picked = std::iter::repeat_with(|| [(); 3].map(|()| random.pick(&edges)));
@@ -437,7 +439,7 @@ fn edge_operands(op: Op, random: &mut Random) -> Vec<[u64; 3]> {
     }
 }
 
-/// Registers only where the instruction has them, so that it encodes.
+/// Clears the registers that the instruction does not have, so that it encodes.
 fn random_free(i: Instruction) -> Instruction {
     let mut free = Instruction::new(i.op);
     for operand in i.op.row().operands {
@@ -454,7 +456,7 @@ fn random_free(i: Instruction) -> Instruction {
 }
 
 #[test]
-fn floating_point_arithmetic_does_what_qemu_does() {
+fn floating_point_arithmetic_matches_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_00c0_ffee);
     let wanted = [Class::FpAdd, Class::FpMul, Class::FpDiv, Class::FpSqrt];
     let ops = ops(|op| is_float_arithmetic(op) && wanted.contains(&op.row().class));
@@ -463,7 +465,7 @@ fn floating_point_arithmetic_does_what_qemu_does() {
 }
 
 #[test]
-fn fused_multiply_add_does_what_qemu_does() {
+fn fused_multiply_add_matches_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0001);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpFma);
     assert_eq!(ops.len(), 8);
@@ -471,7 +473,7 @@ fn fused_multiply_add_does_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_conversions_do_what_qemu_does() {
+fn floating_point_conversions_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0003);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpConvert);
     assert!(ops.len() == 28, "{} instructions", ops.len());
@@ -479,7 +481,7 @@ fn floating_point_conversions_do_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_comparisons_do_what_qemu_does() {
+fn floating_point_comparisons_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0005);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpCompare);
     assert!(ops.len() == 46, "{} instructions", ops.len());
@@ -504,7 +506,7 @@ fn floating_point_comparisons_do_what_qemu_does() {
 }
 
 #[test]
-fn floating_point_moves_do_what_qemu_does() {
+fn floating_point_moves_match_qemu() {
     let (mut random, times) = campaign(0x00c0_ffee_0000_0007);
     let ops = ops(|op| is_float_arithmetic(op) && op.row().class == Class::FpMove);
     assert!(ops.len() > 20, "{} instructions", ops.len());
@@ -514,7 +516,7 @@ fn floating_point_moves_do_what_qemu_does() {
             let mut i = random_instruction(op, &mut random);
             let mut start = random_registers(&mut random);
             match op {
-                // Only FCSR0 to FCSR3 exist, and no exception may become enabled.
+                // Only FCSR0 to FCSR3 exist, and no exception may be enabled.
                 Op::Movgr2fcsr => {
                     (i.d, i.j) = (i.d & 3, 4);
                     start.general[0] &= 0x1f1f_0300;

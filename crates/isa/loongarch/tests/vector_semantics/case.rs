@@ -1,5 +1,4 @@
-//! One execution of one vector instruction: what it is given and what it leaves; and the numbers worth giving.
-//! Not an oracle: `formula.rs` and `qemu.rs` say what must come out.
+//! One execution of a vector instruction: its inputs and outputs, and the generation of interesting inputs.
 
 use std::cell::Cell;
 
@@ -8,16 +7,16 @@ use longma_loongarch::{
     Trap, Vector, semantics::execute,
 };
 
-/// Registers that the instructions under test name: d, j, k and a of each file.
+/// The vector registers for operands d, j, k and a.
 pub const VECTOR: [u8; 4] = [0, 1, 2, 3];
-/// General registers d, j and k.
+/// The general registers for operands d, j and k.
 pub const GENERAL: [u8; 3] = [7, 5, 6];
-/// The bytes of memory an instruction may reach.
+/// The size of the memory that an instruction may access.
 pub const MEMORY_BYTES: usize = 96;
-/// Where in them a base register points.
+/// The offset in it to which a base register points.
 pub const MEMORY_MIDDLE: u64 = 32;
 
-/// What an instruction is given.
+/// The inputs of an instruction.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// Vector registers d, j, k and a.
@@ -32,7 +31,7 @@ pub struct Given {
     pub memory: [u8; MEMORY_BYTES],
 }
 
-/// What an instruction leaves.
+/// The outputs of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Vector register d.
@@ -47,7 +46,7 @@ pub struct Left {
     pub memory: [u8; MEMORY_BYTES],
 }
 
-/// True if the instruction reads or writes memory.
+/// Whether the instruction reads or writes memory.
 pub fn is_memory(op: Op) -> bool {
     matches!(op.row().class, Class::Load | Class::Store)
 }
@@ -57,7 +56,7 @@ pub fn vector_ops() -> impl Iterator<Item = Op> {
     Op::all().filter(|op| matches!(op.row().extension, Extension::Lsx | Extension::Lasx))
 }
 
-/// An address in no memory but the test's.
+/// An address that is mapped only in the test's memory.
 const BASE: u64 = 0x1_2000_0000;
 
 /// A memory of a few bytes at [`BASE`].
@@ -113,7 +112,7 @@ impl Environment for Bytes {
     }
 }
 
-/// What our semantics make of it.
+/// The outputs according to the semantics here.
 pub fn ours(instruction: &Instruction, given: &Given) -> Result<Left, Trap> {
     let mut state = State::default();
     for (number, lanes) in VECTOR.into_iter().zip(given.vectors) {
@@ -160,7 +159,8 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// 256 bits: random, without negative bytes, nearly all zero, or lanes of one width that are often at the edge of something.
+    /// 256 random bits: arbitrary, without negative bytes, mostly zero, or lanes of one width that are often edge
+    /// values.
     fn vector(&mut self) -> [u64; 4] {
         match self.below(10) {
             0 => [0; 4].map(|_: u64| self.next()),
@@ -180,7 +180,7 @@ impl Random {
         [0; 4].map(|_: u64| (0..64 / bits).fold(0, |word, i| word | lane(self, bits) << (i * bits)))
     }
 
-    /// A number of `bits` bits near 0 or the ends of its range, or a random one.
+    /// An integer of `bits` bits: near 0, near the ends of its range, or random.
     fn edge(&mut self, bits: u32) -> u64 {
         let mask = u64::MAX >> (64 - bits);
         let sign = 1 << (bits - 1);
@@ -190,7 +190,7 @@ impl Random {
         self.pick(&[near, near, random, small, bit])
     }
 
-    /// A half-precision number: special or any bits.
+    /// A half-precision number: a special value or random bits.
     fn half(&mut self) -> u64 {
         let special = self.pick(&[
             0, 0x8000, 1, 0x3ff, 0x400, 0x3c00, 0x7bff, 0x7c00, 0xfc00, 0x7c01, 0x7e01, 0xfdff, 0xffff,
@@ -199,7 +199,7 @@ impl Random {
         self.pick(&[special, random])
     }
 
-    /// A single-precision number: special, near an integer, near 1, tiny, or any bits.
+    /// A single-precision number: a special value, near an integer, near 1, tiny, or random bits.
     fn single(&mut self) -> u32 {
         let special = [
             0,
@@ -241,7 +241,7 @@ impl Random {
         random | bits & 1 << 31
     }
 
-    /// As [`Self::single`], in double precision.
+    /// Like [`Self::single`], in double precision.
     fn double(&mut self) -> u64 {
         let special = [
             0,
@@ -283,7 +283,7 @@ impl Random {
         random & !(1 << 63) | bits & 1 << 63
     }
 
-    /// Anything `op` can be given. FCSR has a rounding mode and perhaps old flags and causes; nothing is enabled.
+    /// Random inputs for `op`. FCSR has a rounding mode and possibly old flags and causes; no exception is enabled.
     pub fn given(&mut self, op: Op) -> Given {
         let mut memory = [0; MEMORY_BYTES];
         memory.fill_with(|| self.next() as u8);
@@ -300,7 +300,7 @@ impl Random {
     }
 }
 
-/// Instructions of `op` on the test's registers, with each of a few immediates (all, if there are few).
+/// Instructions of `op` on the test's registers with several immediates (all, if there are few).
 pub fn instructions(op: Op, random: &mut Random) -> Vec<Instruction> {
     let mut base = Instruction::new(op);
     let mut immediates = Vec::new();
@@ -337,7 +337,7 @@ pub fn instructions(op: Op, random: &mut Random) -> Vec<Instruction> {
     choices
 }
 
-/// Some values of an immediate; those of memory instructions keep the address in the test's memory.
+/// Several values for an immediate. Those of memory instructions keep the address in the test's memory.
 fn values(op: Op, immediate: &Immediate, random: &mut Random) -> Vec<i32> {
     let width = u32::from(immediate.width());
     let all = 1usize << width;
@@ -351,7 +351,7 @@ fn values(op: Op, immediate: &Immediate, random: &mut Random) -> Vec<i32> {
         return [-32, -step, 0, step, 24, 32].into_iter().filter(|value| value % step == 0).collect();
     }
     match op {
-        // Every mode, each with a few bytes.
+        // All modes, each with a few bytes.
         Op::Vldi | Op::Xvldi => (0..29 << 8).filter(|_| random.below(24) == 0).map(field).collect(),
         _ if all <= 8 => (0..all).map(field).collect(),
         _ => {

@@ -1,6 +1,5 @@
-//! What vector instructions do besides computing: traps, faults, registers that overlap.
-//! Not their results (see `formula.rs` and `qemu.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.1.4 (memory) and 3.1.3 (exceptions).
+//! Effects of vector instructions other than their results: traps, faults, overlapping registers. Source: LoongArch
+//! Reference Manual, volume 1, sections 2.1.4 (memory) and 3.1.3 (exceptions).
 
 use std::cell::RefCell;
 
@@ -14,7 +13,7 @@ use crate::case::{Random, VECTOR, instructions, is_memory, vector_ops};
 
 const PAGE: u64 = 0x4000;
 
-/// Two pages of which only the first is mapped.
+/// Two pages, of which only the first is mapped.
 #[derive(Default)]
 struct OnePage(RefCell<Vec<u8>>);
 
@@ -94,7 +93,7 @@ fn an_enabled_exception_in_one_lane_traps_and_leaves_the_destination_and_the_fla
 }
 
 #[test]
-fn an_exception_in_the_upper_half_is_none_of_an_lsx_instruction() {
+fn an_lsx_instruction_raises_no_exception_of_the_upper_half() {
     let one = 0x3ff0_0000_0000_0000;
     let mut state = with_vectors([[7; 4], [one; 4], [one, one, 0, 0], [0; 4]]);
     state.fcsr = Fcsr(8);
@@ -107,7 +106,7 @@ fn an_exception_in_the_upper_half_is_none_of_an_lsx_instruction() {
 fn exceptions_of_all_lanes_are_collected_in_the_causes_and_added_to_the_flags() {
     let (one, zero, infinity) = (0x3ff0_0000_0000_0000, 0, 0x7ff0_0000_0000_0000);
     let three = 0x4008_0000_0000_0000;
-    // 1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 nothing.
+    // 1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 raises nothing.
     let mut state = with_vectors([[7; 4], [one, one, infinity, one], [three, zero, infinity, one], [0; 4]]);
     let (overflow, old_cause) = (4 << 16, 4 << 24);
     state.fcsr = Fcsr(overflow | old_cause);
@@ -179,7 +178,7 @@ fn picking_a_lane_to_r0_leaves_it_zero() {
     assert_eq!(state.x[0], 0);
 }
 
-/// True if the field at `position` names a vector register.
+/// Whether the field at `position` is a vector register.
 fn is_vector_at(op: Op, position: u8) -> bool {
     op.row().operands.iter().any(|operand| {
         matches!(operand, Operand::Register(RegisterKind::Vector128 | RegisterKind::Vector256, at) if *at == position)
@@ -196,7 +195,7 @@ proptest! {
         let choices = instructions(op, &mut random);
         let apart = choices[random.below(choices.len())];
         let value = random.given(op).vectors[1];
-        // The same value in different registers must give what one register for all operands gives.
+        // The same value in different registers must give the same result as one register for all operands.
         let mut separate = with_vectors([value; 4]);
         separate.fcsr.0 = (random.below(4) << 8) as u32;
         let mut shared = separate.clone();

@@ -1,6 +1,6 @@
-//! What the integer vector instructions must do, by formulas over plain integers.
-//! Not our semantics in other words: numbers here are exact 128-bit integers read from bytes, and a name is taken apart at run time.
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! The expected results of integer vector instructions, computed by formulas over exact 128-bit integers. The
+//! implementation is independent: it reads lanes from bytes and parses mnemonics at run time. Source: the LSX and LASX
+//! definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
 
 use longma_loongarch::{Extension, Instruction};
 
@@ -9,10 +9,10 @@ use crate::{
     formula_float,
 };
 
-/// Exact arithmetic's carrier; only 128-bit lanes wrap in it.
+/// The integer type for exact arithmetic. Only 128-bit lanes wrap.
 pub type Number = i128;
 
-/// A vector register as the text of the definitions sees it.
+/// A vector register as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub [u8; 32]);
 
@@ -24,14 +24,14 @@ impl From<[u64; 4]> for Register {
 }
 
 impl Register {
-    /// Lane `index` of `bits` bits as an unsigned number (a 128-bit one wraps).
+    /// Lane `index` of `bits` bits as an unsigned number (128-bit lanes wrap).
     pub fn unsigned(&self, bits: usize, index: usize) -> Number {
         let bytes = bits / 8;
         let lane = &self.0[index * bytes..][..bytes];
         lane.iter().rev().fold(0u128, |value, &byte| value << 8 | u128::from(byte)) as Number
     }
 
-    /// Lane `index` as `element` says.
+    /// Lane `index` as an `element`.
     pub fn get(&self, element: Element, index: usize) -> Number {
         let value = self.unsigned(element.bits, index);
         if element.signed && element.bits < 128 && value >> (element.bits - 1) == 1 {
@@ -52,7 +52,7 @@ impl Register {
     }
 }
 
-/// A lane's type, as a letter of a name says.
+/// The type of a lane, as encoded in a mnemonic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
     pub bits: usize,
@@ -86,17 +86,17 @@ impl Element {
     }
 }
 
-/// An instruction with its name taken apart and its operands at hand.
+/// An instruction with its parsed mnemonic and its operands.
 pub struct Operation {
-    /// The name without the x of LASX and without its suffixes.
+    /// The mnemonic without the x of LASX and without suffixes.
     pub stem: String,
-    /// The name's suffixes.
+    /// The suffixes.
     pub suffixes: Vec<String>,
-    /// 16 or 32.
+    /// The register width in bytes: 16 or 32.
     pub bytes: usize,
     pub d: Register,
     pub j: Register,
-    /// Register k, or the immediate in every lane of the last suffix.
+    /// Register k, or the immediate in each lane of the last suffix's type.
     pub k: Register,
     pub a: Register,
     pub imm: Number,
@@ -134,7 +134,7 @@ impl Operation {
         self.suffixes.get(index).and_then(|text| Element::parse(text))
     }
 
-    /// The result whose lane `i` of `bits` bits is `f(i)`, above it what d had.
+    /// The result whose lane `i` of `bits` bits is `f(i)`. The bits above it come from d.
     pub fn lanes(&self, bits: usize, mut f: impl FnMut(usize) -> Number) -> Register {
         let mut result = self.d;
         for i in 0..self.bytes * 8 / bits {
@@ -144,7 +144,7 @@ impl Operation {
     }
 }
 
-/// What `instruction` must leave, or `None` if no formula here is of it.
+/// The expected outputs of `instruction`; `None` if no formula covers it.
 pub fn expected(instruction: &Instruction, given: &Given) -> Option<Left> {
     let mut left = Left {
         vector: given.vectors[0],
@@ -197,7 +197,7 @@ fn memory(o: &Operation, instruction: &Instruction, given: &Given, left: &mut Le
     Some(())
 }
 
-/// The condition flag that the vset family gives.
+/// The condition flag result of the vset family.
 fn flag(o: &Operation) -> Option<bool> {
     let bytes = &o.j.0[..o.bytes];
     let zero_lane = |bits: usize| bytes.chunks(bits / 8).any(|lane| lane.iter().all(|&byte| byte == 0));
@@ -215,7 +215,7 @@ fn bit(value: Number, index: usize) -> Number {
     value >> index & 1
 }
 
-/// The number whose bit `i` is `f(i)`.
+/// The integer whose bit `i` is `f(i)`.
 fn from_bits(bits: usize, f: impl Fn(usize) -> Number) -> Number {
     (0..bits).map(|i| f(i) << i).sum()
 }
@@ -225,7 +225,7 @@ fn rounded(value: Number, amount: usize) -> Number {
     if amount == 0 { value } else { (value >> amount) + bit(value, amount - 1) }
 }
 
-/// Result lane `i` from lanes `i` of d, j and k, all of one type.
+/// Computes result lane `i` from lanes `i` of d, j and k, all of one type.
 fn lanewise(o: &Operation) -> Option<Register> {
     let e = o.element(0)?;
     let bits = e.bits;
@@ -286,15 +286,15 @@ fn lanewise(o: &Operation) -> Option<Register> {
     Some(o.lanes(bits, |i| f(o.d.get(e, i), o.j.get(e, i), o.k.get(e, i))))
 }
 
-/// The number whose bit `i` of 128 is `f(i)`; a sum would overflow.
+/// The integer whose bit `i` of 128 is `f(i)`. A sum would overflow.
 fn from_128(f: impl Fn(usize) -> Number) -> Number {
     (0..128).fold(0u128, |value, i| value | (f(i) as u128) << i) as Number
 }
 
-/// Wide result lanes from narrow lanes.
+/// Computes wide result lanes from narrow lanes.
 fn widening(o: &Operation) -> Option<Register> {
     let (wide, narrow) = (o.element(0)?, o.element(1)?);
-    // In names of three suffixes the second is j's type and the third k's.
+    // With three suffixes, the second is j's type and the third k's.
     let other = o.element(2).unwrap_or(narrow);
     if wide.bits != 2 * narrow.bits {
         return None;
@@ -305,7 +305,7 @@ fn widening(o: &Operation) -> Option<Register> {
     let odd = |i: usize| o.j.get(narrow, 2 * i + 1);
     let even = |i: usize| o.k.get(narrow, 2 * i);
     let product = |i: usize| j(i).wrapping_mul(k(i));
-    // The narrow lane of the low half of the 128 bits that result lane i is in.
+    // The narrow lane in the low 64 bits of the 128-bit half that contains result lane i.
     let low = |i: usize| i / (narrow_lanes / 2) * narrow_lanes + i % (narrow_lanes / 2);
     let f: Box<dyn Fn(usize) -> Number> = match o.stem.as_str() {
         "vaddwev" | "vaddwod" => Box::new(|i| j(i) + k(i)),
@@ -322,7 +322,7 @@ fn widening(o: &Operation) -> Option<Register> {
     Some(o.lanes(wide.bits, f))
 }
 
-/// Narrow result lanes from wide lanes, shifted.
+/// Computes narrow result lanes by shifting wide lanes.
 fn narrowing(o: &Operation) -> Option<Register> {
     let (narrow, wide) = (o.element(0)?, o.element(1)?);
     if 2 * narrow.bits != wide.bits {
@@ -355,7 +355,7 @@ fn narrowing(o: &Operation) -> Option<Register> {
     }))
 }
 
-/// A shifted number that may need 128 bits without a sign.
+/// A shifted number that may need 128 bits plus a sign.
 struct Shifted {
     negative: bool,
     bits: u128,
@@ -373,7 +373,7 @@ impl Shifted {
     }
 }
 
-/// Shifts the `width`-bit pattern `value` bit by bit.
+/// Shifts the `width`-bit pattern `value` one bit at a time.
 fn shifted_narrow(value: Number, width: usize, amount: usize, arithmetic: bool, rounds: bool) -> Shifted {
     let pattern = value as u128;
     let sign = pattern >> (width - 1) & 1 == 1 && arithmetic;
@@ -390,7 +390,7 @@ fn shifted_narrow(value: Number, width: usize, amount: usize, arithmetic: bool, 
     Shifted { negative: sign && bits >> 127 == 1, bits }
 }
 
-/// Lanes moved within 128 bits.
+/// Moves lanes within 128 bits.
 fn moving(o: &Operation) -> Option<Register> {
     if o.stem == "vldi" {
         let (value, bits) = constant(o.imm);
@@ -404,7 +404,7 @@ fn moving(o: &Operation) -> Option<Register> {
         |i: usize| o.k.unsigned(bits, i),
     );
     let imm = o.imm as usize;
-    // `h` is the first lane of the 128 bits, `i` the lane in them.
+    // `h` is the first lane of the 128-bit half, `i` the lane in it.
     let f: Box<dyn Fn(usize, usize) -> Number> = match o.stem.as_str() {
         "vpackev" => Box::new(|h, i| if i % 2 == 1 { j(h + i - 1) } else { k(h + i) }),
         "vpackod" => Box::new(|h, i| if i % 2 == 1 { j(h + i) } else { k(h + i + 1) }),
@@ -459,14 +459,14 @@ fn moving(o: &Operation) -> Option<Register> {
     Some(o.lanes(bits, |i| f(i - i % n, i % n)))
 }
 
-/// What `vldi` repeats, and in lanes of how many bits: the definition's cases in its order.
+/// The constant that `vldi` repeats, and its width in bits, in the order of the definition's cases.
 fn constant(imm: Number) -> (Number, usize) {
     let byte = imm & 0xff;
     let low_ten = imm & 0x3ff;
     let signed = if low_ten >= 0x200 { low_ten - 0x400 } else { low_ten };
     let digits: Vec<char> = format!("{byte:08b}").chars().collect();
     let digit = |i: usize| digits[7 - i];
-    // Sign, the exponent's inverted highest bit, copies of it, and six bits as they are.
+    // The sign, the inverted highest exponent bit, copies of that bit, and six bits unchanged.
     let float = |copies: usize, zeros: usize| {
         let inverted = if digit(6) == '0' { '1' } else { '0' };
         let text: String = [digit(7), inverted]
@@ -502,7 +502,7 @@ fn constant(imm: Number) -> (Number, usize) {
     }
 }
 
-/// Lanes moved across 256 bits, or from a general register.
+/// Moves lanes across 256 bits, or from a general register.
 fn crossing(o: &Operation) -> Option<Register> {
     if let Some(("vext2x", "v")) = o.stem.split_at_checked(6) {
         let (wide, narrow) = (o.element(0)?, o.element(1)?);

@@ -1,5 +1,4 @@
-//! What the floating-point vector instructions must do, by LLVM's soft floating point and the host's.
-//! Not our own arithmetic: that is what is being checked.
+//! The expected results of floating-point vector instructions, computed by LLVM's soft floating point and the host.
 //! Source: LoongArch Reference Manual, volume 1, sections 3.1 (NaNs, exceptions) and 3.2; IEEE 754-2008.
 
 use rustc_apfloat::{
@@ -15,10 +14,10 @@ const OVERFLOW: u32 = 4;
 const DIVISION_BY_ZERO: u32 = 8;
 const INVALID: u32 = 16;
 
-/// A pattern and the exceptions that made it.
+/// A bit pattern and the raised exceptions.
 type Outcome = (u64, u32);
 
-/// The result and FCSR of a floating-point operation, or `None` if it is none.
+/// The result and FCSR of a floating-point operation; `None` for other operations.
 pub fn result(o: &Operation, fcsr: u32) -> Option<(Register, u32)> {
     if !o.stem.starts_with("vf") || o.stem.starts_with("vfrstp") {
         return None;
@@ -49,7 +48,7 @@ fn classes(o: &Operation) -> Register {
     })
 }
 
-/// The width of the result's lanes, and lane `i`.
+/// The width of the result lanes, and a function that computes lane `i`.
 type Lanes<'a> = (usize, Box<dyn Fn(usize) -> Outcome + 'a>);
 
 fn lane_function(o: &Operation, current: u32) -> Option<Lanes<'_>> {
@@ -66,7 +65,7 @@ fn lane_function(o: &Operation, current: u32) -> Option<Lanes<'_>> {
     let mode = named.unwrap_or(current);
     let (to, from) = (suffixes[0], *suffixes.last()?);
     let (wide, narrow) = (width(to), width(from));
-    // Where lane `i` of the result comes from when lanes change their width.
+    // The source of result lane `i` if the lane width changes.
     let narrowing = move |i: usize| {
         let (half, i, count) = (i * wide / 128, i % (128 / wide), 128 / narrow);
         let register = if i < count { &o.k } else { &o.j };
@@ -101,7 +100,7 @@ fn lane_function(o: &Operation, current: u32) -> Option<Lanes<'_>> {
     Some((wide, lane))
 }
 
-/// The rounding mode a name has after its stem, and the name without it.
+/// Splits a rounding mode from the mnemonic.
 fn split_rounding(name: &str) -> (Option<u32>, &str) {
     if !name.starts_with("vfrint") && !name.starts_with("vftint") {
         return (None, name);
@@ -143,7 +142,7 @@ fn flags(status: Status) -> u32 {
     .sum()
 }
 
-/// The bit of a NaN's fraction that makes it quiet.
+/// The fraction bit that makes a NaN quiet.
 fn quiet_bit<F: Float>() -> u64 {
     1 << (F::PRECISION - 2)
 }
@@ -152,7 +151,7 @@ fn default_nan<F: Float>() -> u64 {
     F::INFINITY.to_bits() as u64 | quiet_bit::<F>()
 }
 
-/// The NaN that comes of `operands`, in the order of their priority.
+/// The NaN result for `operands`, which are in descending priority.
 fn nan<F: Float>(operands: &[u64]) -> Option<Outcome> {
     let nans: Vec<u64> =
         operands.iter().copied().filter(|&bits| F::from_bits(bits.into()).is_nan()).collect();
@@ -164,13 +163,13 @@ fn nan<F: Float>(operands: &[u64]) -> Option<Outcome> {
     }
 }
 
-/// How far an operation is moved from the ends of the exponent's range to see what it does there.
+/// The exponent shift that is applied to detect underflow and overflow.
 const STEP: i32 = 8;
 
-/// What LLVM computed, with LoongArch's NaN and exceptions.
+/// Applies LoongArch's NaN and exception rules to LLVM's result.
 ///
-/// `scaled` is the same operation with its result 2^n times as large. LLVM sees underflow in the format's own steps, LoongArch in
-/// those it would have without a least exponent; and LLVM sees no overflow where rounding stops at the greatest number.
+/// `scaled` is the same operation with its result multiplied by 2^n. LLVM detects underflow with the bounded exponent
+/// range, LoongArch with an unbounded one. LLVM reports no overflow if rounding yields the greatest finite number.
 fn outcome<F: Float>(computed: StatusAnd<F>, scaled: impl Fn(i32) -> F) -> Outcome {
     let StatusAnd { status, value } = computed;
     let mut flags = flags(status);
@@ -187,7 +186,7 @@ fn outcome<F: Float>(computed: StatusAnd<F>, scaled: impl Fn(i32) -> F) -> Outco
     (value.to_bits() as u64, flags)
 }
 
-/// Both operands of a product, the one of them with more room 2^n times as large.
+/// Both operands of a product. The one with more exponent range left is multiplied by 2^n.
 fn scale_product<F: Float>(a: F, b: F, n: i32) -> (F, F) {
     if (a.ilogb() < b.ilogb()) == (n > 0) { (a.scalbn(n), b) } else { (a, b.scalbn(n)) }
 }
@@ -272,9 +271,9 @@ fn divide<F: Float>(x: F, y: F, round: Round) -> Outcome {
 
 /// Single and double precision on the host.
 trait Host {
-    /// The square root rounded to nearest, and the sign of its error (positive if it is too large).
+    /// The square root rounded to nearest, and the sign of its error (positive if the root is too large).
     fn root(bits: u64) -> (u64, f64);
-    /// The number, exactly.
+    /// The exact number.
     fn value(bits: u64) -> f64;
 }
 
@@ -292,7 +291,7 @@ impl Host for Single {
 
 impl Host for Double {
     fn root(bits: u64) -> (u64, f64) {
-        // A number so large that the error of the square does not vanish.
+        // Scale up so that the error of the square does not underflow.
         let scale = 2f64.powi(if f64::from_bits(bits) < 1.0 { 400 } else { 0 });
         let x = f64::from_bits(bits) * scale;
         let root = x.sqrt();
@@ -316,7 +315,7 @@ fn root<F: Float + Host>(bits: u64, mode: u32) -> Outcome {
         return (bits, 0);
     }
     let (root, error) = F::root(bits);
-    // Neighbours of a positive number are neighbours as integers.
+    // Adjacent positive numbers have adjacent integer representations.
     let directed = match mode {
         1 | 3 if error > 0.0 => root - 1,
         2 if error < 0.0 => root + 1,
@@ -334,7 +333,7 @@ fn classify<F: Float>(x: F) -> u64 {
     1 << (2 + kind + if x.is_negative() { 0 } else { 4 })
 }
 
-/// maxNum, minNum and those by magnitude.
+/// maxNum, minNum and their variants by magnitude.
 fn extreme<F: Float + Host>(stem: &str, j: u64, k: u64) -> Outcome {
     let is_nan = |bits: u64| F::from_bits(bits.into()).is_nan();
     let quiet = |bits: u64| bits & quiet_bit::<F>() != 0;
@@ -414,7 +413,7 @@ fn from_integer(bits: u64, from: usize, to: usize, unsigned: bool, mode: u32) ->
 fn convert<From: Float + FloatConvert<To>, To: Float>(bits: u64, mode: u32) -> Outcome {
     let x = From::from_bits(bits.into());
     if let Some((quieted, raised)) = nan::<From>(&[bits]) {
-        // The fraction is aligned at its highest bit.
+        // Align the fraction at its highest bit.
         let (from, to) = (From::PRECISION as u32 - 1, To::PRECISION as u32 - 1);
         let fraction = quieted & ((1 << from) - 1);
         let aligned = if to > from { fraction << (to - from) } else { fraction >> (from - to) };

@@ -1,8 +1,7 @@
-//! Every LSX and LASX instruction against its oracles.
-//! Not decoding (see `encoding.rs`) and not programs (the `linux` crate runs those).
+//! Compares all LSX and LASX instructions with their oracles.
 //!
-//! `LONGMA_QEMU_VECTOR` names a qemu-loongarch64 of 8.2 or newer if the one in the path is older; `LONGMA_VECTOR_ROUNDS=100` tries a
-//! hundred times as many operands.
+//! `LONGMA_QEMU_VECTOR` names a qemu-loongarch64 of version 8.2 or newer if the one in the path is older.
+//! `LONGMA_VECTOR_ROUNDS=100` multiplies the number of operands by 100.
 
 mod case;
 #[path = "../checked/mod.rs"]
@@ -28,7 +27,7 @@ fn every_vector_instruction_of_the_table_has_semantics() {
 }
 
 #[test]
-fn every_vector_instruction_does_what_qemu_does() {
+fn every_vector_instruction_matches_qemu() {
     match qemu::find() {
         Some(qemu) => for_each_seed(|seed| agree_with_qemu(&qemu, seed)),
         None => eprintln!("no qemu-loongarch64 of 8.2 or newer: the vector formulas are checked alone"),
@@ -36,18 +35,18 @@ fn every_vector_instruction_does_what_qemu_does() {
 }
 
 #[test]
-fn every_vector_instruction_does_what_its_formula_says() {
+fn every_vector_instruction_matches_its_formula() {
     for_each_seed(agree_with_formulas);
 }
 
-/// Calls `test` with as many different seeds as `LONGMA_VECTOR_ROUNDS` says, one if it says nothing.
+/// Calls `test` with `LONGMA_VECTOR_ROUNDS` different seeds; the default is one.
 fn for_each_seed(test: impl Fn(u64)) {
     let rounds = std::env::var("LONGMA_VECTOR_ROUNDS").ok();
     let rounds = rounds.map_or(1, |text| text.parse().expect("LONGMA_VECTOR_ROUNDS is a number"));
     (1..=rounds).for_each(test);
 }
 
-/// Every instruction with some immediates, each on some operands.
+/// All instructions with several immediates and operands.
 fn cases(seed: u64) -> Vec<(Instruction, Vec<Given>)> {
     let mut random = Random(seed);
     let mut cases = Vec::new();
@@ -61,7 +60,7 @@ fn cases(seed: u64) -> Vec<(Instruction, Vec<Given>)> {
     cases
 }
 
-/// What was compared, and the first case of each instruction in which ours and an oracle differ.
+/// The compared instructions, and the first case of each instruction with a difference.
 #[derive(Default)]
 struct Differences {
     compared: BTreeSet<Op>,
@@ -79,7 +78,7 @@ impl Differences {
         }
     }
 
-    /// `oracle` names the list of what must have been compared.
+    /// Asserts that there are no differences. `oracle` names the list of instructions that must have been compared.
     fn assert_none(&self, oracle: &str) {
         let names: Vec<_> = self.first.keys().collect();
         let first: String = self.first.values().take(3).cloned().collect();
@@ -88,11 +87,11 @@ impl Differences {
     }
 }
 
-/// Version 1.1's approximations, and what is in no manual: QEMU 10 lacks them.
+/// Approximations of version 1.1 and an instruction that is not in the manual; QEMU 10 lacks them.
 const NOT_IN_QEMU: [&str; 5] = ["vfrecipe.s", "vfrecipe.d", "vfrsqrte.s", "vfrsqrte.d", "vhseli.d"];
 
-/// FNMADD and FNMSUB negate what has been rounded (volume 1, section 3.2.1.6: -fusedMultiplyAdd); QEMU negates first and then rounds,
-/// which differs when rounding up or down. There they get the other two modes.
+/// FNMADD and FNMSUB negate the rounded sum (volume 1, section 3.2.1.6: -fusedMultiplyAdd). QEMU negates before
+/// rounding, which differs in the directed rounding modes. Replaces these modes for the affected instructions.
 fn avoid_directed_rounding((instruction, given): &mut (Instruction, Vec<Given>)) {
     const DIRECTED: u32 = 2 << 8;
     if instruction.op.mnemonic().contains("vfnm") {
@@ -109,7 +108,8 @@ fn agree_with_qemu(qemu: &Path, seed: u64) {
     for ((instruction, given), left) in cases.iter().zip(qemu::run(qemu, &cases)) {
         for (given, mut left) in given.iter().zip(left) {
             if instruction.op.row().extension == Extension::Lsx {
-                // What LSX leaves above its 128 bits is undefined: QEMU clears, keeps or computes them, we keep them.
+                // The upper 128 bits are undefined after LSX. QEMU clears, preserves or computes them; here they are
+                // preserved.
                 left.vector[2..].copy_from_slice(&given.vectors[0][2..]);
             }
             differences.compare(instruction, given, &left);

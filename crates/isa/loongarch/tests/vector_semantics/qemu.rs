@@ -1,6 +1,6 @@
-//! QEMU as an oracle: a static LoongArch program that executes every case and prints what it leaves.
-//! Not the only one: where no QEMU with vectors is installed `formula.rs` stands alone.
-//! Source of the program's form: System V gABI (ELF-64); LoongArch Reference Manual, volume 1 (encodings, by our own encoder).
+//! QEMU as an oracle: a static LoongArch program executes all cases and prints the results. Without a QEMU that
+//! supports vectors, only `formula.rs` is used. Source of the program format: System V gABI (ELF-64); LoongArch
+//! Reference Manual, volume 1 (encodings, by the encoder here).
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use longma_loongarch::{Instruction, Op, encode};
 
 use crate::case::{GENERAL, Given, Left, MEMORY_BYTES, MEMORY_MIDDLE, VECTOR, is_memory};
 
-/// Bytes of one case in the program's data: what is given, then what is left.
+/// The size of one case in the program's data: inputs followed by outputs.
 const RECORD: usize = 4 * 32 + 3 * 8 + 8 + 8 + MEMORY_BYTES + 32 + 8 + 8 + 8;
 const AT_GENERAL: usize = 4 * 32;
 const AT_FLAG: usize = AT_GENERAL + 3 * 8;
@@ -19,16 +19,16 @@ const AT_FCSR: usize = AT_FLAG + 8;
 const AT_MEMORY: usize = AT_FCSR + 8;
 const AT_LEFT: usize = AT_MEMORY + MEMORY_BYTES;
 
-/// Where the program is loaded.
+/// The load address of the program.
 const BASE: u64 = 0x40_0000;
-/// The ELF header and one program header.
+/// The size of the ELF header and one program header.
 const HEADERS: usize = 64 + 56;
-/// The program's own registers: the case's address, how many are left, a scratch register.
+/// Registers of the driver: the address of the case, the number of remaining cases, a scratch register.
 const RECORD_ADDRESS: u8 = 4;
 const COUNT: u8 = 12;
 const SCRATCH: u8 = 8;
 
-/// A QEMU that runs vector instructions, 8.2 or newer: `LONGMA_QEMU_VECTOR`, or one in the path.
+/// Finds a QEMU that supports vector instructions, version 8.2 or newer: `LONGMA_QEMU_VECTOR`, or one in the path.
 pub fn find() -> Option<PathBuf> {
     let candidates = [std::env::var_os("LONGMA_QEMU_VECTOR"), Some("qemu-loongarch64".into())];
     candidates.into_iter().flatten().map(PathBuf::from).find(|path| {
@@ -41,7 +41,7 @@ pub fn find() -> Option<PathBuf> {
     })
 }
 
-/// What QEMU leaves of every case of every instruction.
+/// The outputs of all cases according to QEMU.
 pub fn run(qemu: &Path, cases: &[(Instruction, Vec<Given>)]) -> Vec<Vec<Left>> {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let program = folder.path().join("cases");
@@ -93,12 +93,12 @@ fn record(given: &Given) -> Vec<u8> {
     bytes
 }
 
-/// A word of code.
+/// Encodes an instruction.
 fn word(op: Op, d: u8, j: u8, imm: i32) -> u32 {
     encode(&Instruction { d, j, imm, ..Instruction::new(op) }).expect("the program's own instructions fit")
 }
 
-/// Sets a register to a 31-bit number.
+/// Loads a 31-bit number into a register.
 fn load_number(register: u8, number: u64) -> [u32; 2] {
     let high = (number >> 12) as i32;
     let low = (number & 0xfff) as i32;
@@ -136,12 +136,12 @@ fn code_of(instruction: &Instruction, count: usize) -> Vec<u32> {
     [load_number(COUNT, count as u64).to_vec(), body].concat()
 }
 
-/// The program: every loop in turn, then the data written out and an exit.
+/// The program: the loops of all instructions, then the output of the data and an exit.
 fn elf(cases: &[(Instruction, Vec<Given>)]) -> Vec<u8> {
     let loops: Vec<u32> =
         cases.iter().flat_map(|(instruction, given)| code_of(instruction, given.len())).collect();
     let data: Vec<u8> = cases.iter().flat_map(|(_, given)| given).flat_map(record).collect();
-    // The code's length does not depend on the numbers in it.
+    // The length of the code does not depend on the numbers in it.
     let length = 4 * (2 + loops.len() + finish(0, 0).len());
     let start = (BASE as usize + HEADERS + length).next_multiple_of(64);
     let mut code = load_number(RECORD_ADDRESS, start as u64).to_vec();
@@ -154,7 +154,7 @@ fn elf(cases: &[(Instruction, Vec<Given>)]) -> Vec<u8> {
     file
 }
 
-/// `write` the data to standard output until all is written, then `exit_group(0)`.
+/// Writes the data to standard output until all is written, then calls `exit_group(0)`.
 fn finish(start: u64, length: u64) -> Vec<u32> {
     const A0: u8 = 4;
     const A1: u8 = 5;
@@ -179,7 +179,7 @@ fn finish(start: u64, length: u64) -> Vec<u32> {
     code
 }
 
-/// ELF and program header of one segment of `size` bytes that may be read, written and executed.
+/// The ELF header and program header of one readable, writable and executable segment of `size` bytes.
 fn headers(size: usize) -> Vec<u8> {
     let mut bytes = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let (executable, loongarch, hard_float) = (2u16, 258u16, 3u32 | 1 << 6);

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use longma_guest::host::seat;
-use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
+use longma_guest::host::parker;
+use longma_linux::simulated::{self as linux, CoreSet, Sleep, ThreadNumber, Wakeup};
 use longma_sim::{Duration, Time};
 
 use super::{Holder, Member, Phase, Scheduler};
@@ -38,15 +38,15 @@ impl linux::Scheduler for Scheduler {
         state.members[thread.0 as usize].phase = Phase::Gone;
     }
 
-    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Awoken {
-        if seat::is_attention_requested() {
-            return Awoken::NotBegun;
+    fn sleep(&self, thread: ThreadNumber, sleep: Sleep) -> Wakeup {
+        if parker::is_attention_requested() {
+            return Wakeup::NotBegun;
         }
         let me = thread.0;
-        let arrived_before = seat::arrived_signals();
+        let arrived_before = parker::arrived_signals();
         let mut state = self.lock();
         if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
-            return Awoken::Late;
+            return Wakeup::Late;
         }
         state.roster.dequeue(me);
         if let Some(deadline) = sleep.deadline {
@@ -56,12 +56,12 @@ impl linux::Scheduler for Scheduler {
             self.file_sleepers.fetch_add(1, Ordering::Relaxed);
         }
         let member = &mut state.members[me as usize];
-        let seat = member.seat.clone();
+        let parker = member.parker.clone();
         (member.phase, member.sleep) = (Phase::Asleep, sleep);
         (member.arrived_before, member.reaches_outside) = (arrived_before, None);
         member.in_call = true;
         if !self.hand_over(state, Some(me)) {
-            self.wait_asleep(me, &seat);
+            self.wait_asleep(me, &parker);
             self.see_signals(me);
         }
         let mut state = self.lock();
@@ -74,7 +74,7 @@ impl linux::Scheduler for Scheduler {
         let now = self.now();
         let mut state = self.lock();
         let by = self.running_core(&state);
-        self.rouse(&mut state, thread.0, (Awoken::Woken, now), by);
+        self.rouse(&mut state, thread.0, (Wakeup::Woken, now), by);
     }
 
     fn yield_now(&self, thread: ThreadNumber) {
@@ -87,7 +87,7 @@ impl linux::Scheduler for Scheduler {
         state.roster.dequeue(me);
         (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
         state.outside += 1;
-        let seat = state.members[me as usize].seat.clone();
+        let parker = state.members[me as usize].parker.clone();
         self.hand_over(state, None);
         call();
         let mut state = self.lock();
@@ -96,7 +96,7 @@ impl linux::Scheduler for Scheduler {
         state.roster.enqueue(me, self.now());
         let mine = self.resume_idle(state, me);
         if !mine {
-            self.wait_ready(&seat);
+            self.wait_ready(&parker);
         }
         self.lock().members[me as usize].in_call = false;
         self.see_signals(me);

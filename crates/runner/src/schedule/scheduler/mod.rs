@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use longma_guest::host::locks::{Condvar, Mutex, MutexGuard};
-use longma_guest::host::seat::Seat;
-use longma_linux::simulated::{self as linux, Awoken, CoreSet, Sleep, ThreadNumber};
+use longma_guest::host::parker::Parker;
+use longma_linux::simulated::{self as linux, CoreSet, Sleep, ThreadNumber, Wakeup};
 use longma_linux::{Process, Sink};
 use longma_sim::Time;
 
@@ -73,10 +73,10 @@ enum Phase {
 
 #[derive(Debug)]
 struct Member {
-    seat: Arc<Seat>,
+    parker: Arc<Parker>,
     phase: Phase,
     sleep: Sleep,
-    awoken: Awoken,
+    awoken: Wakeup,
     /// Signals that had arrived before the sleep began: they do not end it.
     arrived_before: u64,
     /// Whether its files can become ready from outside; found out when somebody asks.
@@ -90,10 +90,10 @@ struct Member {
 impl Member {
     fn new(phase: Phase, seen_signals: u64) -> Self {
         Self {
-            seat: Arc::default(),
+            parker: Arc::default(),
             phase,
             sleep: Sleep::default(),
-            awoken: Awoken::Woken,
+            awoken: Wakeup::Woken,
             arrived_before: 0,
             reaches_outside: None,
             seen_signals,
@@ -330,8 +330,8 @@ impl Scheduler {
 
     /// Waits on the thread's own host thread until its first turn begins.
     pub(crate) fn take_seat(&self, thread: ThreadNumber) {
-        let seat = self.lock().members[thread.0 as usize].seat.clone();
-        self.wait_ready(&seat);
+        let parker = self.lock().members[thread.0 as usize].parker.clone();
+        self.wait_ready(&parker);
         self.see_signals(thread.0);
     }
 
@@ -358,9 +358,9 @@ impl Scheduler {
     /// The end of a quantum: another thread goes on if it is its turn. Comes back when it is the caller's again.
     pub(crate) fn pass(&self, thread: ThreadNumber) {
         let state = self.lock();
-        let seat = state.members[thread.0 as usize].seat.clone();
+        let parker = state.members[thread.0 as usize].parker.clone();
         if !self.hand_over(state, Some(thread.0)) {
-            self.wait_ready(&seat);
+            self.wait_ready(&parker);
             self.see_signals(thread.0);
         }
     }
@@ -396,10 +396,10 @@ impl Scheduler {
     /// Gives the turn to `thread`, which waits for it.
     pub(super) fn give(mut state: Guard<'_>, thread: u32) {
         state.holder = Holder::Thread(thread);
-        let seat = state.members[thread as usize].seat.clone();
+        let parker = state.members[thread as usize].parker.clone();
         // It needs the state at once, and should not find it locked.
         drop(state);
-        seat.post(waiting::GO);
+        parker.post(waiting::GO);
     }
 
     /// Whose turn it is, after everything that happens before; `None` if only the outside world can bring somebody to run.
@@ -493,7 +493,7 @@ impl Scheduler {
         {
             let core = state.roster.core_of(thread);
             self.post(core, deadline, Work::Interrupt);
-            self.rouse(&mut state, thread, (Awoken::Late, deadline), Some(core));
+            self.rouse(&mut state, thread, (Wakeup::Late, deadline), Some(core));
         }
         let process = self.process();
         let simulation = process.as_ref().and_then(|process| process.simulation());

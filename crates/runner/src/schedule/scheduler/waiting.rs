@@ -4,8 +4,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use longma_guest::host::seat::{self, Seat};
-use longma_linux::simulated::{self as linux, Awoken};
+use longma_guest::host::parker::{self, Parker};
+use longma_linux::simulated::{self as linux, Wakeup};
 use longma_sim::Time;
 
 use super::super::idle;
@@ -24,7 +24,7 @@ impl Scheduler {
         &self,
         state: &mut State,
         thread: u32,
-        (awoken, at): (Awoken, Time),
+        (awoken, at): (Wakeup, Time),
         by: Option<usize>,
     ) {
         let member = &mut state.members[thread as usize];
@@ -55,7 +55,7 @@ impl Scheduler {
         let asleep: Vec<u32> =
             asleep.filter(|thread| state.members[*thread as usize].phase == Phase::Asleep).collect();
         state.looks_due = asleep.len();
-        asleep.iter().for_each(|thread| state.members[*thread as usize].seat.post(LOOK));
+        asleep.iter().for_each(|thread| state.members[*thread as usize].parker.post(LOOK));
         state.settling = true;
         while state.looks_due > 0 {
             state = self.looked.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl Scheduler {
         }
         for thread in 0..state.members.len() as u32 {
             if state.members[thread as usize].sleep.any_signal {
-                self.rouse(&mut state, thread, (Awoken::Woken, now), None);
+                self.rouse(&mut state, thread, (Wakeup::Woken, now), None);
             }
         }
         state
@@ -74,11 +74,11 @@ impl Scheduler {
 
     /// On the host thread of `thread`: a signal that has arrived ends its sleep.
     fn look_for_signals(&self, state: &mut State, thread: u32, now: Time) {
-        let arrived = seat::arrived_signals();
+        let arrived = parker::arrived_signals();
         state.members[thread as usize].seen_signals = state.signals;
         if arrived & !state.members[thread as usize].arrived_before != 0 {
             let by = self.running_core(state);
-            self.rouse(state, thread, (Awoken::Signalled, now), by);
+            self.rouse(state, thread, (Wakeup::Signalled, now), by);
         }
     }
 
@@ -88,7 +88,7 @@ impl Scheduler {
             return;
         }
         for thread in idle::ready(&self.awaited_files(state)) {
-            self.rouse(state, thread, (Awoken::Woken, now), by);
+            self.rouse(state, thread, (Wakeup::Woken, now), by);
         }
     }
 
@@ -106,15 +106,15 @@ impl Scheduler {
         for thread in threads {
             // It may have been roused since, and sleep for something else.
             if !state.members[*thread as usize].sleep.files.is_empty() {
-                self.rouse(state, *thread, (Awoken::Woken, now), None);
+                self.rouse(state, *thread, (Wakeup::Woken, now), None);
             }
         }
     }
 
     /// Waits for the turn of a thread that can run.
-    pub(super) fn wait_ready(&self, seat: &Seat) {
+    pub(super) fn wait_ready(&self, parker: &Parker) {
         loop {
-            let messages = seat.wait();
+            let messages = parker.wait();
             if messages & LOOK != 0 {
                 self.report_look();
             }
@@ -137,30 +137,30 @@ impl Scheduler {
         let seen = std::mem::replace(&mut state.members[thread as usize].seen_signals, sent);
         drop(state);
         if seen != sent {
-            seat::arrived_signals();
+            parker::arrived_signals();
         }
     }
 
     /// Waits for the turn of a thread that sleeps, and looks for signals whenever it is asked or interrupted.
-    pub(super) fn wait_asleep(&self, thread: u32, seat: &Seat) {
+    pub(super) fn wait_asleep(&self, thread: u32, parker: &Parker) {
         let mut owed = false;
         loop {
-            let messages = seat.wait_attentively();
+            let messages = parker.wait_interruptible();
             if messages.is_none() {
-                owed |= seat::withdraw_attention();
+                owed |= parker::withdraw_attention();
             }
             let messages = messages.unwrap_or(0);
             if messages & GO != 0 {
                 break;
             }
             // What arrives during this look asks for another one.
-            let arrived = seat::arrived_signals();
+            let arrived = parker::arrived_signals();
             let mut state = self.lock();
             let member = &state.members[thread as usize];
             let was_asleep = member.phase == Phase::Asleep;
             if was_asleep && arrived & !member.arrived_before != 0 {
                 let now = linux::Scheduler::now(self);
-                self.rouse(&mut state, thread, (Awoken::Signalled, now), None);
+                self.rouse(&mut state, thread, (Wakeup::Signalled, now), None);
             }
             state.members[thread as usize].seen_signals = state.signals;
             if messages & LOOK != 0 {
@@ -172,12 +172,12 @@ impl Scheduler {
             }
             let mine = self.resume_idle(state, thread);
             if !mine {
-                self.wait_ready(seat);
+                self.wait_ready(parker);
             }
             break;
         }
         if owed {
-            seat::request_own_attention();
+            parker::request_own_attention();
         }
     }
 

@@ -1,7 +1,7 @@
-//! Load-linked, store-conditional and atomic memory operations.
-//! Not the rarer ones (minimum, maximum, compare-and-swap, bytes and halfwords), which the interpreter does.
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.7. A store-conditional succeeds if memory still holds what the
-//! load-linked saw, as QEMU has it; hosts of this kind order these operations as strongly as the `_db` forms ask.
+//! Emits load-linked, store-conditional and common atomic memory operations. The interpreter executes the rarer ones
+//! (minimum, maximum, compare-and-swap, bytes and halfwords). Source: LoongArch Reference Manual, volume 1, section
+//! 2.2.7. As in QEMU, a store-conditional succeeds if memory still holds the value that the load-linked read. x86-64
+//! orders these operations as strongly as the `_db` forms require.
 
 use std::mem::offset_of;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Emitter<'_> {
-    /// Emits an atomic operation, or says that it is none of this file's.
+    /// Emits an atomic operation. Returns false for other instructions.
     pub(super) fn atomic(&mut self, i: &Instruction) -> bool {
         if i.d == i.j
             && !matches!(
@@ -45,7 +45,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Brings an address into RCX, in range and aligned; anything else is the interpreter's.
+    /// Computes an address in RCX. If it is out of range or misaligned, the interpreter executes the instruction.
     fn atomic_address(&mut self, base: u8, displacement: i32, wide: bool) {
         let from = self.read(base, Register::RCX);
         if displacement != 0 {
@@ -68,7 +68,7 @@ impl Emitter<'_> {
         self.atomic_address(i.j, i.imm, wide);
         let memory = self.guest_memory(Register::RCX, 0);
         if wide {
-            // The other half of the 16 bytes, for a store-conditional of both; no later than this half.
+            // Read the other half of the 16 bytes for a 16-byte store-conditional. It must not be read after this half.
             self.a.op2(Code::Mov_r64_rm64, Register::RDX, Register::RCX);
             self.a.op2(Code::Xor_rm64_imm8, Register::RDX, 8);
             let neighbour = self.guest_memory(Register::RDX, 0);
@@ -105,14 +105,14 @@ impl Emitter<'_> {
             self.a.locked(Code::Cmpxchg_rm32_r32, memory, Register::EDX);
         }
         self.a.place(failed);
-        // On the way past the exchange, "not equal" still means failed.
+        // If the exchange was skipped, "not equal" also means failure.
         self.a.set_if(Condition::Equal, Register::AL);
         self.a.op2(Code::Movzx_r32_rm8, Register::EAX, Register::AL);
         self.a.op2(Code::Mov_rm64_imm32, Self::reservation(offset_of!(Reservation, address)), -1);
         self.write(i.d, Register::RAX);
     }
 
-    /// `d = memory[j]; memory[j] = k`, or their sum.
+    /// `d = memory[j]; memory[j] = k` or `memory[j] += k`.
     fn exchange(&mut self, i: &Instruction, wide: bool, code: Code) {
         self.atomic_address(i.j, 0, wide);
         self.copy(Register::RAX, i.k);

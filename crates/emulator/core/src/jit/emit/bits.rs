@@ -1,7 +1,6 @@
-//! Shifts, bit fields, counts, byte order and CRC.
-//! Not bit reversal, which hosts have no instruction for.
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.3, 2.2.4 and 2.2.9; CRC-32 by Barrett reduction after Gopal et al.,
-//! "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009).
+//! Emits shifts, bit fields, bit counts, byte order and CRC operations. Source: LoongArch Reference Manual, volume 1,
+//! sections 2.2.3, 2.2.4 and 2.2.9; CRC-32 by Barrett reduction after Gopal et al., "Fast CRC Computation for Generic
+//! Polynomials Using PCLMULQDQ" (Intel, 2009).
 
 use std::mem::offset_of;
 
@@ -18,7 +17,7 @@ use crate::{
 };
 
 impl Emitter<'_> {
-    /// Emits a bit operation, or says that it is none of this file's.
+    /// Emits a bit operation. Returns false for other instructions.
     pub(super) fn bits(&mut self, i: &Instruction) -> bool {
         if i.d == 0 {
             return false;
@@ -143,7 +142,7 @@ impl Emitter<'_> {
         self.write_sign_extended(i.d, to);
     }
 
-    /// `j` in a form whose low part `part` names: its host register, or its memory.
+    /// The low part of guest register `j` as an operand: `part` of its host register, or its memory.
     fn part_of(&mut self, j: u8, part: fn(Register) -> Register) -> Arg {
         match self.host_of(j) {
             Some(host) => Arg::Reg(part(host)),
@@ -202,7 +201,7 @@ impl Emitter<'_> {
         self.write(i.d, to);
     }
 
-    /// Copies the low word of guest register `j`; the operation that follows clears the rest.
+    /// Copies the low word of guest register `j`. The following operation clears the upper bits.
     fn copy_word(&mut self, to: Register, j: u8) {
         if self.host_of(j) != Some(to) {
             let from = self.part_of(j, low32);
@@ -279,12 +278,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// `d = crc32c(k, j)`: the host's instruction has the same polynomial and bit order.
+    /// `d = crc32c(k, j)`. The host's instruction uses the same polynomial and bit order.
     fn crc(&mut self, i: &Instruction, code: Code, part: fn(Register) -> Register) {
         self.copy(Register::RAX, i.k);
         self.copy(Register::RCX, i.j);
         let accumulator = if code == Code::Crc32_r64_rm64 {
-            // The 64-bit form wants the accumulator's upper half clear.
+            // The 64-bit form requires the upper half of the accumulator to be clear.
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, Register::EAX);
             Register::RAX
         } else {
@@ -307,7 +306,7 @@ impl Emitter<'_> {
             self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::ECX);
             self.reduce_crc();
         } else {
-            // The bits that leave the register at its low end are reduced; the others move down.
+            // Reduce the bits that are shifted out at the low end, and shift the others down.
             self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::EAX);
             self.a.op2(Code::Mov_r32_rm32, Register::EDX, Register::EAX);
             self.a.op2(Code::Mov_r32_rm32, Register::EAX, Register::ECX);
@@ -319,9 +318,9 @@ impl Emitter<'_> {
         self.write_sign_extended(i.d, Register::RAX);
     }
 
-    /// EAX times x^32 modulo the polynomial, in the bit order of the CRC.
+    /// Multiplies EAX by x^32 modulo the polynomial, in the bit order of the CRC.
     fn reduce_crc(&mut self) {
-        // Which half of the constants an immediate names.
+        // Immediates that select a half of the constants.
         const QUOTIENT: i32 = 0x00;
         const POLYNOMIAL: i32 = 0x10;
         let constants = field(offset_of!(Cpu, crc_constants));

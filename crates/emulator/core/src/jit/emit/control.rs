@@ -1,6 +1,5 @@
-//! Branches, jumps, calls and returns.
-//! Not exits for their own sake (see `mod.rs`).
-//! Source: LoongArch Reference Manual, volume 1, section 2.2.5; the return stack follows what FX!32 and later translators do.
+//! Emits branches, jumps, calls and returns. Source: LoongArch Reference Manual, volume 1, section 2.2.5; the return
+//! stack follows FX!32 and later translators.
 
 use std::mem::offset_of;
 
@@ -19,11 +18,11 @@ use crate::{
     },
 };
 
-/// The guest address of an indirect jump while it looks for its host code.
+/// Holds the target guest address during an indirect jump.
 const TARGET: Register = Register::RDX;
 
 impl Emitter<'_> {
-    /// Emits the last instruction of a block if it is what ends the block.
+    /// Emits the last instruction of a block if it determines how the block ends.
     pub(super) fn ends_block(
         &mut self,
         block: &RegionBlock,
@@ -88,7 +87,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Goes to one of two places by the host's flags.
+    /// Branches to one of two addresses depending on the host's flags.
     pub(super) fn branch(&mut self, condition: Condition, taken: u64, fall: u64, next: Option<u64>) {
         if next == Some(taken) && self.label_of(taken).is_some() {
             let label = self.edge(fall);
@@ -100,7 +99,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Sets the host's flags for a conditional branch and gives the condition under which it is taken.
+    /// Sets the host's flags for a conditional branch and returns the condition under which it is taken.
     fn compare(&mut self, branch: &Instruction) -> Condition {
         let condition = match branch.op {
             Op::Bceqz | Op::Bcnez => {
@@ -158,7 +157,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// What stands behind a call: the called function returns here, in the canonical mapping.
+    /// Emits the code after a call, to which the called function returns in the canonical mapping.
     fn come_back(&mut self, back: u64, next: Option<u64>) {
         self.positions.push((self.a.position() as u32, back));
         self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ_size(Register::RSP, 8, 1));
@@ -172,8 +171,8 @@ impl Emitter<'_> {
     }
 }
 
-/// Compares [`TARGET`] with its entry in the table of indirect-jump targets, and gives the operand that holds the host address if
-/// they are equal.
+/// Looks up [`TARGET`] in the lookup table of indirect-jump targets. Sets the flags to "equal" on a hit, and returns
+/// the operand that then holds the host address.
 pub(in crate::jit) fn find_host_code(a: &mut Assembler) -> MemoryOperand {
     const INDEX: Register = Register::RCX;
     let table = offset_of!(Cpu, jump_cache) as i64 - BASE_BIAS;
@@ -190,7 +189,7 @@ pub(super) fn condition_flag(number: u8) -> MemoryOperand {
     field(offset_of!(Cpu, state) + offset_of!(State, fcc) + usize::from(number))
 }
 
-/// A call whose target was not found: the return address is pushed by a call of its own, which comes back to the landing.
+/// Emits a call whose target is not in the lookup table. A host call pushes the return address, which is the landing.
 pub(super) fn call_miss(a: &mut Assembler, label: Label, landing: Label, leave: u64) {
     a.place(label);
     a.call_to(leave);

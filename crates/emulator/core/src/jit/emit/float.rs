@@ -1,8 +1,8 @@
-//! Scalar floating point.
-//! Not the rare operations (scale, exponent, classify, reciprocal square root), nor the moves to and from FCSR.
-//! Source: LoongArch Reference Manual, volume 1, chapter 3. Host arithmetic differs from it only where an operand is a signalling
-//! NaN or the operation is invalid: then the host traps (see `GUEST_MXCSR`) and the interpreter executes the instruction. Fused
-//! operations also differ in which of several NaNs they give, so they look for a NaN themselves.
+//! Emits scalar floating-point operations. The interpreter executes the rare ones (scale, exponent, classify,
+//! reciprocal square root) and moves to and from FCSR. Source: LoongArch Reference Manual, volume 1, chapter 3. Host
+//! arithmetic differs only for signalling NaN operands and for invalid operations. Both trap on the host (see
+//! `GUEST_MXCSR`), and the interpreter then executes the instruction. Fused operations also differ in which of several
+//! NaNs they return, so the emitted code checks for NaNs.
 
 use std::mem::offset_of;
 
@@ -21,7 +21,7 @@ use crate::{
 const SCRATCH: Register = Register::XMM0;
 const SCRATCH2: Register = Register::XMM1;
 
-/// Sign-bit constants in memory, of one precision.
+/// The memory operand of the sign-bit mask for one precision.
 fn sign_bits(single: bool) -> MemoryOperand {
     let offset = if single { offset_of!(SignMasks, single) } else { offset_of!(SignMasks, double) };
     field(offset_of!(Cpu, sign_masks) + offset)
@@ -33,7 +33,7 @@ fn one(single: bool) -> MemoryOperand {
 }
 
 impl Emitter<'_> {
-    /// Emits a scalar floating-point instruction, or says that it is none of this file's.
+    /// Emits a scalar floating-point instruction. Returns false for other instructions.
     pub(super) fn float(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::FaddD => self.scalar(i, Code::VEX_Vaddsd_xmm_xmm_xmmm64),
@@ -110,7 +110,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// As a source operand, at most 64 bits wide.
+    /// The register as a source operand of at most 64 bits.
     fn scalar_source(&self, number: u8) -> Arg {
         self.vector_host(number).map_or_else(|| vector_slot(number).into(), Arg::Reg)
     }
@@ -170,7 +170,7 @@ impl Emitter<'_> {
     fn scalar_unary(&mut self, i: &Instruction, code: Code) {
         let from = self.scalar_read(i.j, SCRATCH);
         let to = self.vector_target(i.d, SCRATCH);
-        // The first source only fills the upper half; the same register avoids waiting for another.
+        // The first source only fills the upper half. Using the same register avoids a dependency on another one.
         self.a.op3(code, to, from, from);
         self.scalar_write(i.d, to);
     }
@@ -226,7 +226,7 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    /// The greater or lesser; NaNs go to the interpreter, and of two zeros the sign decides.
+    /// The maximum or minimum. NaNs go to the interpreter; between two zeros, the sign decides.
     fn extreme(&mut self, i: &Instruction, code: Code, single: bool, greater: bool) {
         let (slow, back) = self.slow_path(i);
         let j = self.scalar_read(i.j, SCRATCH);
@@ -276,7 +276,7 @@ impl Emitter<'_> {
         self.scalar_write(i.d, SCRATCH);
     }
 
-    /// What is above a word is open.
+    /// Moves a general register. The bits above a word are undefined.
     fn move_from_general(&mut self, i: &Instruction, doubleword: bool) {
         let from = self.read(i.j, Register::RAX);
         match self.vector_host(i.d) {
@@ -310,7 +310,7 @@ impl Emitter<'_> {
         self.write(i.d, to);
     }
 
-    /// The lowest bit.
+    /// Moves the lowest bit to a condition flag.
     fn general_to_flag(&mut self, i: &Instruction) {
         let from = self.read(i.j, Register::RAX);
         self.a.op2(Code::Mov_r32_rm32, Register::EAX, low32(from));
@@ -330,7 +330,7 @@ impl Emitter<'_> {
         self.scalar_write(i.d, to);
     }
 
-    /// What does not fit is invalid: the host traps.
+    /// Converts to an integer. If the value is out of range, the operation is invalid and the host traps.
     fn convert_to_integer(&mut self, i: &Instruction, code: Code, doubleword: bool) {
         let from = self.scalar_source(i.j);
         self.a.op2(code, if doubleword { Register::RAX } else { Register::EAX }, from);
@@ -342,7 +342,7 @@ impl Emitter<'_> {
 
     // Comparison.
 
-    /// Emits a comparison, and gives the host condition that now holds exactly if the comparison is true, if there is a single one.
+    /// Emits a comparison. If a single host condition now equals its result, returns that condition.
     fn float_compare(&mut self, i: &Instruction) -> Option<Option<Condition>> {
         let comparison = Comparison::of(i.op)?;
         let (mut left, mut right) = (i.j, i.k);
@@ -373,7 +373,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Emits a comparison and the branch on its flag together, if the pair is one.
+    /// Emits a comparison and the following branch on its flag as one, if they form such a pair.
     pub(super) fn compare_and_branch(&mut self, i: &Instruction, branch: &Instruction) -> Option<Condition> {
         let wanted = match branch.op {
             Op::Bcnez if branch.j == i.d => true,
@@ -386,14 +386,14 @@ impl Emitter<'_> {
     }
 }
 
-/// How the host does one of the comparisons.
+/// How the host performs a comparison.
 struct Comparison {
     single: bool,
     signalling: bool,
-    /// The operands change places: the host has no condition for "less, and not unordered".
+    /// The operands are swapped, because the host has no condition for "less and not unordered".
     swapped: bool,
     condition: Condition,
-    /// A second condition on the parity flag (set if unordered) and how it joins the first.
+    /// A second condition on the parity flag (set if unordered), and the operation that combines it with the first.
     parity: Option<(Condition, Code)>,
 }
 

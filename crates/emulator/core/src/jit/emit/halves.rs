@@ -1,6 +1,5 @@
-//! LASX across the halves of a register, and what the host does otherwise with 256 bits than with 128.
-//! Not what it does the same with both (see `vector.rs` and `sequences`); what is missing here goes to the interpreter.
-//! Source: the manual's LASX volume; Intel SDM, volume 2.
+//! Emits LASX instructions that move data between the 128-bit halves, or for which the host's 256-bit and 128-bit forms
+//! differ. The interpreter executes those that are missing here. Source: the manual's LASX volume; Intel SDM, volume 2.
 
 use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op};
@@ -11,11 +10,12 @@ use crate::jit::registers::{low32, wide};
 const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
 
-/// Of VPERMQ: the lower doublewords of both halves side by side, and the first two at the bottom of a half each.
+/// VPERMQ selectors: one puts the lower doublewords of both halves side by side, the other puts the first two
+/// doublewords at the bottom of one half each.
 const LOWER_OF_HALVES: i32 = 0b11_01_10_00;
 const APART: i32 = 0b11_01_10_00;
 
-/// One element of 256 bits everywhere.
+/// Replicates one element over 256 bits.
 fn broadcast(op: Op) -> Option<Code> {
     Some(match op {
         Op::Xvreplve0B => Code::VEX_Vpbroadcastb_ymm_xmmm8,
@@ -26,7 +26,7 @@ fn broadcast(op: Op) -> Option<Code> {
     })
 }
 
-/// The lower elements made wide.
+/// Widens the lower elements.
 fn widening(op: Op) -> Option<Code> {
     Some(match op {
         Op::Vext2xvHB => Code::VEX_Vpmovsxbw_ymm_xmmm128,
@@ -46,7 +46,8 @@ fn widening(op: Op) -> Option<Code> {
 }
 
 impl Emitter<'_> {
-    /// Emits an instruction of LASX that is none of LSX's on both halves, or says that it is not here.
+    /// Emits a LASX instruction that does not apply an LSX operation to both halves. Returns false for other
+    /// instructions.
     pub(super) fn across_halves(&mut self, i: &Instruction) -> bool {
         if let Some(code) = broadcast(i.op).or_else(|| widening(i.op)) {
             let from = self.vector_source(i.j, false);
@@ -112,7 +113,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// RAX becomes an element of 256 bits, of which 128 have `count`.
+    /// Extracts an element of a 256-bit register into `to`; `count` is the number of elements in each half.
     fn pick_wide(&mut self, i: &Instruction, count: i32, code: Code, to: Register) {
         let mut from = self.read_vector(i.j, A, true);
         if i.imm >= count {
@@ -123,7 +124,7 @@ impl Emitter<'_> {
         self.a.op3(code, to, narrow, i.imm % count);
     }
 
-    /// A general register becomes an element of 256 bits, of which 128 have `count`.
+    /// Inserts a general register as an element of a 256-bit register; `count` is the number of elements in each half.
     fn insert_wide(&mut self, i: &Instruction, count: i32, code: Code) {
         let value = self.read(i.j, Register::RAX);
         let value = if count == 4 { low32(value) } else { value };
@@ -141,7 +142,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// The highest bits of bytes: sixteen at the bottom of each half.
+    /// Collects the highest bits of bytes: sixteen at the bottom of each half.
     fn signs_of_bytes(&mut self, i: &Instruction) {
         let from = self.read_vector(i.j, A, true);
         self.a.op2(Code::VEX_Vpmovmskb_r32_ymm, Register::EAX, from);
@@ -152,7 +153,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// The same of larger elements.
+    /// Collects the highest bits of larger elements.
     fn signs_of_halves(&mut self, i: &Instruction, code: Code) {
         let from = self.read_vector(i.j, A, true);
         self.a.op3(Code::VEX_Vextracti128_xmmm128_ymm_imm8, B, from, 1);
@@ -166,7 +167,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// In each half an element of one register replaces one of another.
+    /// Replaces one element in each half of one register with an element of the same half of another.
     fn insert_in_halves(&mut self, i: &Instruction) -> bool {
         let bits = match i.op {
             Op::XvextrinsD => 1,
@@ -196,7 +197,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// The lower numbers of each half made wide.
+    /// Widens the lower floating-point numbers of each half.
     fn widen_numbers(&mut self, i: &Instruction, code: Code) {
         let from = self.vector_source(i.j, true);
         self.a.op3(Code::VEX_Vpermq_ymm_ymmm256_imm8, wide(A), from, LOWER_OF_HALVES);
@@ -205,7 +206,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, true);
     }
 
-    /// Doubles of k and j made narrow, in each half.
+    /// Narrows the doubles of k and j in each half.
     fn narrow_numbers(&mut self, i: &Instruction) {
         let k = self.vector_source(i.k, true);
         self.a.op2(Code::VEX_Vcvtpd2ps_xmm_ymmm256, A, k);

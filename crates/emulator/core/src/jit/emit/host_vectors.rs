@@ -1,15 +1,13 @@
-//! The host's vector instructions in their two widths.
-//! Not which does what (see `vector_table.rs` and `sequences`).
-//! Source: Intel SDM, volume 2.
+//! The host's vector instructions in their 128-bit and 256-bit forms. Source: Intel SDM, volume 2.
 
 use iced_x86::Code;
 
-/// The two widths of one host instruction.
+/// The 128-bit and the 256-bit form of a host instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair(pub Code, pub Code);
 
 impl Pair {
-    /// The 256-bit form if `is_wide`.
+    /// The 256-bit form if `is_wide`, else the 128-bit form.
     pub fn of(self, is_wide: bool) -> Code {
         if is_wide { self.1 } else { self.0 }
     }

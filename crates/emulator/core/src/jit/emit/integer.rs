@@ -1,6 +1,4 @@
-//! Integer arithmetic and logic.
-//! Not bit fields and counts (see `bits.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.1 and 2.2.2.
+//! Emits integer arithmetic and logic. Source: LoongArch Reference Manual, volume 1, sections 2.2.1 and 2.2.2.
 
 use iced_x86::{Code, MemoryOperand, Register};
 use longma_loongarch::{Instruction, Op};
@@ -8,7 +6,7 @@ use longma_loongarch::{Instruction, Op};
 use super::{Arg, Condition, Emitter, MAX_SLACK_BYTES};
 use crate::jit::registers::{low8, low32};
 
-/// A host instruction of two operands that does an operation, in both widths.
+/// A host instruction with two operands, in both widths.
 struct TwoOperand {
     wide: Code,
     narrow: Code,
@@ -28,8 +26,8 @@ const MUL: TwoOperand =
     TwoOperand { wide: Code::Imul_r64_rm64, narrow: Code::Imul_r32_rm32, commutative: true };
 
 impl Emitter<'_> {
-    /// Emits an instruction whose result is known now: constants are built from up to four instructions, and only the last one's
-    /// result is written if nothing can see the others.
+    /// Emits an instruction whose result is known during translation. Constants are built from up to four instructions;
+    /// only the final result is written if the intermediate ones are not visible.
     pub(super) fn constant(&mut self, i: &Instruction, following: Option<&Instruction>) -> bool {
         let pc = self.pc;
         let imm = i.imm as i64 as u64;
@@ -65,7 +63,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Emits an integer instruction, or says that it is none of this file's.
+    /// Emits an integer instruction. Returns false for other instructions.
     pub(super) fn integer(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::AddD => self.add_wide(i),
@@ -153,7 +151,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `d = j op k`; a narrow result is sign-extended.
+    /// `d = j op k`. A 32-bit result is sign-extended.
     fn two_operand(&mut self, op: &TwoOperand, i: &Instruction, wide: bool) {
         if i.d == 0 {
             return;
@@ -194,7 +192,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `d = j op ~k`, or `~(j op k)`.
+    /// `d = j op ~k` if `right_only`, else `d = ~(j op k)`.
     fn inverted(&mut self, op: &TwoOperand, i: &Instruction, right_only: bool) {
         if i.d == 0 {
             return;
@@ -292,7 +290,7 @@ impl Emitter<'_> {
             return;
         }
         let condition = match (condition, i.j, i.k) {
-            // 0 < k, unsigned, is k != 0: the common way to make a truth value.
+            // The unsigned comparison 0 < k is k != 0, a common idiom for truth values.
             (Condition::Below, 0, k) => {
                 self.compare_registers(k, 0);
                 Condition::NotEqual
@@ -322,7 +320,7 @@ impl Emitter<'_> {
         self.write_flag(i.d, condition);
     }
 
-    /// Writes 1 if `condition` holds, else 0.
+    /// Writes 1 to register `d` if `condition` holds, else 0.
     fn write_flag(&mut self, d: u8, condition: Condition) {
         let to = self.target(d, Register::RAX);
         self.a.set_if(condition, low8(Register::RAX));
@@ -434,7 +432,7 @@ impl Emitter<'_> {
         self.write(i.d, Register::RAX);
     }
 
-    /// Sends a division by zero, or of the least number by -1, to the interpreter: the host would trap.
+    /// Passes a division by zero, or of the minimum by -1, to the interpreter, because the host would trap.
     fn guard_division(&mut self, i: &Instruction, signed: bool, wide: bool) -> super::Label {
         let (slow, back) = self.slow_path(i);
         if signed {
@@ -491,7 +489,7 @@ impl Emitter<'_> {
         self.a.place(back);
     }
 
-    /// An operand for the low 32 or all 64 bits of a register.
+    /// A source operand for the low 32 or all 64 bits of a register.
     pub(super) fn sized(&self, number: u8, wide: bool) -> Arg {
         if wide { self.source(number) } else { self.source32(number) }
     }

@@ -1,7 +1,5 @@
-//! Loads, stores and barriers.
-//! Not atomic operations (see `atomic.rs`).
-//! Source: LoongArch Reference Manual, volume 1, sections 2.2.6 and 2.2.8; Linux arch/loongarch/include/asm/barrier.h for the
-//! meaning of the hints of `dbar`.
+//! Emits loads, stores and barriers. Source: LoongArch Reference Manual, volume 1, sections 2.2.6 and 2.2.8; Linux
+//! arch/loongarch/include/asm/barrier.h for the hints of `dbar`.
 
 use std::mem::offset_of;
 
@@ -18,7 +16,7 @@ use crate::{
 };
 
 impl Emitter<'_> {
-    /// Emits a load, a store or a barrier, or says that it is none of this file's.
+    /// Emits a load, a store or a barrier. Returns false for other instructions.
     pub(super) fn memory(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::LdB | Op::LdxB => self.load(i, Code::Movsx_r64_rm8),
@@ -55,13 +53,13 @@ impl Emitter<'_> {
         true
     }
 
-    /// The memory an instruction of the form `j + imm` or `j + k` accesses. What is out of the guest's range leaves the straight
-    /// path, so that translated code never reaches memory of the host.
+    /// The memory operand of an instruction with address `j + imm` or `j + k`. Emits a range check that branches out of
+    /// line for addresses outside the guest's range, so that translated code never accesses host memory.
     fn address(&mut self, i: &Instruction) -> MemoryOperand {
         let indexed = i.op.row().operands.len() == 3 && i.op.row().operands[2] == INDEX_OPERAND;
         if indexed {
             let (j, k) = (self.read(i.j, Register::RCX), self.read(i.k, Register::RDX));
-            // The check looks at the sum, the access adds by itself: it need not wait for the check.
+            // The check computes the sum separately, so the access need not wait for it.
             self.a.op2(Code::Lea_r64_m, Register::RAX, MemoryOperand::with_base_index(j, k));
             self.check_range(Register::RAX);
             let segment = if self.based { Register::GS } else { Register::None };
@@ -75,14 +73,14 @@ impl Emitter<'_> {
         self.guest_memory(base, i64::from(i.imm))
     }
 
-    /// An operand for guest memory at a host register plus a displacement.
+    /// The operand for guest memory at a host register plus a displacement.
     pub(super) fn guest_memory(&self, base: Register, displacement: i64) -> MemoryOperand {
         let size = u32::from(displacement != 0);
         let segment = if self.based { Register::GS } else { Register::None };
         MemoryOperand::new(base, Register::None, 1, displacement, size, false, segment)
     }
 
-    /// Hands the instruction to the run loop if the guest address in `base` is out of range.
+    /// Passes the instruction to the run loop if the guest address in `base` is out of range.
     pub(super) fn check_range(&mut self, base: Register) {
         let label = self.interpret_label();
         self.a.op2(Code::Cmp_r64_rm64, base, field(offset_of!(Cpu, limit)));
@@ -126,14 +124,16 @@ impl Emitter<'_> {
         self.a.op2(code, memory, form(value));
     }
 
-    /// Hosts of this kind order everything but a store before a later load: a fence is needed only where the hint asks for that.
+    /// Emits `dbar`. x86-64 keeps all orders except of a store before a later load, so a fence is needed only if the
+    /// hint requires that.
     fn barrier(&mut self, i: &Instruction) {
         const EARLIER_STORES: i32 = 1 << 2;
         const LATER_LOADS: i32 = 1 << 1;
-        // 0x700 orders loads of one address, which hosts do anyway; a hint's bit that is 0 asks for the ordering.
+        // 0x700 orders loads of one address, which x86-64 always does. In other hints, a bit that is 0 requests the
+        // ordering.
         let wanted = i.imm != 0x700 && i.imm & (EARLIER_STORES | LATER_LOADS) == 0;
         if wanted {
-            // A locked operation on a line that is at hand orders as MFENCE does, and costs half.
+            // A locked operation on a cached line orders like MFENCE and costs half as much.
             let top = MemoryOperand::with_base(Register::RSP);
             self.a.op2(Code::Xor_r32_rm32, Register::ECX, Register::ECX);
             self.a.locked(Code::Or_rm32_r32, top, Register::ECX);

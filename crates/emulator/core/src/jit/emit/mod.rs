@@ -1,6 +1,5 @@
-//! From a region to host code: the frame of it - blocks, edges, exits - and what every instruction's emission shares.
-//! Not the instructions themselves: those are in the files beside this one, a file a group.
-//! Source: LoongArch Reference Manual, volume 1; Intel SDM, volume 2.
+//! Emits host code for a region: block entries, edges, exits, and operand access for the instruction emitters in the
+//! other files. Source: LoongArch Reference Manual, volume 1; Intel SDM, volume 2.
 
 mod atomic;
 mod bits;
@@ -25,7 +24,7 @@ use longma_trace::has_address;
 use super::{
     allocation::{Allocation, VectorWidth, registers_of},
     assembler::{Arg, Assembled, Assembler, Condition, Label},
-    call_out::{CallOut, CallOuts, PlacedCallOut},
+    interpreter_call::{InterpreterCall, InterpreterCalls, PlacedInterpreterCall},
     region::{Region, RegionBlock},
     registers::{CANONICAL, GENERAL_HOSTS, VECTOR_HOSTS, low32, wide},
     trampolines::{Trampolines, field, general_slot, vector_slot},
@@ -33,12 +32,12 @@ use super::{
 use crate::{
     block::End,
     counting::Counting,
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     register_accesses::RegisterAccesses,
     traced_blocks::TracedBlocks,
 };
 
-/// How far beyond a checked register an access may reach: less than the guard behind the guest's memory.
+/// How far beyond a checked register an access may reach. It is less than the guard area after guest memory.
 const MAX_SLACK_BYTES: i64 = 16 << 10;
 
 /// A direct jump out of a region.
@@ -46,44 +45,44 @@ const MAX_SLACK_BYTES: i64 = 16 << 10;
 pub(crate) struct LinkSite {
     /// The position of the jump's displacement in the region's code.
     pub displacement: usize,
-    /// The position it goes to while its target has no code.
+    /// The position of its target while it is not linked.
     pub unlinked: usize,
-    /// The guest address it goes to.
+    /// The target guest address.
     pub target: u64,
 }
 
-/// A region's code and what the rest of the translator needs to know of it.
+/// The code of a region and the data that the translator keeps about it.
 pub(crate) struct Emitted {
     pub code: Assembled,
-    /// Position of the entry for jumps from other regions.
+    /// The position of the entry point for other regions.
     pub entry: usize,
-    /// Position of the code that writes every register to memory and leaves; EAX has the reason.
+    /// The position of the code that spills all registers and exits. EAX holds the reason.
     pub spill: usize,
-    /// Position of the code that has the interpreter execute one instruction.
-    pub call_out: usize,
-    /// `(position, guest address)` of every instruction, ascending by position.
+    /// The position of the code that calls the interpreter for one instruction.
+    pub interpreter_call: usize,
+    /// `(position, guest address)` of each instruction, ascending by position.
     pub positions: Vec<(u32, u64)>,
-    /// Where the code of counted blocks begins, ascending by position.
-    pub counted_blocks: Vec<(u32, LeftBlock)>,
-    /// Positions of block entries that other code may ask for: `(guest address, position)`.
+    /// The positions of counted blocks, ascending.
+    pub counted_blocks: Vec<(u32, InterruptedBlock)>,
+    /// Possible side entries: `(guest address, position)` of blocks.
     pub blocks: Vec<(u64, usize)>,
     pub links: Vec<LinkSite>,
     pub allocation: Allocation,
-    /// Instructions handed to the interpreter; the code holds pointers to them.
-    pub call_outs: CallOuts,
+    /// Interpreter calls; the code contains pointers to them.
+    pub interpreter_calls: InterpreterCalls,
 }
 
-/// Code out of the straight path, written behind the blocks.
+/// Out-of-line code, emitted after the blocks.
 enum Stub {
-    /// Leaves with a reason at a guest address.
-    Leave { label: Label, pc: u64, reason: ExitReason, left: LeftBlock },
-    /// Leaves because the link's target has no translation.
+    /// Exits with a reason at a guest address.
+    Leave { label: Label, pc: u64, reason: ExitReason, left: InterruptedBlock },
+    /// Exits because the target of a link is not translated.
     Unlinked { label: Label, pc: u64, link: usize },
-    /// Executes one instruction by the interpreter and continues.
-    CallOut { label: Label, back: Label, pc: u64, instruction: Instruction },
-    /// An indirect call whose target was not found.
+    /// Executes one instruction in the interpreter and continues.
+    InterpreterCall { label: Label, back: Label, pc: u64, instruction: Instruction },
+    /// An indirect call whose target is not in the lookup table.
     CallMiss { label: Label, landing: Label },
-    /// A jump to shared code.
+    /// A jump to a trampoline.
     JumpTo { label: Label, host: u64 },
     /// The edge of a conditional branch that leaves the region.
     Edge { label: Label, target: u64 },
@@ -94,7 +93,7 @@ pub(super) struct Emitter<'a> {
     region: &'a Region,
     allocation: Allocation,
     trampolines: Trampolines,
-    /// Guest memory does not start at host address 0: accesses go through the GS segment.
+    /// Guest memory does not start at host address 0, so accesses use the GS segment.
     based: bool,
     counting: Option<&'a Counting>,
     tracing: Option<&'a TracedBlocks>,
@@ -104,42 +103,42 @@ pub(super) struct Emitter<'a> {
     block_labels: Vec<(u64, Label)>,
     stubs: Vec<Stub>,
     links: Vec<LinkSite>,
-    call_outs: CallOuts,
+    interpreter_calls: InterpreterCalls,
     positions: Vec<(u32, u64)>,
-    counted_blocks: Vec<(u32, LeftBlock)>,
-    /// Guest registers whose value is known here.
+    counted_blocks: Vec<(u32, InterruptedBlock)>,
+    /// Guest registers with a known constant value.
     known: [Option<u64>; 32],
-    /// Guest registers that were found in range here, and how far they have moved since, in bytes.
+    /// Guest registers that passed a range check, and the distance in bytes that they have moved since.
     in_range: [Option<i64>; 32],
-    /// What the instruction just emitted says of the register it wrote.
+    /// The value and the range distance of the register that the last instruction wrote.
     wrote_known: Option<u64>,
     wrote_in_range: Option<i64>,
-    /// The block being emitted, if it is counted.
-    counted: LeftBlock,
-    /// The instruction being emitted.
+    /// The current block, if it is counted.
+    counted: InterruptedBlock,
+    /// The address of the current instruction.
     pc: u64,
     spill: Label,
-    call_out: Label,
+    interpreter_call: Label,
 }
 
-/// What a region's code is written into.
-pub(crate) struct Surroundings<'a> {
+/// The environment for which a region is emitted.
+pub(crate) struct EmitContext<'a> {
     pub trampolines: Trampolines,
     /// Guest memory does not start at host address 0.
     pub based: bool,
-    /// Blocks are counted.
+    /// The block counters, if blocks are counted.
     pub counting: Option<&'a Counting>,
-    /// Blocks are traced.
+    /// The traced blocks, if blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,
-    /// Instructions that access registers of devices.
+    /// Instructions that access device registers.
     pub registers: &'a RegisterAccesses,
 }
 
-/// Translates a region.
-pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
-    let Surroundings { trampolines, based, counting, tracing, registers } = surroundings;
+/// Emits the code of a region.
+pub(crate) fn emit(region: &Region, context: EmitContext<'_>) -> Emitted {
+    let EmitContext { trampolines, based, counting, tracing, registers } = context;
     let mut a = Assembler::new();
-    let (spill, call_out) = (a.label(), a.label());
+    let (spill, interpreter_call) = (a.label(), a.label());
     let block_labels = region.blocks.iter().map(|b| (b.start, a.label())).collect();
     let emitter = Emitter {
         a,
@@ -154,17 +153,17 @@ pub(crate) fn emit(region: &Region, surroundings: Surroundings<'_>) -> Emitted {
         block_labels,
         stubs: Vec::new(),
         links: Vec::new(),
-        call_outs: CallOuts::new(),
+        interpreter_calls: InterpreterCalls::new(),
         positions: Vec::new(),
         counted_blocks: Vec::new(),
         known: [None; 32],
         in_range: [None; 32],
         wrote_known: None,
         wrote_in_range: None,
-        counted: LeftBlock::default(),
+        counted: InterruptedBlock::default(),
         pc: region.entry,
         spill,
-        call_out,
+        interpreter_call,
     };
     emitter.run()
 }
@@ -194,17 +193,17 @@ impl Emitter<'_> {
             .filter_map(|(pc, label)| Some((*pc, self.a.position_of(*label)?)))
             .collect();
         let shared = |label| self.a.position_of(label).expect("shared_exits places it");
-        let (spill, call_out) = (shared(self.spill), shared(self.call_out));
+        let (spill, interpreter_call) = (shared(self.spill), shared(self.interpreter_call));
         Emitted {
             entry,
             spill,
-            call_out,
+            interpreter_call,
             positions: self.positions,
             counted_blocks: self.counted_blocks,
             blocks,
             links: self.links,
             allocation: self.allocation,
-            call_outs: self.call_outs,
+            interpreter_calls: self.interpreter_calls,
             code: self.a.finish(),
         }
     }
@@ -239,7 +238,7 @@ impl Emitter<'_> {
                 return;
             }
             if has_address(instruction.op) && self.registers.is_known(self.pc) {
-                // What follows is there for jumps into the block.
+                // The rest of the block is still emitted, because jumps may target it.
                 self.leave_here();
             }
             self.record_address(instruction);
@@ -273,7 +272,7 @@ impl Emitter<'_> {
         self.forget_written(instruction);
     }
 
-    /// Emits a comparison and the branch behind it as one, if that is how the block ends.
+    /// Emits a comparison and the following branch as one, if they end the block.
     fn fused(
         &mut self,
         instruction: &Instruction,
@@ -292,7 +291,7 @@ impl Emitter<'_> {
         true
     }
 
-    /// Updates what is known of registers after `instruction`.
+    /// Updates the known register values after `instruction`.
     fn forget_written(&mut self, instruction: &Instruction) {
         let (known, in_range) = (self.wrote_known.take(), self.wrote_in_range.take());
         for (kind, number, written) in registers_of(instruction) {
@@ -304,7 +303,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A jump within the region, or out of it.
+    /// Jumps within the region, or out of it.
     fn go_to(&mut self, target: u64, next: Option<u64>) {
         match self.label_of(target) {
             Some(_) if next == Some(target) => {}
@@ -313,7 +312,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A jump to the code of another region, to be linked when it exists.
+    /// Jumps to the code of another region, which is linked once it exists.
     fn leave_to(&mut self, target: u64) {
         self.leave_mapping();
         self.linked_jump(target, false);
@@ -327,7 +326,7 @@ impl Emitter<'_> {
         self.stubs.push(Stub::Unlinked { label, pc: target, link });
     }
 
-    /// The label to branch to for going to `target`: a block, or a stub that leaves.
+    /// The label for a branch to `target`: a block, or a stub that exits.
     fn edge(&mut self, target: u64) -> Label {
         if let Some(label) = self.label_of(target) {
             return label;
@@ -341,16 +340,16 @@ impl Emitter<'_> {
         let label = self.a.label();
         self.a.op2(Code::Cmp_rm32_imm8, field(offset_of!(Cpu, attention)), 0);
         self.a.jump_if(Condition::NotEqual, label);
-        let left = LeftBlock::default();
+        let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: self.pc, reason: ExitReason::Attention, left });
     }
 
     fn count_block(&mut self, block: &RegionBlock) {
         let length = block.instructions.len();
         let number = self.counting.and_then(|c| c.add_block(block.start, length));
-        self.counted = LeftBlock::default();
+        self.counted = InterruptedBlock::default();
         if let Some(number) = number {
-            self.counted = LeftBlock { start: block.start, instructions: length as u64 };
+            self.counted = InterruptedBlock { start: block.start, instructions: length as u64 };
             self.counted_blocks.push((self.a.position() as u32, self.counted));
             self.a.op2(Code::Mov_r64_rm64, Register::RAX, field(offset_of!(Cpu, counters)));
             let slot = MemoryOperand::with_base_displ_size(Register::RAX, 8 * i64::from(number), 1);
@@ -358,7 +357,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A label that hands the current instruction to the run loop.
+    /// A label for code that passes the current instruction to the run loop.
     fn interpret_label(&mut self) -> Label {
         let label = self.a.label();
         let left = self.counted;
@@ -366,27 +365,27 @@ impl Emitter<'_> {
         label
     }
 
-    /// Leaves with the current instruction for the run loop.
+    /// Passes the current instruction to the run loop.
     fn leave_here(&mut self) {
         let label = self.interpret_label();
         self.a.jump(label);
     }
 
-    /// Hands one instruction to the interpreter and goes on.
+    /// Executes one instruction in the interpreter and continues.
     fn call_interpreter(&mut self, instruction: &Instruction) {
         self.set_pc(self.pc);
-        let call_out = CallOut::new(*instruction);
-        self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*call_out) as i64);
+        let interpreter_call = InterpreterCall::new(*instruction);
+        self.a.op2(Code::Mov_r64_imm64, Register::RDX, std::ptr::from_ref(&*interpreter_call) as i64);
         let site = self.a.position() - size_of::<u64>();
-        self.call_outs.push(PlacedCallOut { call_out, site });
-        let label = self.call_out;
+        self.interpreter_calls.push(PlacedInterpreterCall { interpreter_call, site });
+        let label = self.interpreter_call;
         self.a.call(label);
     }
 
-    /// A label off the straight path where the interpreter executes `instruction`, and a label behind it to come back to.
+    /// An out-of-line label where the interpreter executes `instruction`, and the label where execution continues.
     fn slow_path(&mut self, instruction: &Instruction) -> (Label, Label) {
         let (label, back) = (self.a.label(), self.a.label());
-        self.stubs.push(Stub::CallOut { label, back, pc: self.pc, instruction: *instruction });
+        self.stubs.push(Stub::InterpreterCall { label, back, pc: self.pc, instruction: *instruction });
         (label, back)
     }
 
@@ -400,13 +399,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// Tells the run loop which counted block is left.
-    fn set_left(&mut self, left: LeftBlock) {
+    /// Stores the counted block that the code is leaving.
+    fn set_interrupted(&mut self, left: InterruptedBlock) {
         if left.instructions > 0 {
             let slot = offset_of!(Cpu, left);
             self.a.op2(Code::Mov_r64_imm64, Register::RAX, left.start as i64);
-            self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(LeftBlock, start)), Register::RAX);
-            let instructions = field(slot + offset_of!(LeftBlock, instructions));
+            self.a.op2(Code::Mov_rm64_r64, field(slot + offset_of!(InterruptedBlock, start)), Register::RAX);
+            let instructions = field(slot + offset_of!(InterruptedBlock, instructions));
             self.a.op2(Code::Mov_rm64_imm32, instructions, left.instructions as i64);
         }
     }
@@ -419,7 +418,7 @@ impl Emitter<'_> {
         match stub {
             Stub::Leave { label, pc, reason, left } => {
                 self.a.place(label);
-                self.set_left(left);
+                self.set_interrupted(left);
                 self.set_pc(pc);
                 self.set_reason(reason);
                 self.a.jump(self.spill);
@@ -431,7 +430,7 @@ impl Emitter<'_> {
                 self.set_reason(ExitReason::Unlinked);
                 self.a.jump_to(self.trampolines.leave_canonical);
             }
-            Stub::CallOut { label, back, pc, instruction } => {
+            Stub::InterpreterCall { label, back, pc, instruction } => {
                 self.a.place(label);
                 self.pc = pc;
                 self.call_interpreter(&instruction);
@@ -451,13 +450,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// The two exits that a region's own mapping needs.
+    /// Emits the two exits that depend on the register mapping of the region.
     fn shared_exits(&mut self) {
         self.a.place(self.spill);
         self.registers_to_memory();
         self.a.jump_to(self.trampolines.leave);
 
-        self.a.place(self.call_out);
+        self.a.place(self.interpreter_call);
         self.registers_to_memory();
         let call = self.a.label();
         let (done, trapped) = (self.a.label(), self.a.label());
@@ -468,7 +467,7 @@ impl Emitter<'_> {
         self.a.place(done);
         self.a.op0(Code::Retnq);
         self.a.place(call);
-        self.a.jump_to(self.trampolines.call_out);
+        self.a.jump_to(self.trampolines.interpreter_call);
         self.a.place(trapped);
         self.a.op2(Code::Lea_r64_m, Register::RSP, MemoryOperand::with_base_displ(Register::RSP, 8));
         self.set_reason(ExitReason::Trap);
@@ -495,7 +494,7 @@ impl Emitter<'_> {
         enter_mapping(&mut self.a, &self.allocation);
     }
 
-    /// From the region's mapping to the canonical one.
+    /// Switches from the region's mapping to the canonical one.
     fn leave_mapping(&mut self) {
         for index in 0..GENERAL_HOSTS.len() {
             let (host, canonical, chosen) =
@@ -537,7 +536,7 @@ impl Emitter<'_> {
         self.allocation.general_host[usize::from(number)].map(|index| GENERAL_HOSTS[usize::from(index)])
     }
 
-    /// A host register that holds guest register `number`: its own, or `scratch` after a load.
+    /// Reads guest register `number` into a host register: its assigned one, or `scratch` after a load.
     fn read(&mut self, number: u8, scratch: Register) -> Register {
         if number == 0 {
             self.a.op2(Code::Xor_r32_rm32, low32(scratch), low32(scratch));
@@ -569,12 +568,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// The host register to compute guest register `number` in: its own, or `scratch`.
+    /// The host register in which to compute guest register `number`: its assigned one, or `scratch`.
     fn target(&self, number: u8, scratch: Register) -> Register {
         self.host_of(number).unwrap_or(scratch)
     }
 
-    /// Puts `value` into guest register `number`.
+    /// Writes `value` to guest register `number`.
     fn write(&mut self, number: u8, value: Register) {
         match self.host_of(number) {
             _ if number == 0 => {}
@@ -584,7 +583,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a constant into a host register.
+    /// Loads a constant into a host register.
     fn load_constant(&mut self, to: Register, value: u64) {
         if value == 0 {
             self.a.op2(Code::Xor_r32_rm32, low32(to), low32(to));
@@ -597,7 +596,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Puts a constant into guest register `number`.
+    /// Writes a constant to guest register `number`.
     fn write_constant(&mut self, number: u8, value: u64) {
         match self.host_of(number) {
             _ if number == 0 => {}
@@ -613,12 +612,12 @@ impl Emitter<'_> {
     }
 }
 
-/// True if the last instruction of such a block is emitted with the block's end.
+/// Whether the last instruction of the block is emitted together with its end.
 fn ends_with_control(end: End) -> bool {
     !matches!(end, End::Next(_))
 }
 
-/// From the canonical mapping to a region's.
+/// Switches from the canonical mapping to a region's.
 pub(in crate::jit) fn enter_mapping(a: &mut Assembler, allocation: &Allocation) {
     for index in 0..GENERAL_HOSTS.len() {
         let (host, canonical, chosen) = (GENERAL_HOSTS[index], CANONICAL[index], allocation.general[index]);

@@ -1,6 +1,6 @@
-//! The scratch registers of the binary-translation extension, which translated programs of other architectures use much.
-//! Not the jumps through them, nor the rest of the extension: those are called out.
-//! Source: LoongArch Reference Manual, volume 1 (LBT: movgr2scr, movscr2gr).
+//! Emits moves to and from the scratch registers of the binary-translation extension (LBT), which translated programs
+//! use often. The interpreter executes the rest of the extension. Source: LoongArch Reference Manual, volume 1 (LBT:
+//! movgr2scr, movscr2gr).
 
 use std::mem::offset_of;
 
@@ -11,7 +11,7 @@ use super::Emitter;
 use crate::{cpu::Cpu, jit::trampolines::field};
 
 impl Emitter<'_> {
-    /// Emits a move to or from a scratch register, or says that it is neither.
+    /// Emits a move to or from a scratch register. Returns false for other instructions.
     pub(super) fn scratch(&mut self, i: &Instruction) -> bool {
         match i.op {
             Op::Movgr2scr => {

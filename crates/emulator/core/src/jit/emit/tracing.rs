@@ -1,5 +1,5 @@
-//! What a block does for the trace: writes its head, the addresses of its accesses, and at its end takes the record for done.
-//! Not the completion of records whose block was left in its middle (see `recorder.rs`).
+//! Emits the trace records of blocks: the header, the addresses of memory accesses, and the completion at the end of
+//! the block. `recorder.rs` completes the records of blocks that execution leaves early.
 
 use std::mem::offset_of;
 
@@ -9,22 +9,22 @@ use longma_trace::{AddressForm, count_addresses, has_address, head};
 
 use super::{Emitter, Stub};
 use crate::{
-    cpu::{Cpu, ExitReason, LeftBlock},
+    cpu::{Cpu, ExitReason, InterruptedBlock},
     jit::{assembler::Condition, region::RegionBlock, registers::low16, trampolines::field},
 };
 
-/// Where the record begins.
+/// Holds the address of the record.
 const RECORD: Register = Register::RDX;
 
-/// The record of the block that is being emitted.
+/// The record of the current block.
 #[derive(Clone, Copy, Default)]
 pub(super) struct OpenRecord {
-    /// The addresses that the code so far writes.
+    /// The number of addresses written so far.
     addresses: u16,
 }
 
 impl Emitter<'_> {
-    /// At a block's entry: leaves if the quantum is over, and begins the record.
+    /// Emits the start of a record at a block's entry. The code exits if the quantum has ended.
     pub(super) fn open_record(&mut self, block: &RegionBlock) {
         let Some(blocks) = self.tracing else { return };
         let number = blocks.number(block.start, &block.instructions);
@@ -32,7 +32,7 @@ impl Emitter<'_> {
         self.a.op2(Code::Mov_r64_rm64, RECORD, field(offset_of!(Cpu, trace_next)));
         self.a.op2(Code::Cmp_r64_rm64, RECORD, field(offset_of!(Cpu, trace_limit)));
         self.a.jump_if(Condition::AboveOrEqual, label);
-        let left = LeftBlock::default();
+        let left = InterruptedBlock::default();
         self.stubs.push(Stub::Leave { label, pc: block.start, reason: ExitReason::Attention, left });
         let addresses = count_addresses(&block.instructions);
         let head = head(number, block.instructions.len() as u16, addresses);
@@ -41,7 +41,7 @@ impl Emitter<'_> {
         self.record = OpenRecord::default();
     }
 
-    /// Writes the address that `i` is about to access, if it accesses memory.
+    /// Emits code that records the address that `i` is about to access, if it accesses memory.
     pub(super) fn record_address(&mut self, i: &Instruction) {
         if self.tracing.is_none() || !has_address(i.op) {
             return;
@@ -73,7 +73,7 @@ impl Emitter<'_> {
         self.a.op2(Code::Mov_rm64_r64, slot, address);
     }
 
-    /// At a block's end: takes the record for done. Leaves the host's flags alone, as a branch may wait for them.
+    /// Completes the record at the end of a block. Preserves the host's flags, which a branch may need.
     pub(super) fn close_record(&mut self) {
         if self.tracing.is_none() {
             return;

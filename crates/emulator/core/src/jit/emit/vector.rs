@@ -1,7 +1,6 @@
-//! LSX and LASX: what the host's AVX2 has an instruction or two for.
-//! Not every one of them: what is missing here goes to the interpreter.
-//! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2. The halves of a 256-bit register are independent in both.
-//! What is above bit 127 after an LSX instruction, the manual leaves undefined.
+//! Emits LSX and LASX instructions for which AVX2 has one or two equivalents. The interpreter executes those that have
+//! no emitter. Source: the manual's LSX and LASX volumes; Intel SDM, volume 2. The halves of a 256-bit register are
+//! independent in both architectures. The manual leaves the bits above 127 undefined after an LSX instruction.
 
 use std::mem::offset_of;
 
@@ -22,13 +21,13 @@ const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
 const C: Register = Register::XMM2;
 
-/// A vector register in one of its two widths.
+/// A vector register in the 128-bit or 256-bit form.
 pub(super) fn sized(register: Register, is_wide: bool) -> Register {
     if is_wide { wide(register) } else { register }
 }
 
 impl Emitter<'_> {
-    /// Emits a vector instruction, or says that it is none of this file's.
+    /// Emits a vector instruction. Returns false for other instructions.
     pub(super) fn vector(&mut self, i: &Instruction) -> bool {
         if let Some((row, is_wide)) = BINARY.find(i.op) {
             self.binary(i, row, is_wide);
@@ -66,7 +65,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes a register that was computed in either width.
+    /// Writes a register computed in either width.
     pub(super) fn write_vector(&mut self, number: u8, value: Register, is_wide: bool) {
         if is_wide {
             let narrow = Register::XMM0 + (value as u32 - Register::YMM0 as u32);
@@ -104,7 +103,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, is_wide);
     }
 
-    /// Shifts by a count for each element; LoongArch takes it modulo the element's width.
+    /// Shifts each element by a separate count, which LoongArch reduces modulo the element width.
     fn shift_each(&mut self, i: &Instruction, code: Pair, element: ElementWidth, is_wide: bool) {
         let offset = match element {
             ElementWidth::Word => offset_of!(VectorConstants, word_count),
@@ -119,7 +118,8 @@ impl Emitter<'_> {
         self.write_vector(i.d, to, is_wide);
     }
 
-    /// `d = j * k ± a`; a NaN in the result goes to the interpreter, which knows which of several to give.
+    /// `d = j * k ± a`. If the result contains a NaN, the interpreter executes the instruction, because it knows which
+    /// NaN to return.
     fn fused_vector(&mut self, i: &Instruction, code: Pair, unordered: Pair, is_wide: bool) {
         let (slow, back) = self.slow_path(i);
         let j = self.read_vector(i.j, A, is_wide);
@@ -138,7 +138,7 @@ impl Emitter<'_> {
         self.a.place(back);
     }
 
-    /// The lowest element of one register replaces that of another, whose rest stays.
+    /// Replaces the lowest element of `d` with that of `j`.
     fn merge_low(&mut self, i: &Instruction, code: Code) {
         let kept = self.vector_read(i.d, A);
         let low = self.vector_read(i.j, B);
@@ -147,7 +147,7 @@ impl Emitter<'_> {
         self.vector_write(i.d, to);
     }
 
-    /// Two of the four halves of `d` and `j`, by two bits each.
+    /// Selects two of the four halves of `d` and `j` by two bits each.
     fn shuffle_halves(&mut self, i: &Instruction) {
         let (kept, other) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
         let [low, high] = [i.imm & 3, i.imm >> 2 & 3];
@@ -188,7 +188,7 @@ impl Emitter<'_> {
             Op::Vpickve2grHu => self.pick_element(i, Code::VEX_Vpextrw_r32_xmm_imm8, None),
             Op::Vpickve2grWu => self.pick_element(i, Code::VEX_Vpextrd_rm32_xmm_imm8, None),
             Op::Vpickve2grD | Op::Vpickve2grDu => self.pick_element(i, Code::VEX_Vpextrq_rm64_xmm_imm8, None),
-            // What scalars of translated programs do: the lowest element into the lowest.
+            // Common in translated scalar code: move the lowest element to the lowest position.
             Op::VextrinsD if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovsd_xmm_xmm_xmm),
             Op::VextrinsW if i.imm == 0 => self.merge_low(i, Code::VEX_Vmovss_xmm_xmm_xmm),
             Op::VextrinsB => {
@@ -246,7 +246,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, result, is_wide);
     }
 
-    /// `d = a ? k : j`, bit by bit.
+    /// `d = a ? k : j` for each bit.
     fn select_bits(&mut self, i: &Instruction, is_wide: bool) {
         let (taken, other) = (sized(A, is_wide), sized(B, is_wide));
         let mask = self.read_vector(i.a, C, is_wide);
@@ -258,7 +258,7 @@ impl Emitter<'_> {
         self.write_vector(i.d, taken, is_wide);
     }
 
-    /// The reference semantics say what the constant is.
+    /// Loads a constant that the reference semantics compute during translation.
     fn vector_constant(&mut self, i: &Instruction, is_wide: bool) -> bool {
         let mut state = State::default();
         if semantics_of(i.op)(&mut state, i, &NoEnvironment).is_err() {
@@ -292,7 +292,7 @@ impl Emitter<'_> {
         self.vector_write(i.d, old);
     }
 
-    /// An element of one register replaces one of another, by way of a general register.
+    /// Replaces an element of `d` with one of `j` through a general register.
     fn move_element(&mut self, i: &Instruction, pick: Code, insert: Code, most: i32) {
         let from = self.vector_read(i.j, A);
         self.a.op3(pick, Register::EAX, from, i.imm & most);
@@ -301,7 +301,7 @@ impl Emitter<'_> {
         self.vector_write(i.d, old);
     }
 
-    /// The same of words, which the host does at once.
+    /// Replaces a word of `d` with one of `j`, which needs only one host instruction.
     fn move_word(&mut self, i: &Instruction) {
         let (kept, from) = (self.vector_read(i.d, A), self.vector_read(i.j, B));
         let to = self.vector_target(i.d, A);
@@ -310,7 +310,7 @@ impl Emitter<'_> {
         self.vector_write(i.d, to);
     }
 
-    /// The elements' highest bits, side by side.
+    /// Collects the highest bits of the elements.
     fn signs(&mut self, i: &Instruction, code: Code) {
         let from = self.vector_read(i.j, A);
         self.a.op2(code, Register::EAX, from);
@@ -348,7 +348,7 @@ impl Emitter<'_> {
         self.a.set_if(condition, condition_flag(i.d));
     }
 
-    /// "Some element is zero" and "no element is zero".
+    /// Tests whether some element is zero, or whether none is.
     fn test_elements(&mut self, i: &Instruction) -> bool {
         let Some((row, is_wide)) = ELEMENT_TESTS.find(i.op) else { return false };
         let (zero, found) = (sized(A, is_wide), sized(B, is_wide));

@@ -1,6 +1,5 @@
-//! Which AVX2 instruction does what an LSX or LASX instruction does.
-//! Not how operands get there (see `vector.rs`).
-//! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2.
+//! Lookup tables from LSX and LASX instructions to AVX2 instructions. Source: the manual's LSX and LASX volumes; Intel
+//! SDM, volume 2.
 
 use iced_x86::Code;
 use longma_guest::host::locks::Lazy;
@@ -9,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::host_vectors::*;
 
-/// Rows by the LSX and the LASX instruction they are for.
+/// Rows indexed by their LSX and LASX instructions.
 pub(super) struct Table<T: 'static> {
     rows: Lazy<FxHashMap<Op, (T, bool)>>,
 }
@@ -31,24 +30,24 @@ fn index<T: Clone>(rows: &[(Op, Op, T)]) -> FxHashMap<Op, (T, bool)> {
         .collect()
 }
 
-/// A host instruction of three operands.
+/// A host instruction with three operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Binary {
     pub code: Pair,
-    /// The sources change places.
+    /// The sources are swapped.
     pub swapped: bool,
     /// The result is inverted.
     pub inverted: bool,
 }
 
-/// The width of an element that is shifted by its own count.
+/// The width of elements with separate shift counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ElementWidth {
     Word,
     Doubleword,
 }
 
-/// Instructions of two sources.
+/// Instructions with two sources.
 #[rustfmt::skip]
 pub(super) static BINARY: Table<Binary> = Table::new(|| {
     let row = |code, swapped, inverted| Binary { code, swapped, inverted };
@@ -126,7 +125,7 @@ pub(super) static BINARY: Table<Binary> = Table::new(|| {
     ])
 });
 
-/// Shifts of every element by one immediate.
+/// Shifts of all elements by one immediate.
 #[rustfmt::skip]
 pub(super) static SHIFT: Table<Pair> = Table::new(|| {
     index(&[
@@ -141,7 +140,7 @@ pub(super) static SHIFT: Table<Pair> = Table::new(|| {
     ])
 });
 
-/// Shifts of each element by its own count.
+/// Shifts with a separate count for each element.
 #[rustfmt::skip]
 pub(super) static VARIABLE_SHIFT: Table<(Pair, ElementWidth)> = Table::new(|| {
     index(&[
@@ -153,7 +152,7 @@ pub(super) static VARIABLE_SHIFT: Table<(Pair, ElementWidth)> = Table::new(|| {
     ])
 });
 
-/// Fused multiply-add, and the comparison that finds NaNs in its result.
+/// Fused multiply-add instructions and the comparisons that find NaNs in their results.
 #[rustfmt::skip]
 pub(super) static FUSED: Table<(Pair, Pair)> = Table::new(|| {
     index(&[
@@ -164,7 +163,7 @@ pub(super) static FUSED: Table<(Pair, Pair)> = Table::new(|| {
     ])
 });
 
-/// Instructions of one source.
+/// Instructions with one source.
 #[rustfmt::skip]
 pub(super) static UNARY: Table<Pair> = Table::new(|| {
     index(&[
@@ -175,7 +174,7 @@ pub(super) static UNARY: Table<Pair> = Table::new(|| {
     ])
 });
 
-/// Tests of elements against zero: the comparison, and whether one zero is wanted (or none).
+/// Tests of elements against zero: the comparison, and whether a zero must be present (or absent).
 #[rustfmt::skip]
 pub(super) static ELEMENT_TESTS: Table<(Pair, bool)> = Table::new(|| {
     index(&[

@@ -1,7 +1,7 @@
-//! Instructions that compute Arm's N Z C V under a condition, and those that move and test them.
-//! Not the results: an ordinary LoongArch instruction computes them.
-//! Source: Arm ARM, A32 shifts and condition flags; jiegec/unofficial-loongarch-intrinsics-guide for what LBT makes of them.
-//! LBT's `armsub` and `armsbc` write C as a borrow, the opposite of Arm's, while `armsbc` reads it as Arm does (not borrow).
+//! Instructions that conditionally compute Arm's N Z C V flags, and instructions that move and test them. Ordinary
+//! LoongArch instructions compute the results. Source: Arm ARM, A32 shifts and condition flags;
+//! jiegec/unofficial-loongarch-intrinsics-guide for LBT's definitions. Unlike Arm, LBT's `armsub` and `armsbc` write C
+//! as a borrow. `armsbc` reads C as Arm does (not borrow).
 
 use super::{
     flags::{self, ALL, CF, OF, SF, ZF, replace, when},
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{Environment, Instruction, Op, State, semantics::Semantics};
 
-/// New flags from the old ones and two 32-bit operands.
+/// Computes new flags from the old ones and two 32-bit operands.
 type FlagsOf = fn(u32, u32, u32) -> u32;
 
 fn of_result(result: u32) -> u32 {
     when((result as i32) < 0, SF) | when(result == 0, ZF)
 }
 
-/// Arm's four, of x86's six.
+/// The bits that represent Arm's four flags.
 const NZCV: u32 = SF | ZF | CF | OF;
 
 fn sum(old: u32, a: u32, b: u32, carry: bool) -> u32 {
@@ -49,7 +49,7 @@ fn sbc(old: u32, a: u32, b: u32) -> u32 {
     difference(old, a, b, old & CF == 0)
 }
 
-/// The logical operations leave C and V.
+/// Logical operations preserve C and V.
 fn logical(old: u32, result: u32) -> u32 {
     replace(old, SF | ZF, of_result(result))
 }
@@ -74,12 +74,12 @@ fn mov(old: u32, a: u32, _: u32) -> u32 {
     logical(old, a)
 }
 
-/// A shift leaves V; C is the last bit shifted out.
+/// A shift preserves V. C is the last bit shifted out.
 fn shifted(old: u32, result: u32, carry: bool) -> u32 {
     replace(old, SF | ZF | CF, of_result(result) | when(carry, CF))
 }
 
-/// Arm's shifts by register count with the register's low byte; a count of 0 leaves C.
+/// Arm's shifts by register use the low byte of the register as the count. A count of 0 preserves C.
 fn shift(old: u32, a: u32, b: u32, by: impl Fn(u32, u32) -> (u32, bool)) -> u32 {
     match b & 0xff {
         0 => logical(old, a),
@@ -92,7 +92,7 @@ fn shift(old: u32, a: u32, b: u32, by: impl Fn(u32, u32) -> (u32, bool)) -> u32 
 
 fn sll(old: u32, a: u32, b: u32) -> u32 {
     shift(old, a, b, |value, count| {
-        // Beyond 63 there is nothing left of a 32-bit value, not even in the carry.
+        // A shift by more than 63 leaves nothing of a 32-bit value, including the carry.
         let wide = u64::from(value).checked_shl(count).unwrap_or(0);
         (wide as u32, wide >> 32 & 1 == 1)
     })
@@ -119,12 +119,12 @@ fn rotr(old: u32, a: u32, b: u32) -> u32 {
     })
 }
 
-/// One turn to the right through C.
+/// Rotates right by one through C.
 fn rrx(old: u32, a: u32, _: u32) -> u32 {
     shifted(old, a >> 1 | (old & CF) << 31, a & 1 == 1)
 }
 
-/// Writes the flags if the condition holds.
+/// Updates the flags if the condition holds.
 fn conditionally(state: &mut State, condition: i32, new: impl FnOnce(u32, &State) -> u32) {
     let old = state.lbt.eflags;
     if flags::arm_condition(old, condition) {
@@ -142,7 +142,7 @@ fn on_immediate(state: &mut State, instruction: &Instruction, flags_of: FlagsOf)
     conditionally(state, condition, |old, s| flags_of(old, s.r(j) as u32, imm as u32));
 }
 
-/// The flag-computing rows and the functions they stand for.
+/// Maps instructions to the functions that compute their flags.
 macro_rules! rows {
     ($op:expr; $($name:ident => $shape:ident($f:path),)*) => {
         match $op {
@@ -155,7 +155,7 @@ macro_rules! rows {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     moves(op).or_else(|| {
         Some(rows!(op;
@@ -170,7 +170,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             ArmsrlW => on_registers(srl),
             ArmsraW => on_registers(sra),
             ArmrotrW => on_registers(rotr),
-            // One operand: its field at bit 10 is the condition, and no register stands at `k`.
+            // One operand: the field at bit 10 is the condition, so `k` is not a register.
             ArmnotW => on_registers(not),
             ArmmovW => on_registers(mov),
             ArmrrxW => on_registers(rrx),
@@ -182,7 +182,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// Moving and testing the flags, and the conditional move.
+/// Moves and tests of the flags, and the conditional move.
 fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::ArmmovD => |s, i, _| {

@@ -1,7 +1,6 @@
-//! The flag register: its bits, the conditions on them, and their two layouts in a general register.
-//! Not what sets them (see `x86.rs` and `arm.rs`).
-//! Source: Intel SDM volume 1, section 3.4.3 (EFLAGS) and appendix B (conditions); Arm ARM, C1.2.4 (conditions); the numbering
-//! of the conditions and the masks of the moves: jiegec/la-inst, LBT.md.
+//! The flag register: its bits, conditions, and its x86 and Arm layouts in a general register. Source: Intel SDM volume
+//! 1, section 3.4.3 (EFLAGS) and appendix B (conditions); Arm ARM, C1.2.4 (conditions); numbering of the conditions and
+//! masks of the moves: jiegec/la-inst, LBT.md.
 
 /// Carry; Arm's C.
 pub(super) const CF: u32 = 1 << 0;
@@ -15,10 +14,10 @@ pub(super) const ZF: u32 = 1 << 6;
 pub(super) const SF: u32 = 1 << 7;
 /// Signed overflow; Arm's V.
 pub(super) const OF: u32 = 1 << 11;
-/// All there are.
+/// All flags.
 pub(super) const ALL: u32 = CF | PF | AF | ZF | SF | OF;
 
-/// The flags in the order of the mask bits that `x86mfflag` and its kin select them by.
+/// The flags in the order of the mask bits of `x86mfflag` and similar instructions.
 const BY_MASK_BIT: [u32; 6] = [CF, PF, AF, ZF, SF, OF];
 
 /// `flags` with those of `which` replaced by `values`.
@@ -43,13 +42,13 @@ pub(super) fn to_nzcv(flags: u32) -> u64 {
     word as i32 as u64
 }
 
-/// From Arm's layout.
+/// Converts from Arm's layout.
 pub(super) fn from_nzcv(word: u64) -> u32 {
     let bits = [(SF, 31), (ZF, 30), (CF, 29), (OF, 28)];
     bits.iter().map(|&(flag, bit)| when(word >> bit & 1 == 1, flag)).sum()
 }
 
-/// Whether condition `code` (0-15) of `setx86j` holds.
+/// Whether condition `code` (0 to 15) of `setx86j` holds.
 pub(super) fn x86_condition(flags: u32, code: i32) -> bool {
     let is = |flag| flags & flag != 0;
     let less = is(SF) != is(OF);
@@ -73,7 +72,7 @@ pub(super) fn x86_condition(flags: u32, code: i32) -> bool {
     }
 }
 
-/// Whether Arm's condition `code` (0-15) holds; 14 and 15 always do.
+/// Whether Arm's condition `code` (0 to 15) holds; 14 and 15 always do.
 pub(super) fn arm_condition(flags: u32, code: i32) -> bool {
     let is = |flag| flags & flag != 0;
     let holds = match code >> 1 & 7 {

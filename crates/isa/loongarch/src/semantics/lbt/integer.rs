@@ -1,11 +1,11 @@
-//! Arithmetic for translated code: with carry, and rotates of 8 to 64 bits.
-//! Not about flags but for reading the carry; none of these writes any.
-//! Source: jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/integer.md.
+//! Arithmetic with carry and rotates of 8 to 64 bits for translated code. These instructions read the carry but write
+//! no flags. Source: jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/integer.md.
 
 use super::{flags::CF, write_rd};
 use crate::{Environment, Op, State, semantics::Semantics};
 
-/// A result from the carry, two operands and the width in bits; only its low `bits` count.
+/// Computes a result from the carry, two operands and the width in bits. Only the low `bits` bits of the result are
+/// significant.
 type ResultOf = fn(bool, u64, u64, u32) -> u64;
 
 fn low(value: u64, bits: u32) -> u64 {
@@ -29,11 +29,12 @@ fn rotr(_: bool, a: u64, b: u64, bits: u32) -> u64 {
     ((value | value << bits) >> turn) as u64
 }
 
-/// Through the carry: a ring of one bit more than the width. The count is modulo 32, or 64 for 64 bits, before it is modulo the ring.
+/// Rotates right through the carry, a ring with one bit more than the width. The count is taken modulo 32, or 64 for
+/// 64-bit operands, and then modulo the ring size.
 fn rcr(carry: bool, a: u64, b: u64, bits: u32) -> u64 {
     let turn = (b as u32 & if bits == 64 { 63 } else { 31 }) % (bits + 1);
     let ring = u128::from(low(a, bits)) | u128::from(carry) << bits;
-    // What a 65-bit ring loses on the left of 128 bits is above the result anyway.
+    // Bits of a 65-bit ring that overflow 128 bits are above the result.
     ((ring >> turn) | (ring << (bits + 1 - turn))) as u64
 }
 
@@ -41,7 +42,7 @@ fn carry(state: &State) -> bool {
     state.lbt.eflags & CF != 0
 }
 
-/// One `match` of all the rows: the function that computes the result, and the instructions that are it at some width.
+/// Generates one `match` that maps instructions of several widths to the function that computes their result.
 macro_rules! families {
     ($op:expr; $($shape:ident $f:ident: $($name:ident $bits:literal),*;)*) => {
         match $op {
@@ -70,7 +71,7 @@ macro_rules! families {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(families!(op;
         registers adc: AdcB 8, AdcH 16, AdcW 32, AdcD 64;

@@ -1,13 +1,12 @@
-//! Unaligned loads and stores in two halves, as MIPS has them.
-//! Not needed for LoongArch's own unaligned accesses, which the ordinary loads and stores do.
-//! Source: MIPS64 Architecture, volume II (LWL, LWR, LDL, LDR, SWL, SWR, SDL, SDR), little endian. Loongson has published no text;
-//! what is known is that they are MIPS's, that the size accessed depends on the alignment, and that the word forms give a
-//! sign-extended word (lat-opensource/lat, its IR's range analysis).
+//! Unaligned loads and stores in two halves, as on MIPS. LoongArch's ordinary loads and stores also support unaligned
+//! addresses. Source: MIPS64 Architecture, volume II (LWL, LWR, LDL, LDR, SWL, SWR, SDL, SDR), little endian. Loongson
+//! has published no definition; it is known that they are MIPS's, that the access size depends on the alignment, and
+//! that the word forms sign-extend (lat-opensource/lat, range analysis of its IR).
 
 use crate::{Environment, Fault, Instruction, Op, State, Trap, semantics::Semantics};
 
-/// What a left or right access touches: `bytes` bytes of memory from `address`, which are the register's bytes from number
-/// `shift` up.
+/// The part of memory that a left or right access touches: `bytes` bytes from `address`, which correspond to the
+/// register's bytes from number `shift` upwards.
 struct Part {
     address: u64,
     bytes: u32,
@@ -15,18 +14,18 @@ struct Part {
 }
 
 impl Part {
-    /// The bytes of the aligned unit of `size` bytes up to and with `address`: the register's high bytes.
+    /// The bytes of the aligned unit of `size` bytes up to and including `address`: the register's high bytes.
     fn left(address: u64, size: u32) -> Self {
         let offset = address as u32 & (size - 1);
         Self { address: address - u64::from(offset), bytes: offset + 1, shift: size - 1 - offset }
     }
 
-    /// The bytes of the aligned unit of `size` bytes from `address` on: the register's low bytes.
+    /// The bytes of the aligned unit of `size` bytes from `address` onwards: the register's low bytes.
     fn right(address: u64, size: u32) -> Self {
         Self { address, bytes: size - (address as u32 & (size - 1)), shift: 0 }
     }
 
-    /// The register bits that take part.
+    /// The register bits that are accessed.
     fn mask(&self) -> u64 {
         u64::MAX >> (64 - 8 * self.bytes) << (8 * self.shift)
     }
@@ -68,8 +67,8 @@ fn store<E: Environment>(
     let address = address(state, instruction);
     let part = part_of(address, size);
     let value = state.r(instruction.d) >> (8 * part.shift);
-    // All bytes lie in one aligned unit and so in one page: if the first is permitted, all are, and a refused access has
-    // stored nothing.
+    // All bytes are in one aligned unit and so in one page. If the first is permitted, all are, so a refused access
+    // stores nothing.
     for byte in 0..part.bytes {
         let stored = environment.store(part.address + u64::from(byte), (value >> (8 * byte)) as u8);
         stored.map_err(|fault| Fault { address, ..fault })?;
@@ -77,7 +76,7 @@ fn store<E: Environment>(
     Ok(())
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::LdlW => |s, i, e| load(s, i, e, 4, Part::left),

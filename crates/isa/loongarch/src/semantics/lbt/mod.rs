@@ -1,7 +1,7 @@
-//! The binary-translation extension (LBT): flags, conditions and unaligned accesses of x86, Arm and MIPS programs.
-//! Not a translator: this is what translated code runs on.
-//! Source: no manual of Loongson's is public; the formulas measured on 3A5000 and 3A6000 that are published as jiegec/la-inst
-//! (LBT.md) and jiegec/unofficial-loongarch-intrinsics-guide (docs/lbt), checked where x86 defines the same thing against x86.
+//! The binary-translation extension (LBT): flags, conditions and unaligned accesses for translated x86, Arm and MIPS
+//! programs. Source: Loongson has published no manual. The formulas were measured on 3A5000 and 3A6000 and published in
+//! jiegec/la-inst (LBT.md) and jiegec/unofficial-loongarch-intrinsics-guide (docs/lbt). Where x86 defines the same
+//! operation, tests compare with x86.
 
 mod arm;
 mod flags;
@@ -13,7 +13,7 @@ mod x87;
 use super::Semantics;
 use crate::{Environment, Instruction, Op, State, Trap};
 
-/// The semantics of `op`, or `None` if it is not of this folder.
+/// The semantics of `op`; `None` if another module defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     x86::lookup(op)
         .or_else(|| arm::lookup(op))
@@ -38,8 +38,8 @@ fn scratch<E: Environment>(op: Op) -> Option<Semantics<E>> {
             jump(s, i, 0);
             Ok(())
         },
-        // The link is the address of the jump itself, not of what follows it: code that a patched-in `jiscr1` leads to returns
-        // past n instructions with `jiscr0 4 * n`.
+        // The link is the address of the jump itself, not of the next instruction. Code reached by a patched-in
+        // `jiscr1` skips n instructions on return with `jiscr0 4 * n`.
         Op::Jiscr1 => |s, i, _| {
             let link = s.pc;
             jump(s, i, 1);

@@ -1,7 +1,7 @@
-//! Instructions that compute x86's flags and nothing else, and those that move and test them.
-//! Not the results (an ordinary LoongArch instruction computes them) and not the stack of the x87 (see `x87.rs`).
-//! Source: Intel SDM volume 2 for what the flags mean; jiegec/unofficial-loongarch-intrinsics-guide for where LBT settles what
-//! x86 leaves undefined, and the four places where LBT differs, each marked below with "LBT:".
+//! Instructions that compute only x86's flags, and instructions that move and test them. Ordinary LoongArch
+//! instructions compute the results. Source: Intel SDM volume 2 for the flags;
+//! jiegec/unofficial-loongarch-intrinsics-guide for flags that x86 leaves undefined and for the four differences of
+//! LBT, which are marked with "LBT:".
 
 use super::{
     flags::{self, AF, ALL, CF, OF, PF, SF, ZF, replace, when},
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Environment, Op, semantics::Semantics};
 
-/// New flags from the old ones, two operands and the width in bits.
+/// Computes new flags from the old ones, two operands and the width in bits.
 type FlagsOf = fn(u32, u64, u64, u32) -> u32;
 
 /// The low `bits` bits.
@@ -17,7 +17,7 @@ fn low(value: u64, bits: u32) -> u64 {
     value & (u64::MAX >> (64 - bits))
 }
 
-/// Bit `index`; beyond bit 63 there are zeros.
+/// Bit `index`; 0 for positions above 63.
 fn bit(value: u64, index: u32) -> bool {
     value.checked_shr(index).is_some_and(|shifted| shifted & 1 == 1)
 }
@@ -61,17 +61,17 @@ fn sub(_: u32, a: u64, b: u64, bits: u32) -> u32 {
     difference(a, b, false, bits)
 }
 
-/// LBT: AF is the borrow of the low digits alone; x86 counts the borrow that comes in.
+/// LBT: AF is the borrow of the low digits without the incoming borrow, which x86 includes.
 fn sbc(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     replace(difference(a, b, old & CF != 0, bits), AF, when(a & 15 < b & 15, AF))
 }
 
-/// LBT: the unsigned forms have no overflow.
+/// LBT: the unsigned forms clear OF.
 fn add_unsigned(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     add(old, a, b, bits) & !OF
 }
 
-/// LBT: the unsigned forms have no overflow.
+/// LBT: the unsigned forms clear OF.
 fn sub_unsigned(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     sub(old, a, b, bits) & !OF
 }
@@ -84,7 +84,7 @@ fn dec(old: u32, a: u64, _: u64, bits: u32) -> u32 {
     replace(difference(a, 1, false, bits), CF, old)
 }
 
-/// CF and OF if the product does not fit its width; the others, undefined in x86, become 0.
+/// Sets CF and OF if the product does not fit the width. The other flags, undefined on x86, become 0.
 fn mul(_: u32, a: u64, b: u64, bits: u32) -> u32 {
     let signed = |value: u64| i128::from((value << (64 - bits)) as i64 >> (64 - bits));
     let product = signed(a) * signed(b);
@@ -109,12 +109,12 @@ fn xor(_: u32, a: u64, b: u64, bits: u32) -> u32 {
     of_result(a ^ b, bits)
 }
 
-/// A shift or rotate counts modulo 32, those of 64 bits modulo 64.
+/// The count of a shift or rotate, modulo 32, or modulo 64 for 64-bit operands.
 fn count_of(operand: u64, bits: u32) -> u32 {
     operand as u32 & if bits == 64 { 63 } else { 31 }
 }
 
-/// The flags after a shift by `count`, which is not 0: AF stays, and OF changes for a count of one only.
+/// The flags after a shift by `count`, which is not 0. AF is unchanged, and OF changes only for a count of one.
 fn shifted(old: u32, result: u64, bits: u32, count: u32, carry: bool, overflow: bool) -> u32 {
     let which = CF | PF | ZF | SF | when(count == 1, OF);
     replace(old, which, of_result(result, bits) | when(carry, CF) | when(overflow, OF))
@@ -144,24 +144,24 @@ fn sra(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     if count == 0 {
         return old;
     }
-    // Sign-extended to 64 bits, counts beyond the width need no care.
+    // Sign-extended to 64 bits, so that counts beyond the width need no special case.
     let value = (a << (64 - bits)) as i64 >> (64 - bits);
     shifted(old, (value >> count) as u64, bits, count, bit(value as u64, count - 1), false)
 }
 
-/// The flags after a rotate: CF always, OF for a count of one only.
+/// The flags after a rotate. CF always changes, OF only for a count of one.
 fn rotated(old: u32, count: u32, carry: bool, overflow: bool) -> u32 {
     replace(old, CF | when(count == 1, OF), when(carry, CF) | when(overflow, OF))
 }
 
-/// LBT: CF is the result's lowest bit even for a count of 0, where x86 leaves the flags alone.
+/// LBT: CF is the lowest bit of the result even for a count of 0, for which x86 changes no flags.
 fn rotl(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     let (value, count) = (low(a, bits), count_of(b, bits));
     let carry = bit(value, (bits - count % bits) % bits);
     rotated(old, count, carry, bit(value, bits - 1) != bit(value, bits - 2))
 }
 
-/// LBT: CF is the result's highest bit even for a count of 0, where x86 leaves the flags alone.
+/// LBT: CF is the highest bit of the result even for a count of 0, for which x86 changes no flags.
 fn rotr(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     let (value, count) = (low(a, bits), count_of(b, bits));
     let carry = bit(value, (count % bits + bits - 1) % bits);
@@ -187,7 +187,7 @@ fn rcr(old: u32, a: u64, b: u64, bits: u32) -> u32 {
     }
 }
 
-/// One `match` of all the rows: the function that computes the flags, and the instructions that are it at some width.
+/// Generates one `match` that maps instructions of several widths to the function that computes their flags.
 macro_rules! families {
     ($op:expr; $($shape:ident $f:ident: $($name:ident $bits:literal),*;)*) => {
         match $op {
@@ -211,7 +211,7 @@ macro_rules! families {
     };
 }
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     moves(op).or_else(|| {
         Some(families!(op;
@@ -246,7 +246,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// Moving and testing the flags.
+/// Moves and tests of the flags.
 fn moves<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::X86mfflag => |s, i, _| write_rd(s, i, u64::from(s.lbt.eflags & flags::selected(i.imm))),

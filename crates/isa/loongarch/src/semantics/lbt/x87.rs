@@ -1,7 +1,7 @@
-//! Support for the x87: the top of its stack, its tags, and its 80-bit numbers (see `float/extended.rs`).
-//! Not its arithmetic: the floating-point instructions do that on double precision, with f0-f7 renamed by the top of stack while
-//! stack mode is on ([`State::fpr_index`](crate::State::fpr_index)). Vector registers are never renamed.
-//! Source: jiegec/la-inst, LBT.md; jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/x86_fpu.md.
+//! Support for the x87: top of stack, tags, and 80-bit numbers (see `float/extended.rs`). The ordinary floating-point
+//! instructions perform the arithmetic in double precision; in stack mode the top of stack renames f0 to f7
+//! ([`State::fpr_index`](crate::State::fpr_index)). Vector registers are never renamed. Source: jiegec/la-inst, LBT.md;
+//! jiegec/unofficial-loongarch-intrinsics-guide, docs/lbt/x86_fpu.md.
 
 use super::write_rd;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     semantics::Semantics,
 };
 
-/// The semantics of `op`, or `None` if it is not of this file.
+/// The semantics of `op`; `None` if another file defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::X86mttop => |s, i, _| set_top(s, i.imm as u8),
@@ -28,7 +28,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             let (extended, raised) = Extended::from_double(s.f(i.j));
             write_fd(s, i, extended.sign_and_exponent.into(), raised)
         },
-        // Measured on hardware with rounding to nearest only; FCSR's other modes are taken as every conversion takes them.
+        // Hardware was measured only with rounding to nearest. Other modes are assumed to work as in other conversions.
         Op::FcvtDLd => |s, i, _| {
             let extended = Extended { significand: s.f(i.j), sign_and_exponent: s.f(i.k) as u16 };
             let (bits, raised) = extended.to_double(s.fcsr.rounding_mode());
@@ -48,9 +48,9 @@ fn set_stack_mode(state: &mut State, on: bool) -> Result<(), Trap> {
     Ok(())
 }
 
-/// `x86settag rd, operation, position`: checks bits of a tag word and changes them. Bit `position % 8` is the target, bit
-/// `position % 64 / 8` the one that operations 2 to 4 want set as well. A check that fails is a binary-translation exception
-/// (number 21), which Linux does not know; it is an illegal instruction here.
+/// `x86settag rd, operation, position`: checks and changes bits of a tag word. Bit `position % 8` is the target. Bit
+/// `position % 64 / 8` must also be set for operations 2 to 4. A failed check raises a binary-translation exception
+/// (number 21), which Linux does not handle; here it is an illegal instruction.
 fn set_tag(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
     let tags = state.r(instruction.d);
     let target = 1u64 << (instruction.imm2 & 7);
@@ -70,7 +70,7 @@ fn set_tag(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
     write_rd(state, instruction, new)
 }
 
-/// Writes a result unless one of the exceptions it raised is enabled.
+/// Records the exceptions of a result and writes it unless one of them traps.
 fn write_fd(
     state: &mut State,
     instruction: &Instruction,

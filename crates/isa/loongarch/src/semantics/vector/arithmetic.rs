@@ -1,10 +1,9 @@
-//! Integer arithmetic, comparison and logic on vector lanes.
-//! Not shifts (see `shift.rs`) nor anything that moves lanes (see `shuffle.rs`).
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! Integer arithmetic, comparison and logic on vector lanes. Source: the LSX and LASX definitions of the unofficial
+//! LoongArch intrinsics guide, tested there on hardware.
 
 use super::half::{Element, Families, Half, Narrow, binary, family, lanes, unary};
 
-/// Arithmetic families; an immediate form has the same function, its immediate repeated in every lane.
+/// Arithmetic families. An immediate form uses the same function, with the immediate repeated in each lane.
 pub(super) const FAMILIES: Families = &[
     family!(plain "vadd" add),
     family!("vadd.q" add::<u128>),
@@ -117,7 +116,7 @@ fn saturating_sub<T: Element>(half: &Half) -> u128 {
     binary(half, T::saturating_sub)
 }
 
-/// The lowest number's magnitude wraps to itself.
+/// The absolute value. The minimum wraps to itself.
 fn magnitude<T: Element>(x: T) -> T {
     if x < T::default() { T::default().wrapping_sub(x) } else { x }
 }
@@ -126,17 +125,17 @@ fn add_absolute<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| magnitude(j).wrapping_add(magnitude(k)))
 }
 
-/// The difference is unsigned, whatever the operands are.
+/// The absolute difference, which is unsigned for all operand types.
 fn absolute_difference<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| j.max(k).wrapping_sub(j.min(k)))
 }
 
-/// Rounds towards minus infinity; the bits both have count fully, the others half.
+/// The average, rounded down: bits set in both operands count fully, other bits half.
 fn average<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| (j & k).wrapping_add((j ^ k) >> 1))
 }
 
-/// Rounds towards plus infinity.
+/// The average, rounded up.
 fn average_rounded<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| (j | k).wrapping_sub((j ^ k) >> 1))
 }
@@ -149,7 +148,7 @@ fn minimum<T: Element>(half: &Half) -> u128 {
     binary(half, T::min)
 }
 
-/// k with the sign of j multiplied in.
+/// k multiplied by the sign of j.
 fn copy_sign<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k: T| match j.cmp(&T::default()) {
         std::cmp::Ordering::Less => T::default().wrapping_sub(k),
@@ -158,7 +157,7 @@ fn copy_sign<T: Element>(half: &Half) -> u128 {
     })
 }
 
-/// To the range of a number of `imm + 1` bits.
+/// Saturates to `imm + 1` bits.
 fn saturate<T: Element>(half: &Half) -> u128 {
     let surplus = T::BITS - 1 - half.imm as u32;
     unary(half.j, |j: T| j.clamp(T::MIN >> surplus, T::MAX >> surplus))
@@ -201,22 +200,22 @@ fn mul_sub<T: Element>(half: &Half) -> u128 {
     })
 }
 
-/// A division by zero gives zero; the lowest number by -1 wraps to itself.
+/// Division by zero yields zero, and the minimum divided by -1 wraps to itself.
 fn divide<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| if k == T::default() { k } else { j.wrapping_div(k) })
 }
 
-/// A division by zero leaves zero.
+/// Division by zero yields zero.
 fn remainder<T: Element>(half: &Half) -> u128 {
     binary(half, |j: T, k| if k == T::default() { k } else { j.wrapping_rem(k) })
 }
 
-/// Even or odd narrow lanes of j and k to wide lanes.
+/// Applies `f` to the even or odd lanes of j and k, widened.
 fn wide<T: Narrow, const PARITY: usize>(half: &Half, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> u128 {
     lanes(|i| f(T::lane(half.j, 2 * i + PARITY).widen(), T::lane(half.k, 2 * i + PARITY).widen()))
 }
 
-/// As [`wide`], with j's lanes unsigned.
+/// Like [`wide`], with j's lanes zero-extended.
 fn wide_mixed<T: Narrow, const PARITY: usize>(half: &Half, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> u128 {
     lanes(|i| f(T::lane(half.j, 2 * i + PARITY).widen_unsigned(), T::lane(half.k, 2 * i + PARITY).widen()))
 }
@@ -241,7 +240,7 @@ fn mul_wide_mixed<T: Narrow, const PARITY: usize>(half: &Half) -> u128 {
     wide_mixed::<T, PARITY>(half, Element::wrapping_mul)
 }
 
-/// `sum` added to register d, in wide lanes.
+/// Adds `sum` to register d in wide lanes.
 fn accumulate<W: Element>(half: &Half, sum: u128) -> u128 {
     lanes(|i| W::lane(half.d, i).wrapping_add(W::lane(sum, i)))
 }
@@ -254,7 +253,7 @@ fn mul_add_wide_mixed<T: Narrow, const PARITY: usize>(half: &Half) -> u128 {
     accumulate::<T::Wide>(half, mul_wide_mixed::<T, PARITY>(half))
 }
 
-/// j's odd lanes with k's even lanes.
+/// Applies `f` to j's odd and k's even lanes, widened.
 fn horizontal<T: Narrow>(half: &Half, f: impl Fn(T::Wide, T::Wide) -> T::Wide) -> u128 {
     lanes(|i| f(T::lane(half.j, 2 * i + 1).widen(), T::lane(half.k, 2 * i).widen()))
 }
@@ -291,12 +290,12 @@ fn or_not(half: &Half) -> u128 {
     half.j | !half.k
 }
 
-/// k where register a has a one, j elsewhere.
+/// Selects bits of k where register a has a one, and of j elsewhere.
 fn select_bits(half: &Half) -> u128 {
     half.a & half.k | !half.a & half.j
 }
 
-/// The immediate where register d has a one, j elsewhere.
+/// Selects bits of the immediate where register d has a one, and of j elsewhere.
 fn select_bits_immediate(half: &Half) -> u128 {
     half.d & half.k | !half.d & half.j
 }

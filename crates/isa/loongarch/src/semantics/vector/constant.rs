@@ -1,11 +1,10 @@
-//! `vldi`: constants made from 13 bits.
-//! Not constants of general registers.
-//! Source: `vldi` in the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! `vldi`: constants encoded in 13 bits. Source: `vldi` in the unofficial LoongArch intrinsics guide, tested there on
+//! hardware.
 
 use super::{half::splat, write_halves};
 use crate::{Environment, Instruction, Op, State, Trap, semantics::Semantics};
 
-/// The semantics of `op`, or `None` if it loads no constant.
+/// The semantics of `op`; `None` if it is another instruction.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     match op {
         Op::Vldi => Some(|state, instruction, _| load_constant::<1>(state, instruction)),
@@ -20,7 +19,7 @@ fn load_constant<const HALVES: usize>(state: &mut State, instruction: &Instructi
     Ok(())
 }
 
-/// The 128 bits that the immediate stands for; the last three modes stand for nothing.
+/// The 128 bits that the immediate encodes; `None` for the last three modes, which are unused.
 fn constant(imm: i32) -> Option<u128> {
     let signed = (imm << 22) >> 22;
     let byte = imm as u8;

@@ -1,6 +1,5 @@
-//! Lane movement across a whole 256-bit register, and to and from general registers and condition flags.
-//! Not movement within 128 bits (see `shuffle.rs`).
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! Lane movement across a 256-bit register, and to and from general registers and condition flags. Source: the LSX and
+//! LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
 
 use super::{
     half::{Element, Narrow},
@@ -8,10 +7,10 @@ use super::{
 };
 use crate::{Instruction, State};
 
-/// An instruction that sees more than 128 bits or another register file.
+/// An instruction that accesses more than 128 bits or another register file.
 pub(super) type WholeFunction = fn(&mut State, &Instruction);
 
-/// A family for both widths, each name with its number of halves.
+/// A family for both widths; the last argument of the function is the number of halves.
 macro_rules! both_widths {
     ($stem:literal $function:ident [$($suffix:literal $type:ty),*]) => {
         &[$(
@@ -21,7 +20,7 @@ macro_rules! both_widths {
     };
 }
 
-/// The families: `(name, function)`; a name here that the table lacks is not an instruction.
+/// The families as `(name, function)`. Names that are not in the instruction table are ignored.
 pub(super) const FAMILIES: &[&[(&str, WholeFunction)]] = &[
     &[
         ("vinsgr2vr.b", insert_general::<u8, 1>),
@@ -76,17 +75,17 @@ pub(super) const FAMILIES: &[&[(&str, WholeFunction)]] = &[
     both_widths!("setallnez" set_if_none_zero [".b" u8, ".h" u16, ".w" u32, ".d" u64]),
 ];
 
-/// Lane `index` of the whole register.
+/// Lane `index` of a 256-bit register.
 fn lane<T: Element>(register: [u128; 2], index: usize) -> T {
     T::lane(register[index / T::LANES], index % T::LANES)
 }
 
-/// The whole register whose lane `i` is `f(i)`.
+/// The 256-bit register whose lane `i` is `f(i)`.
 fn lanes<T: Element>(f: impl Fn(usize) -> T) -> [u128; 2] {
     [super::half::lanes(&f), super::half::lanes(|i| f(i + T::LANES))]
 }
 
-/// A lane of d becomes j's first lane, or general register j.
+/// Replaces a lane of d with `value`.
 fn insert<T: Element>(d: [u128; 2], index: usize, value: T) -> [u128; 2] {
     lanes(|i| if i == index { value } else { lane(d, i) })
 }
@@ -118,7 +117,7 @@ fn pick_to_first<T: Element>(state: &mut State, instruction: &Instruction) {
     write_halves::<2>(state, instruction.d, [picked.bits(), 0]);
 }
 
-/// Only the low three bits of each index count.
+/// Permutes words. Only the low three bits of each index are used.
 fn permute_by_register(state: &mut State, instruction: &Instruction) {
     let (words, indices) = (read_halves(state, instruction.j), read_halves(state, instruction.k));
     let permuted = lanes(|i| lane::<u32>(words, lane::<u32>(indices, i) as usize % 8));
@@ -131,7 +130,7 @@ fn permute_doublewords(state: &mut State, instruction: &Instruction) {
     write_halves::<2>(state, instruction.d, permuted);
 }
 
-/// Each half is one of j's two and d's two; immediate bits beyond those needed are ignored, as the 3A6000 does and QEMU.
+/// Selects each half from the halves of j and d. Unused immediate bits are ignored, as on the 3A6000 and in QEMU.
 fn permute_quadwords(state: &mut State, instruction: &Instruction) {
     let (j, d) = (read_halves(state, instruction.j), read_halves(state, instruction.d));
     let quads = [j[0], j[1], d[0], d[1]];
@@ -139,14 +138,15 @@ fn permute_quadwords(state: &mut State, instruction: &Instruction) {
     write_halves::<2>(state, instruction.d, [quads[imm & 3], quads[imm >> 4 & 3]]);
 }
 
-/// Each doubleword is one of the two of its half; the immediate's highest bit says nothing. In no manual, but in assemblers.
+/// Selects each doubleword from the two of its half. The highest immediate bit is ignored. The manual omits this
+/// instruction, but assemblers support it.
 fn select_doublewords(state: &mut State, instruction: &Instruction) {
     let from = read_halves(state, instruction.j);
     let selected = lanes(|i| lane::<u64>(from, i & 2 | (instruction.imm >> i) as usize & 1));
     write_halves::<2>(state, instruction.d, selected);
 }
 
-/// `value` at the width of `W`, sign-extended if `T` is signed.
+/// Extends `value` to the width of `W`, with its sign if `T` is signed.
 fn extended<T: Narrow, W: Element>(value: T) -> W {
     let low = u32::min(T::BITS, W::BITS);
     let extension = if value < T::default() { u128::MAX.checked_shl(low).unwrap_or(0) } else { 0 };
@@ -158,7 +158,7 @@ fn extend<T: Narrow, W: Element>(state: &mut State, instruction: &Instruction) {
     write_halves::<2>(state, instruction.d, lanes(|i| extended::<T, W>(lane(from, i))));
 }
 
-/// The condition flag d becomes `condition` of the register's first `HALVES` halves.
+/// Sets condition flag d to `condition` applied to the first `HALVES` halves of the register.
 fn set_flag<const HALVES: usize>(
     state: &mut State,
     instruction: &Instruction,

@@ -1,19 +1,19 @@
-//! Floating-point arithmetic, comparison and conversion on vector lanes.
-//! Not the arithmetic itself (see `crate::float`), and not traps: `mod.rs` shows FCSR what all lanes raised together.
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide; LoongArch Reference Manual, volume 1, section 3.
+//! Floating-point arithmetic, comparison and conversion on vector lanes. `mod.rs` records the exceptions of all lanes
+//! in FCSR. Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide; LoongArch Reference
+//! Manual, volume 1, section 3.
 
 use super::half::{Families, Half as Operands};
 use crate::float::{self, Double, ExceptionFlags, Format, Half, Integer, RoundingMode, Single};
 
-/// What an instruction's lanes share.
+/// The rounding mode and the exceptions, shared by the lanes of an instruction.
 pub(super) struct Rounding {
     /// FCSR's rounding mode.
     pub mode: RoundingMode,
-    /// The exceptions of all lanes so far.
+    /// The union of the exceptions of all lanes so far.
     pub raised: ExceptionFlags,
 }
 
-/// The result of a floating-point instruction in 128 bits.
+/// Computes 128 bits of a floating-point result.
 pub(super) type FloatFunction = fn(&Operands, &mut Rounding) -> u128;
 
 /// A family in single and double precision.
@@ -26,7 +26,7 @@ macro_rules! both {
     };
 }
 
-/// The five ways to round to an integer, each a family: `$name` with the way in the middle of its names.
+/// The five rounding variants of a conversion, each a family with the mode in the middle of its names.
 macro_rules! roundings {
     ($stem:literal $($suffix:literal $function:ident::<$($type:ty),*>),*) => {
         &[$(
@@ -39,7 +39,7 @@ macro_rules! roundings {
     };
 }
 
-/// The 22 conditions of a comparison, numbered as the encoding does.
+/// The 22 comparison conditions, with their encoded numbers.
 macro_rules! comparisons {
     ($($condition:literal $number:literal),*) => {
         &[$(
@@ -49,7 +49,7 @@ macro_rules! comparisons {
     };
 }
 
-/// Floating-point families, without the x of LASX.
+/// Floating-point families, named without the x of LASX.
 pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfadd" add),
     both!("vfsub" sub),
@@ -67,7 +67,7 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfsqrt" sqrt),
     both!("vfrecip" recip),
     both!("vfrsqrt" rsqrt),
-    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are, too.
+    // An approximation may be exact; the scalar FRECIPE and FRSQRTE are exact too.
     both!("vfrecipe" recip),
     both!("vfrsqrte" rsqrt),
     roundings!("vfrint" ".s" round::<Single>, ".d" round::<Double>),
@@ -99,7 +99,7 @@ pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     ),
 ];
 
-/// Floating-point families that raise nothing and leave FCSR alone.
+/// Floating-point families that raise no exceptions and leave FCSR unchanged.
 pub(super) const QUIET_FAMILIES: Families =
     &[&[("vfclass.s", classify::<Single>), ("vfclass.d", classify::<Double>)]];
 
@@ -107,15 +107,15 @@ const NEAREST_EVEN: u8 = 0;
 const TOWARD_ZERO: u8 = 1;
 const UPWARD: u8 = 2;
 const DOWNWARD: u8 = 3;
-/// FCSR says.
+/// The mode in FCSR.
 const CURRENT: u8 = 4;
 
-/// The rounding mode an instruction's name says.
+/// The rounding mode that the mnemonic specifies.
 fn mode<const MODE: u8>(rounding: &Rounding) -> RoundingMode {
     RoundingMode::ALL.get(usize::from(MODE)).copied().unwrap_or(rounding.mode)
 }
 
-/// An integer type of a conversion.
+/// The integer type of a conversion.
 trait Int {
     const TYPE: Integer;
 }
@@ -141,7 +141,7 @@ fn lane(half: u128, bits: u32, index: u32) -> u64 {
     (half >> (index * bits)) as u64 & u64::MAX >> (64 - bits)
 }
 
-/// The half whose lane `i` of `bits` bits is `f(i)`'s low bits; what the lanes raise is collected.
+/// The half whose lane `i` is the low `bits` bits of `f(i)`. Collects the exceptions.
 fn lanes(bits: u32, rounding: &mut Rounding, f: impl Fn(u32, RoundingMode) -> (u64, ExceptionFlags)) -> u128 {
     (0..128 / bits).fold(0, |half, i| {
         let (value, raised) = f(i, rounding.mode);
@@ -150,7 +150,7 @@ fn lanes(bits: u32, rounding: &mut Rounding, f: impl Fn(u32, RoundingMode) -> (u
     })
 }
 
-/// An operation on register j's lanes.
+/// Applies `f` to the lanes of register j.
 fn unary<F: Format>(
     half: &Operands,
     rounding: &mut Rounding,
@@ -159,7 +159,7 @@ fn unary<F: Format>(
     lanes(F::BITS, rounding, |i, mode| f(lane(half.j, F::BITS, i), mode))
 }
 
-/// An operation on register j's and register k's lanes.
+/// Applies `f` to the lanes of registers j and k.
 fn binary<F: Format>(
     half: &Operands,
     rounding: &mut Rounding,
@@ -238,7 +238,7 @@ fn round<F: Format, const MODE: u8>(half: &Operands, rounding: &mut Rounding) ->
     unary::<F>(half, rounding, |j, _| float::round_to_integral::<F>(j, mode))
 }
 
-/// Every bit of a lane says whether the condition holds.
+/// Sets all bits of a lane if the condition holds, and none otherwise.
 fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Rounding) -> u128 {
     binary::<F>(half, rounding, |j, k, _| {
         let (holds, raised) = float::compare_condition::<F>(j, k, CONDITION);
@@ -246,13 +246,13 @@ fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Roun
     })
 }
 
-/// Each lane to an integer of its width.
+/// Converts each lane to an integer of the same width.
 fn to_integer<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let mode = mode::<MODE>(rounding);
     unary::<F>(half, rounding, |j, _| float::to_integer::<F>(j, I::TYPE, mode))
 }
 
-/// k's lanes to the low 64 bits and j's to the high, as integers half as wide.
+/// Converts k's lanes to the low 64 bits and j's lanes to the high 64 bits, as integers of half the width.
 fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let mode = mode::<MODE>(rounding);
     lanes(I::TYPE.bits, rounding, |i, _| {
@@ -261,28 +261,29 @@ fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut R
     })
 }
 
-/// Register k for the first `count` lanes, register j for those after, and the lane of it.
+/// Maps lane `index` of the result to a source: the first `count` lanes come from register k, the others from register
+/// j.
 fn pair(half: &Operands, index: u32, count: u32) -> (u128, u32) {
     if index < count { (half.k, index) } else { (half.j, index - count) }
 }
 
-/// j's lanes in the low 64 bits, as integers twice as wide.
+/// Converts j's lanes in the low 64 bits to integers of twice the width.
 fn low_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let mode = mode::<MODE>(rounding);
     lanes(I::TYPE.bits, rounding, |i, _| float::to_integer::<F>(lane(half.j, F::BITS, i), I::TYPE, mode))
 }
 
-/// As [`low_to_long`], those in the high 64 bits.
+/// Like [`low_to_long`], for the lanes in the high 64 bits.
 fn high_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     low_to_long::<F, I, MODE>(&high(half), rounding)
 }
 
-/// The operands with j's high 64 bits moved to the low.
+/// The operands with the high 64 bits of j moved to the low 64 bits.
 fn high(half: &Operands) -> Operands {
     Operands { j: half.j >> 64, ..*half }
 }
 
-/// An integer lane in format `F`.
+/// Converts an integer lane to format `F`.
 fn converted<F: Format, I: Int>(value: u64, mode: RoundingMode) -> (u64, ExceptionFlags) {
     let unused = 64 - I::TYPE.bits;
     if I::TYPE.signed {
@@ -311,7 +312,7 @@ fn from_longs(half: &Operands, rounding: &mut Rounding) -> u128 {
     })
 }
 
-/// k's lanes to the low 64 bits and j's to the high, in a format half as wide.
+/// Converts k's lanes to the low 64 bits and j's lanes to the high 64 bits, in a format of half the width.
 fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
     lanes(To::BITS, rounding, |i, mode| {
         let (source, i) = pair(half, i, 128 / From::BITS);
@@ -319,7 +320,7 @@ fn narrow<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) ->
     })
 }
 
-/// j's lanes in the low 64 bits, in a format twice as wide.
+/// Converts j's lanes in the low 64 bits to a format of twice the width.
 fn widen_low<From: Format, To: Format>(half: &Operands, rounding: &mut Rounding) -> u128 {
     lanes(To::BITS, rounding, |i, mode| float::convert::<From, To>(lane(half.j, From::BITS, i), mode))
 }

@@ -1,16 +1,15 @@
-//! 128 bits of a vector register as lanes of one integer type, and the operands an instruction sees in them.
-//! Not a register file: `mod.rs` reads and writes registers.
-//! Source: the register layout of the LSX and LASX extensions: lane 0 is the lowest.
+//! 128 bits of a vector register as lanes of one integer type, and the operands of an instruction. Source: the register
+//! layout of the LSX and LASX extensions, in which lane 0 is the lowest.
 
 use std::ops::{BitAnd, BitOr, BitXor, Not, Shl, Shr};
 
-/// What an instruction reads, for 128 bits of its result.
+/// The operands for 128 bits of a result.
 pub(super) struct Half {
-    /// The register at bit 0, before the instruction.
+    /// The old value of the register at bit 0.
     pub d: u128,
-    /// The register at bit 5; a general register is zero-extended.
+    /// The register at bit 5. A general register is zero-extended.
     pub j: u128,
-    /// The register at bit 10 (a general register zero-extended), or the immediate repeated in every lane.
+    /// The register at bit 10 (a general register is zero-extended), or the immediate repeated in each lane.
     pub k: u128,
     /// The register at bit 15.
     pub a: u128,
@@ -18,10 +17,10 @@ pub(super) struct Half {
     pub imm: i32,
 }
 
-/// The result of an instruction in 128 bits.
+/// Computes 128 bits of a result.
 pub(super) type HalfFunction = fn(&Half) -> u128;
 
-/// An integer that fills lanes of a register.
+/// An integer type for lanes.
 pub(super) trait Element:
     Copy
     + Ord
@@ -38,13 +37,13 @@ pub(super) trait Element:
     const ONE: Self;
     const MIN: Self;
     const MAX: Self;
-    /// All lanes of 128 bits.
+    /// An array of all lanes in 128 bits.
     type Lanes: AsRef<[Self]> + AsMut<[Self]>;
-    /// The lanes of `half`; as an array, so that the compiler sees that they are independent.
+    /// Splits `half` into an array of lanes, which lets the compiler see that they are independent.
     fn split(half: u128) -> Self::Lanes;
-    /// The half of these lanes.
+    /// Joins lanes into 128 bits.
     fn join(lanes: Self::Lanes) -> u128;
-    /// The number with these low bits.
+    /// The integer with the low bits of `bits`.
     fn truncate(bits: u128) -> Self;
     /// The bits, zero-extended.
     fn bits(self) -> u128;
@@ -64,17 +63,17 @@ pub(super) trait Element:
         Self::split(half).as_ref()[index]
     }
 
-    /// The low bits as a shift amount, less than the width.
+    /// The low bits as a shift count below the width.
     fn as_amount(self) -> u32 {
         (self.bits() as u32) & (Self::BITS - 1)
     }
 
-    /// Every bit set or none.
+    /// All bits set if `condition`, else none.
     fn mask(condition: bool) -> Self {
         if condition { !Self::default() } else { Self::default() }
     }
 
-    /// Shifts right and rounds half up; arithmetic if the type is signed.
+    /// Shifts right and rounds half up. The shift is arithmetic if the type is signed.
     fn shift_right_rounded(self, amount: u32) -> Self {
         match amount {
             0 => self,
@@ -83,14 +82,14 @@ pub(super) trait Element:
     }
 }
 
-/// An integer with one of twice its width.
+/// An integer type that has a type of twice the width.
 pub(super) trait Narrow: Element {
     type Wide: Element;
     /// The unsigned integer of the same width.
     type Unsigned: Narrow;
-    /// Sign- or zero-extended, as the type says.
+    /// Extends according to the signedness of the type.
     fn widen(self) -> Self::Wide;
-    /// The lane's bits as an unsigned number.
+    /// Zero-extends.
     fn widen_unsigned(self) -> Self::Wide;
 }
 
@@ -149,30 +148,31 @@ pub(super) fn lanes<T: Element>(f: impl Fn(usize) -> T) -> u128 {
     T::join(result)
 }
 
-/// The half whose lanes come from the lanes of `x` at the same place.
+/// Applies `f` to each lane of `x`.
 pub(super) fn unary<T: Element>(x: u128, f: impl Fn(T) -> T) -> u128 {
     let mut result = T::split(x);
     result.as_mut().iter_mut().for_each(|lane| *lane = f(*lane));
     T::join(result)
 }
 
-/// The half whose lanes come from the lanes of register j and register k at the same place.
+/// Applies `f` to corresponding lanes of registers j and k.
 pub(super) fn binary<T: Element>(half: &Half, f: impl Fn(T, T) -> T) -> u128 {
     let (mut result, k) = (T::split(half.j), T::split(half.k));
     result.as_mut().iter_mut().zip(k.as_ref()).for_each(|(lane, k)| *lane = f(*lane, *k));
     T::join(result)
 }
 
-/// The half with `value` in every lane.
+/// Repeats `value` in each lane.
 pub(super) fn splat<T: Element>(value: T) -> u128 {
     lanes(|_| value)
 }
 
-/// The instructions of one family: each name and its function.
+/// Defines the instructions of a family: names and functions.
 ///
-/// The first word says which names: `plain` is `.b .h .w .d` (the sign does not matter), `signed` the same, `unsigned` is
-/// `.bu .hu .wu .du`; `widen` and its kin name the wide result first, `narrow` and its kin the narrow one. The function's
-/// first type parameter is the type of the narrow lane (`widen`) or the wide lane followed by the narrow one (`narrow`).
+/// The first word selects the suffixes: `plain` is `.b .h .w .d` (the sign does not matter), `signed` the same,
+/// `unsigned` is `.bu .hu .wu .du`; `widen` and its variants name the wide result first, `narrow` and its variants the
+/// narrow one. The first type parameters of the function are the narrow type (`widen`), or the wide type followed by
+/// the narrow one (`narrow`).
 macro_rules! family {
     (@one $stem:literal $suffix:literal $function:ident [$($type:ty),*] [$($more:expr),*]) => {
         (concat!($stem, $suffix), $function::<$($type,)* $({ $more }),*>)
@@ -201,7 +201,7 @@ macro_rules! family {
     (widen_mixed $stem:literal $function:ident $(, $more:expr)*) => {
         family!(@ $stem $function [".h.bu.b" [i8] ".w.hu.h" [i16] ".d.wu.w" [i32] ".q.du.d" [i64]] [$($more),*])
     };
-    // Narrowing shifts: the wide type's sign is the kind of shift, the narrow type's the kind of saturation.
+    // Narrowing shifts: the signedness of the wide type selects the shift, that of the narrow type the saturation.
     (narrow_logical $stem:literal $function:ident $(, $more:expr)*) => {
         family!(@ $stem $function [".b.h" [u16, i8] ".h.w" [u32, i16] ".w.d" [u64, i32]] [$($more),*])
     };
@@ -220,5 +220,5 @@ macro_rules! family {
 }
 pub(super) use family;
 
-/// The families of a file: `(name without the x of LASX, function)`.
+/// The families of a file as `(name without the x of LASX, function)`.
 pub(super) type Families = &'static [&'static [(&'static str, HalfFunction)]];

@@ -1,11 +1,10 @@
-//! Vector loads and stores.
-//! Not scalar ones (see the parent folder's `memory.rs`).
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! Vector loads and stores. Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested
+//! there on hardware.
 
 use super::{half::splat, read_halves, write_halves};
 use crate::{Access, Environment, Fault, Instruction, Op, Scalar, State, Trap, semantics::Semantics};
 
-/// The semantics of `op`, or `None` if it is no vector load or store.
+/// The semantics of `op`; `None` if it is not a vector load or store.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     Some(match op {
         Op::Vld => |s, i, e| load::<E, 1>(s, i, e, immediate_address(s, i)),
@@ -32,7 +31,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// The smallest page a memory may have; an access within one cannot fail half-way.
+/// The smallest possible page. An access within one page cannot fail partway.
 const PAGE_BYTES: u64 = 4096;
 const HALF_BYTES: u64 = 16;
 
@@ -74,7 +73,7 @@ fn store_both<E: Environment>(
     let [low, high] = read_halves(state, instruction.d);
     let last = address.wrapping_add(2 * HALF_BYTES - 1);
     if address / PAGE_BYTES != last / PAGE_BYTES {
-        // Memory takes 128 bits at a time; nothing may be stored unless all of it can be.
+        // Memory is accessed 128 bits at a time, and a refused store must store nothing.
         probe_store(environment, address)?;
         let page = last & !(PAGE_BYTES - 1);
         probe_store(environment, last).map_err(|fault| Fault { address: page, ..fault })?;
@@ -83,7 +82,7 @@ fn store_both<E: Environment>(
     Ok(environment.store(address.wrapping_add(HALF_BYTES), high)?)
 }
 
-/// Fails as a store to the byte would, and changes nothing: a 0 is replaced by a 0, anything else not at all.
+/// Fails like a store to the byte, but does not change it: a compare-exchange of 0 with 0.
 fn probe_store<E: Environment>(environment: &E, address: u64) -> Result<(), Fault> {
     let probed = environment.compare_exchange(address, 0u8, 0);
     probed.map(drop).map_err(|fault| Fault { access: Access::Write, ..fault })
@@ -99,7 +98,7 @@ fn load_replicated<E: Environment, T: Scalar + super::half::Element, const HALVE
     Ok(())
 }
 
-/// The second immediate names the lane.
+/// Stores the lane that the second immediate selects.
 fn store_lane<E: Environment, T: Scalar + super::half::Element>(
     state: &mut State,
     instruction: &Instruction,

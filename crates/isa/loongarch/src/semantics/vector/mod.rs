@@ -1,9 +1,9 @@
-//! 128-bit and 256-bit vectors (LSX and LASX): one function a family, instantiated by element and register width.
-//! Not one function an instruction: nearly all work on 128 bits at a time, and an LASX instruction is the LSX one of its name
-//! without the x, done to both halves; the rest is in `cross.rs`.
-//! What an LSX instruction leaves in the upper 128 bits of its destination is undefined: QEMU clears them in some instructions and
-//! keeps them in others; here they are always kept, as a scalar floating-point result keeps the bits above it.
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! 128-bit and 256-bit vectors (LSX and LASX): one function for each family, instantiated by element type and register
+//! width. Most functions compute 128 bits at a time, and a LASX instruction applies the LSX instruction of the same
+//! name to both halves; `cross.rs` contains the others. The manual leaves the upper 128 bits undefined after an LSX
+//! instruction. QEMU clears them in some instructions and preserves them in others; here they are always preserved,
+//! like the bits above a scalar floating-point result. Source: the LSX and LASX definitions of the unofficial LoongArch
+//! intrinsics guide, tested there on hardware.
 
 mod arithmetic;
 mod constant;
@@ -26,7 +26,7 @@ use crate::{
     Environment, Extension, Instruction, Op, Operand, RegisterKind, State, Trap, float::ExceptionFlags,
 };
 
-/// The semantics of `op`, or `None` if it is not of this folder.
+/// The semantics of `op`; `None` if another module defines it.
 pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     memory::lookup(op).or_else(|| constant::lookup(op)).or_else(|| {
         TABLE[op as usize]
@@ -35,38 +35,38 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// What an instruction that works on registers only does.
+/// The implementation of an instruction that accesses only registers.
 enum Action {
-    /// The same to each of the first `halves` halves.
+    /// Computes each of the first `halves` halves separately.
     Halves { function: HalfFunction, halves: usize, sources: Sources },
-    /// The same in floating point.
+    /// The same for floating point.
     Float { function: FloatFunction, halves: usize, sources: Sources },
-    /// Something that sees the whole state.
+    /// Accesses the complete state.
     Whole(WholeFunction),
 }
 
-/// How the operands of a [`Half`] are found.
+/// The sources of the operands of a [`Half`].
 struct Sources {
     j: Source,
     k: Source,
 }
 
-/// Where an operand comes from.
+/// The source of an operand.
 enum Source {
     /// A vector register.
     Vector,
     /// A general register, the same for both halves.
     General,
-    /// The first immediate, repeated in every lane.
+    /// The first immediate, repeated in each lane.
     Immediate(Repeat),
 }
 
-/// How a number becomes every lane of 128 bits.
+/// Repeats an integer in all lanes of 128 bits.
 #[derive(Clone, Copy)]
 struct Repeat {
     /// The bits of one lane.
     mask: u128,
-    /// A one in every lane; no lanes at all are 0.
+    /// A one in each lane; 0 if there are no lanes.
     ones: u128,
 }
 
@@ -82,7 +82,7 @@ impl Repeat {
     }
 }
 
-/// The action of every instruction, by its place in the instruction table.
+/// The implementation of each instruction, by index in the instruction table.
 static TABLE: LazyLock<Vec<Option<Action>>> = LazyLock::new(|| {
     let halves: HashMap<_, _> =
         [arithmetic::FAMILIES, shift::FAMILIES, shuffle::FAMILIES, float::QUIET_FAMILIES]
@@ -113,7 +113,7 @@ static TABLE: LazyLock<Vec<Option<Action>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Where `op`'s operand at bit `position` comes from.
+/// The source of the operand of `op` at bit `position`.
 fn source(op: Op, position: u8) -> Source {
     let register = op.row().operands.iter().find_map(|operand| match operand {
         Operand::Register(kind, at) if *at == position => Some(*kind),
@@ -126,7 +126,8 @@ fn source(op: Op, position: u8) -> Source {
     }
 }
 
-/// The width of the lanes that the last part of a name speaks of: `b` is 8 bits, `hu` 16; 0 if it is no element.
+/// The lane width in bits that the last suffix of a mnemonic specifies: 8 for `b`, 16 for `hu`; 0 if it is not an
+/// element type.
 fn element_bits(mnemonic: &str) -> u32 {
     let (_, suffix) = mnemonic.rsplit_once('.').unwrap_or_default();
     match suffix.trim_end_matches('u') {
@@ -139,7 +140,7 @@ fn element_bits(mnemonic: &str) -> u32 {
     }
 }
 
-/// Executes an instruction that works on registers only.
+/// Executes an instruction that accesses only registers.
 fn run(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
     match &TABLE[instruction.op as usize] {
         Some(Action::Whole(function)) => function(state, instruction),
@@ -165,7 +166,7 @@ fn run(state: &mut State, instruction: &Instruction) -> Result<(), Trap> {
     Ok(())
 }
 
-/// What `instruction` reads for half `index` of its result.
+/// The operands of `instruction` for half `index` of its result.
 fn operands(state: &State, instruction: &Instruction, sources: &Sources, index: usize) -> Half {
     let vector = |number: u8| {
         let lanes = &state.v[usize::from(number)].0[2 * index..];
@@ -227,11 +228,11 @@ mod tests {
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), count, "a name stands twice");
+        assert_eq!(names.len(), count, "a name occurs twice");
     }
 
     #[test]
-    fn an_immediate_is_repeated_in_lanes_as_wide_as_the_name_says() {
+    fn an_immediate_is_repeated_in_lanes_of_the_width_in_the_name() {
         assert_eq!(element_bits("vslti.hu"), 16);
         assert_eq!(element_bits("vssrlni.du.q"), 128);
         assert_eq!(Repeat::in_lanes_of(32).of(-1), u128::MAX);

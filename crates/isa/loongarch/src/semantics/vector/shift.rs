@@ -1,10 +1,9 @@
-//! Shifts, rotations, narrowing shifts, bit counts and single-bit operations on vector lanes.
-//! Not arithmetic (see `arithmetic.rs`).
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! Shifts, rotations, narrowing shifts, bit counts and single-bit operations on vector lanes. Source: the LSX and LASX
+//! definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
 
 use super::half::{Element, Families, Half, Narrow, binary, family, lanes, unary};
 
-/// Shift families; an immediate form has the same function, its immediate repeated in every lane.
+/// Shift families. An immediate form uses the same function, with the immediate repeated in each lane.
 pub(super) const FAMILIES: Families = &[
     family!(plain "vsll" left),
     family!(plain "vslli" left),
@@ -79,11 +78,11 @@ pub(super) const FAMILIES: Families = &[
     ],
 ];
 
-/// A narrowing shift drops the high bits.
+/// A narrowing shift that drops the high bits.
 const TRUNCATE: u8 = 0;
-/// A narrowing shift saturates.
+/// A narrowing shift that saturates.
 const SATURATE: u8 = 1;
-/// A narrowing shift rounds half up.
+/// A narrowing shift that rounds half up.
 const ROUND: u8 = 2;
 
 fn left<T: Element>(half: &Half) -> u128 {
@@ -126,7 +125,7 @@ fn count_ones<T: Element>(half: &Half) -> u128 {
     unary(half.j, |j: T| T::truncate(j.count_ones().into()))
 }
 
-/// The low half's lanes at twice the width, shifted left.
+/// Widens the lanes of the low 64 bits and shifts them left.
 fn widen_left<T: Narrow>(half: &Half) -> u128 {
     lanes(|i| T::lane(half.j, i).widen() << half.imm as u32)
 }
@@ -139,7 +138,7 @@ fn extend_high<T: Narrow>(half: &Half) -> u128 {
     lanes(|i| T::lane(half.j, i + T::Wide::LANES).widen())
 }
 
-/// One wide lane shifted right and made narrow as `HOW` says.
+/// Shifts one wide lane right and narrows it according to `HOW`.
 fn narrowed<W: Element, N: Element + TryFrom<W>, const HOW: u8>(x: W, amount: u32) -> N {
     let shifted = if HOW & ROUND != 0 { x.shift_right_rounded(amount) } else { x >> amount };
     if HOW & SATURATE == 0 {
@@ -148,7 +147,7 @@ fn narrowed<W: Element, N: Element + TryFrom<W>, const HOW: u8>(x: W, amount: u3
     N::try_from(shifted).unwrap_or(if shifted < W::default() { N::MIN } else { N::MAX })
 }
 
-/// j's lanes, shifted by k's, to the low 64 bits; the high 64 bits become zero.
+/// Shifts j's lanes by k's lanes into the low 64 bits. The high 64 bits become zero.
 fn narrow<W: Element, N: Element + TryFrom<W>, const HOW: u8>(half: &Half) -> u128 {
     lanes(|i| {
         if i < W::LANES {
@@ -159,7 +158,7 @@ fn narrow<W: Element, N: Element + TryFrom<W>, const HOW: u8>(half: &Half) -> u1
     })
 }
 
-/// j's lanes to the low 64 bits, d's to the high, shifted by the immediate.
+/// Shifts j's lanes into the low 64 bits and d's lanes into the high 64 bits, by the immediate.
 fn narrow_both<W: Element, N: Element + TryFrom<W>, const HOW: u8>(half: &Half) -> u128 {
     lanes(|i| {
         let source = if i < W::LANES { half.j } else { half.d };

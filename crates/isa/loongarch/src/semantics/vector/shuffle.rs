@@ -1,6 +1,5 @@
-//! Lane movement that stays within 128 bits, sign masks and constants.
-//! Not movement between the halves of a 256-bit register or to other register files (see `cross.rs`).
-//! Source: the LSX and LASX definitions of the unofficial LoongArch intrinsics guide, tested there on hardware.
+//! Lane movement within 128 bits, sign masks and constants. Source: the LSX and LASX definitions of the unofficial
+//! LoongArch intrinsics guide, tested there on hardware.
 
 use super::half::{Element, Families, Half, family, lanes, splat, unary};
 
@@ -42,13 +41,13 @@ pub(super) const FAMILIES: Families = &[
 const EVEN: usize = 0;
 const ODD: usize = 1;
 
-/// Even (odd) lanes of k and j, side by side.
+/// Interleaves the even (odd) lanes of k and j.
 fn pack<T: Element, const PARITY: usize>(half: &Half) -> u128 {
     let [j, k] = [half.j, half.k].map(T::split);
     lanes(|i| if i % 2 == 0 { &k } else { &j }.as_ref()[i - i % 2 + PARITY])
 }
 
-/// Even (odd) lanes of k, then those of j.
+/// The even (odd) lanes of k, followed by those of j.
 fn pick<T: Element, const PARITY: usize>(half: &Half) -> u128 {
     let ([j, k], middle) = ([half.j, half.k].map(T::split), T::LANES / 2);
     lanes(|i| if i < middle { &k } else { &j }.as_ref()[i % middle * 2 + PARITY])
@@ -64,7 +63,7 @@ fn interleave_high<T: Element>(half: &Half) -> u128 {
     lanes(|i| if i % 2 == 0 { &k } else { &j }.as_ref()[i / 2 + T::LANES / 2])
 }
 
-/// Only the index's low bits count.
+/// Replicates a lane. Only the low bits of the index are used.
 fn replicate<T: Element>(half: &Half) -> u128 {
     splat(T::lane(half.j, half.k as usize % T::LANES))
 }
@@ -77,16 +76,16 @@ fn replicate_general<T: Element>(half: &Half) -> u128 {
     splat(T::lane(half.j, 0))
 }
 
-/// Lane `imm[3:0]` of j to lane `imm[7:4]` of d.
+/// Copies lane `imm[3:0]` of j to lane `imm[7:4]` of d.
 fn extract_insert<T: Element>(half: &Half) -> u128 {
     let imm = half.imm as usize;
     let (from, to) = (imm % T::LANES, (imm >> 4) % T::LANES);
     lanes(|i| if i == to { T::lane(half.j, from) } else { T::lane(half.d, i) })
 }
 
-/// For each of `indices` the lane that it names among k's and, above them, j's.
+/// Selects lanes of k, and above them of j, by `indices`.
 ///
-/// Bits beyond those needed are ignored, as the 3A6000 does and QEMU; the 3A5000 gives zero if bit 6 or 7 is set.
+/// Unused index bits are ignored, as on the 3A6000 and in QEMU. The 3A5000 returns zero if bit 6 or 7 is set.
 fn select<T: Element>(half: &Half, indices: u128) -> u128 {
     let [j, k] = [half.j, half.k].map(T::split);
     unary(indices, |index: T| {
@@ -99,23 +98,23 @@ fn shuffle_bytes(half: &Half) -> u128 {
     select::<u8>(half, half.a)
 }
 
-/// Unlike the byte form, the indices are in register d.
+/// The wider forms take their indices from register d.
 fn shuffle<T: Element>(half: &Half) -> u128 {
     select::<T>(half, half.d)
 }
 
-/// Two bits of the immediate.
+/// Bits `2 * index` and up of the immediate, as a number from 0 to 3.
 fn two_bits(imm: i32, index: usize) -> usize {
     (imm >> (2 * index)) as usize & 3
 }
 
-/// The same permutation in each group of four lanes.
+/// Applies the same permutation to each group of four lanes.
 fn shuffle_fours<T: Element>(half: &Half) -> u128 {
     let j = T::split(half.j);
     lanes(|i| j.as_ref()[i / 4 * 4 + two_bits(half.imm, i % 4)])
 }
 
-/// Each 64-bit lane is one of d's two and j's two.
+/// Selects each 64-bit lane from the lanes of d and j.
 fn shuffle_pairs(half: &Half) -> u128 {
     lanes(|i| {
         let index = two_bits(half.imm, i);
@@ -123,7 +122,7 @@ fn shuffle_pairs(half: &Half) -> u128 {
     })
 }
 
-/// Two words of j, then two of d.
+/// Selects two words of j, then two of d.
 fn permute_words(half: &Half) -> u128 {
     lanes(|i| u32::lane(if i < 2 { half.j } else { half.d }, two_bits(half.imm, i)))
 }
@@ -136,14 +135,15 @@ fn shift_bytes_right(half: &Half) -> u128 {
     half.j >> (half.imm % 16 * 8)
 }
 
-/// The number of j's first negative lane (the number of lanes if none is) to the lane of d that k names.
+/// Writes the index of j's first negative lane, or the number of lanes if there is none, to the lane of d that k
+/// selects.
 fn first_negative<T: Element>(half: &Half) -> u128 {
     let first = (0..T::LANES).find(|&i| T::lane(half.j, i) < T::default()).unwrap_or(T::LANES);
     let to = T::lane(half.k, 0).bits() as usize % T::LANES;
     lanes(|i| if i == to { T::truncate(first as u128) } else { T::lane(half.d, i) })
 }
 
-/// One bit a lane, in the lowest bits.
+/// A bit mask with one bit for each lane, in the lowest bits.
 fn lane_mask<T: Element>(x: u128, condition: impl Fn(T) -> bool) -> u128 {
     (0..T::LANES).fold(0, |mask, i| mask | u128::from(condition(T::lane(x, i))) << i)
 }

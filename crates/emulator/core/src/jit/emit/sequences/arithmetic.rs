@@ -1,4 +1,4 @@
-//! Arithmetic on elements of one width, and on bits.
+//! Sequences for arithmetic on elements of one width, and for bit operations.
 
 use super::super::host_vectors::*;
 use super::compare::{EQUAL, GREATER, greater, lesser, with};
@@ -8,14 +8,14 @@ use super::{Element, Named, Steps};
 
 pub(super) const ADD: [Pair; 4] = [PADDB, PADDW, PADDD, PADDQ];
 pub(super) const SUBTRACT: [Pair; 4] = [PSUBB, PSUBW, PSUBD, PSUBQ];
-/// Four bits' number of ones, by value.
+/// The number of set bits in a nibble, by value.
 const ONES_IN_NIBBLES: u128 = 0x0403_0302_0302_0201_0302_0201_0201_0100;
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
     let index = element.index();
     let constant = Splat(B, element.splat(named.imm as u64));
-    // Of the field, a bit's number takes what counts to the element's width.
+    // The field may be wider than the bit number, which is reduced modulo the element width.
     let bit = 1u64 << (named.imm as u32 & (element.bits - 1));
     match named.stem {
         "addi" => with(constant, vec![Two(ADD[index], D, J, B)]),
@@ -57,7 +57,7 @@ fn difference(element: Element) -> Option<Steps> {
         (Some(greater), Some(lesser)) => {
             vec![Two(greater, C, J, K), Two(lesser, A, J, K), Two(subtract, D, C, A)]
         }
-        // Negated where j is not greater.
+        // Negate the difference where j is not greater.
         _ if !element.is_unsigned => vec![
             Two(PCMPGTQ, C, J, K),
             Two(PSUBQ, A, J, K),
@@ -76,12 +76,12 @@ fn absolute_sum(element: Element) -> Option<Steps> {
     Some(vec![Two(sign, A, J, J), Two(sign, B, K, K), Two(ADD[element.index()], D, A, B)])
 }
 
-/// The mean of two, rounded down or up, without what the sum would lose.
+/// The average of two elements, rounded down or up, computed without overflow.
 fn average(element: Element, up: bool) -> Option<Steps> {
     let index = element.index();
     let one = Splat(B, element.splat(1));
     match (element.bits, element.is_unsigned) {
-        // The host rounds up: one less where the two differ in the lowest bit.
+        // The host rounds up: subtract one where the lowest bits differ.
         (8, true) if !up => {
             Some(vec![Two(PAVGB, C, J, K), Two(PXOR, A, K, J), one, Two(PAND, A, A, B), Two(PSUBB, D, C, A)])
         }
@@ -105,7 +105,7 @@ fn average(element: Element, up: bool) -> Option<Steps> {
     }
 }
 
-/// The product's parts in A and B, to be added.
+/// Computes the product as a sum of A and B.
 fn product(element: Element) -> Option<Steps> {
     match element.bits {
         8 => Some(vec![
@@ -130,7 +130,7 @@ fn product(element: Element) -> Option<Steps> {
     }
 }
 
-/// The product in A, and what is done with it.
+/// Computes the product in A, followed by the steps that `then` adds.
 fn with_product(element: Element, then: impl FnOnce(&mut Steps)) -> Option<Steps> {
     let mut steps = match element.bits {
         16 => vec![Two(PMULLW, A, J, K)],
@@ -145,7 +145,7 @@ fn with_product(element: Element, then: impl FnOnce(&mut Steps)) -> Option<Steps
     Some(steps)
 }
 
-/// k, negated where j is negative, and 0 where j is.
+/// k, negated where j is negative, and 0 where j is 0.
 fn signed_as(element: Element) -> Option<Steps> {
     if let Some(&sign) = [PSIGNB, PSIGNW, PSIGND].get(element.index()) {
         return Some(vec![Two(sign, D, K, J)]);
@@ -162,7 +162,7 @@ fn signed_as(element: Element) -> Option<Steps> {
     ])
 }
 
-/// How many bits of each element are set: looked up by four, and summed.
+/// Counts the set bits of each element by table lookup for nibbles.
 fn ones(element: Element) -> Steps {
     let mut steps = vec![
         Splat(A, 0x0f0f_0f0f_0f0f_0f0f),

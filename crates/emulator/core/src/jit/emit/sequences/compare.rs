@@ -1,4 +1,4 @@
-//! Comparisons, the greater and the lesser of two, and clamping.
+//! Sequences for comparisons, maximum, minimum and saturation.
 
 use super::super::host_vectors::*;
 use super::steps::{Place, Place::*, Step, Step::*};
@@ -11,13 +11,13 @@ const GREATER_SIGNED: [Pair; 3] = [PMAXSB, PMAXSW, PMAXSD];
 const LESSER_UNSIGNED: [Pair; 3] = [PMINUB, PMINUW, PMINUD];
 const GREATER_UNSIGNED: [Pair; 3] = [PMAXUB, PMAXUW, PMAXUD];
 
-/// The host's instruction for the lesser of two; it has none for doublewords.
+/// The host's minimum instruction; `None` for doublewords.
 pub(super) fn lesser(element: Element) -> Option<Pair> {
     let table = if element.is_unsigned { LESSER_UNSIGNED } else { LESSER_SIGNED };
     table.get(element.index()).copied()
 }
 
-/// The same for the greater.
+/// The host's maximum instruction; `None` for doublewords.
 pub(super) fn greater(element: Element) -> Option<Pair> {
     let table = if element.is_unsigned { GREATER_UNSIGNED } else { GREATER_SIGNED };
     table.get(element.index()).copied()
@@ -25,7 +25,7 @@ pub(super) fn greater(element: Element) -> Option<Pair> {
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let element = named.only()?;
-    // Unsigned immediates are what the instruction holds; signed ones are extended.
+    // The decoder has sign-extended signed immediates and left unsigned ones as they are.
     let constant = Splat(B, element.splat(named.imm as u64));
     match named.stem {
         "sle" => ordered(element, K, true),
@@ -42,13 +42,13 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     }
 }
 
-/// A constant, and what is done with it.
+/// Prepends the constant that the steps use.
 pub(super) fn with(constant: Step, mut steps: Steps) -> Option<Steps> {
     steps.insert(0, constant);
     Some(steps)
 }
 
-/// `j < k`, or `j <= k`. `k` may be B, which is not wanted any more then.
+/// `j < k` or `j <= k`. `k` may be B, which is then overwritten.
 fn ordered(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
     let greater_than = GREATER[element.index()];
     let not_c = [Splat(B, u64::MAX), Two(PXOR, D, C, B)];
@@ -76,7 +76,8 @@ fn ordered(element: Element, k: Place, or_equal: bool) -> Option<Steps> {
     })
 }
 
-/// A and B: j and k with the highest bits of their doublewords changed, so that signed comparisons order them as unsigned ones.
+/// A and B become j and k with the highest bits of doublewords flipped, so that signed comparisons order them as
+/// unsigned.
 fn signs_changed(k: Place) -> Steps {
     vec![Splat(C, 1 << 63), Two(PXOR, A, C, J), Two(PXOR, B, C, k)]
 }
@@ -86,7 +87,7 @@ fn extreme(element: Element, k: Place, host: Option<Pair>, greatest: bool) -> Op
         return Some(vec![Two(host, D, J, k)]);
     }
     if k.is_scratch() {
-        // The constant is wanted after the comparison, which for unsigned ones takes every scratch register.
+        // The constant is still needed after the comparison, which uses all scratch registers for unsigned elements.
         return (!element.is_unsigned).then(|| vec![Two(PCMPGTQ, C, J, k), choice(k, greatest)]);
     }
     let mut steps = if element.is_unsigned { signs_changed(k) } else { Vec::new() };
@@ -95,7 +96,7 @@ fn extreme(element: Element, k: Place, host: Option<Pair>, greatest: bool) -> Op
     Some(steps)
 }
 
-/// j where C says that it is greater, or the other way round.
+/// Selects the maximum or minimum of j and k, where C is the result of j > k.
 fn choice(k: Place, greatest: bool) -> Step {
     if greatest { Blend(D, k, J, C) } else { Blend(D, J, k, C) }
 }
@@ -103,7 +104,7 @@ fn choice(k: Place, greatest: bool) -> Step {
 /// Signed or unsigned saturation to `imm + 1` bits.
 fn clamped(element: Element, imm: i32) -> Option<Steps> {
     let (lesser, greater) = (lesser(element)?, greater(element)?);
-    // Of the field, an element has bits for less than its width.
+    // The field may be wider than the bit number, which is reduced modulo the element width.
     let bits = imm as u32 & (element.bits - 1);
     if element.is_unsigned {
         let most = u64::MAX >> (63 - bits);

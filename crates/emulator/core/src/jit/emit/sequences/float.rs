@@ -1,4 +1,4 @@
-//! Rounding and conversions of floating point.
+//! Sequences for floating-point rounding and conversion.
 
 use iced_x86::Code;
 
@@ -6,12 +6,12 @@ use super::super::host_vectors::*;
 use super::steps::{Place::*, Step::*};
 use super::{Named, Steps};
 
-/// Both doublewords are the upper one.
+/// A shuffle that copies the upper doubleword to both positions.
 const UPPER_HALF: i32 = 0b11_10_11_10;
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     let rounding = match named.stem {
-        // As the host's control register says, which follows the guest's.
+        // Use the rounding mode of MXCSR, which follows the guest's.
         "frint" => Some(4),
         "frintrne" => Some(0),
         "frintrm" => Some(1),

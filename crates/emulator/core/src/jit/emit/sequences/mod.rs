@@ -1,6 +1,5 @@
-//! LSX and LASX instructions that take several host instructions: what each becomes, as data, and how that is emitted.
-//! Not those that the host has one instruction for (see `vector_table.rs`).
-//! Source: the manual's LSX and LASX volumes; Intel SDM, volume 2. The halves of a 256-bit register are independent in both, so that
+//! LSX and LASX instructions that need several host instructions: the sequences as data, and their emission. Source:
+//! the manual's LSX and LASX volumes; Intel SDM, volume 2. The halves of a 256-bit register are independent in both, so
 //! one sequence serves both widths.
 
 mod arithmetic;
@@ -24,10 +23,10 @@ use super::{
 };
 use crate::jit::registers::wide;
 
-/// The steps of an instruction.
+/// The host sequence for an instruction.
 type Steps = Vec<Step>;
 
-/// The elements that an instruction works on.
+/// The element type that an instruction works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Element {
     bits: u32,
@@ -35,7 +34,7 @@ struct Element {
 }
 
 impl Element {
-    /// `b`, `hu` and the like.
+    /// Parses `b`, `hu` and similar suffixes.
     fn named(name: &str) -> Option<Self> {
         let (letter, is_unsigned) = name.strip_suffix('u').map_or((name, false), |letter| (letter, true));
         let bits = match letter {
@@ -48,12 +47,12 @@ impl Element {
         Some(Self { bits, is_unsigned })
     }
 
-    /// 0 for bytes to 3 for doublewords: where such elements stand in a table of host instructions.
+    /// The index in tables of host instructions: 0 for bytes to 3 for doublewords.
     fn index(self) -> usize {
         self.bits.trailing_zeros() as usize - 3
     }
 
-    /// `value` in every element of 64 bits.
+    /// Repeats `value` in all elements of 64 bits.
     fn splat(self, value: u64) -> u64 {
         let value = value & (u64::MAX >> (64 - self.bits));
         (0..64 / self.bits).fold(0, |all, n| all | value << (n * self.bits))
@@ -64,28 +63,28 @@ impl Element {
     }
 }
 
-/// An instruction by the parts of its name.
+/// An instruction mnemonic split into its parts.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     stem: &'a str,
-    /// The elements named behind the stem; nothing for what names something else.
+    /// The element types after the stem; `None` for other suffixes.
     elements: [Option<Element>; 3],
-    /// All that stands behind the stem.
+    /// The complete suffix after the stem.
     formats: &'a str,
     imm: i32,
     is_wide: bool,
-    /// Both sources are one register.
+    /// Both sources are the same register.
     is_same: bool,
 }
 
 impl Named<'_> {
-    /// The elements of an instruction that names one kind.
+    /// The element type of an instruction that names exactly one.
     fn only(&self) -> Option<Element> {
         self.elements[0].filter(|_| self.elements[1].is_none())
     }
 }
 
-/// What an instruction becomes, if it is one of these, and whether it is 256 bits wide.
+/// The sequence for an instruction, if it has one, and whether it is 256 bits wide.
 fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
     let name = i.op.mnemonic();
     let (name, is_wide) = name.strip_prefix('x').map_or((name, false), |name| (name, true));
@@ -103,7 +102,7 @@ fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
 }
 
 impl Emitter<'_> {
-    /// Emits an instruction that takes several of the host's, or says that it is none of these.
+    /// Emits the sequence of an instruction. Returns false if it has none.
     pub(super) fn vector_sequence(&mut self, i: &Instruction) -> bool {
         let Some((steps, is_wide)) = sequence(i) else { return false };
         for (index, step) in steps.iter().enumerate() {
@@ -162,7 +161,7 @@ impl Emitter<'_> {
             Place::K => i.k,
             Place::Third => i.a,
             Place::Old => i.d,
-            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is no source"),
+            Place::A | Place::B | Place::C | Place::D => unreachable!("{place:?} is not a source"),
         }
     }
 
@@ -174,17 +173,18 @@ impl Emitter<'_> {
         self.vector_source(Self::register_number(i, place), is_wide)
     }
 
-    /// The left operand of a step, which has to be in a register.
+    /// The left operand of a step, loaded into a register if necessary.
     fn left(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) -> Register {
         let place = step.left().expect("a step with a left operand");
         if place.is_scratch() {
             return sized(scratch_register(place), is_wide);
         }
-        let room = room_for_left(step, after).expect("every sequence has room: there is a test");
+        let room =
+            room_for_left(step, after).expect("every sequence has a free scratch register: a test checks it");
         self.read_vector(Self::register_number(i, place), scratch_register(room), is_wide)
     }
 
-    /// 64 bits everywhere.
+    /// Loads the same 64 bits into all doublewords.
     fn splat(&mut self, to: Register, value: u64, is_wide: bool) {
         let sized = sized(to, is_wide);
         match value {
@@ -198,7 +198,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// 128 bits in each half.
+    /// Loads the same 128 bits into each half.
     fn pattern(&mut self, to: Register, value: u128, is_wide: bool) {
         self.load_constant(Register::RAX, value as u64);
         self.a.op2(Code::VEX_Vmovq_xmm_rm64, to, Register::RAX);
@@ -215,6 +215,6 @@ fn scratch_register(place: Place) -> Register {
         Place::A => Register::XMM0,
         Place::B => Register::XMM1,
         Place::C => Register::XMM2,
-        _ => unreachable!("{place:?} is no scratch register"),
+        _ => unreachable!("{place:?} is not a scratch register"),
     }
 }

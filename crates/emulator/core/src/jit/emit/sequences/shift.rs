@@ -1,4 +1,4 @@
-//! Shifts, with and without rounding, and those that make elements narrower.
+//! Sequences for shifts with and without rounding, and for narrowing shifts.
 
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
@@ -37,7 +37,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
         ("sll", 16) => Some(halves_left()),
         ("srl", 16) => Some(halves_right(PSRLD, PSRLVD)),
         ("sra", 16) => Some(halves_right(PSRAD, PSRAVD)),
-        // The sign goes along, and is taken off below.
+        // A logical shift moves the sign bit; flipping and subtracting it extends the sign.
         ("sra", 64) => Some(vec![
             Splat(A, 63),
             Two(PAND, A, A, K),
@@ -53,8 +53,8 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     }
 }
 
-/// `to - B` is j shifted right with its sign, for widths that the host lacks that of: a sign that was shifted as any other bit is
-/// turned and taken off.
+/// An arithmetic right shift for widths without a host instruction, such that `to - B` is the result: a logical shift
+/// moves the sign bit, which is flipped here and subtracted by the caller.
 fn signed(element: Element, to: Place, count: i32) -> Steps {
     let mut steps = vec![Shift(RIGHT[element.index()], to, J, count)];
     if element.bits == 8 {
@@ -65,7 +65,7 @@ fn signed(element: Element, to: Place, count: i32) -> Steps {
     steps
 }
 
-/// One more where the highest bit that is shifted out is set.
+/// Adds one where the last bit shifted out is set.
 fn rounded(element: Element, is_signed: bool, count: i32) -> Steps {
     if count == 0 {
         return vec![Move(D, J)];
@@ -87,7 +87,7 @@ fn rounded(element: Element, is_signed: bool, count: i32) -> Steps {
 
 const HALF_COUNT: u64 = 0x000f_000f_000f_000f;
 
-/// The halves of each word by the word's shift, one after the other.
+/// Shifts the halfwords of each word left by a separate count, using word shifts for one halfword at a time.
 fn halves_left() -> Steps {
     vec![
         Splat(A, HALF_COUNT),
@@ -118,7 +118,7 @@ fn halves_right(extend: Pair, shift: Pair) -> Steps {
     ]
 }
 
-/// Right by the count and left by what is missing to the width; a count of 0 shifts everything out to the left.
+/// Shifts right by the count, and left by the width minus the count. A count of 0 shifts everything out to the left.
 fn rotated(mask: u64, bits: u64, right: Pair, left: Pair, subtract: Pair) -> Steps {
     let element = Element { bits: bits as u32, is_unsigned: true };
     vec![
@@ -132,7 +132,7 @@ fn rotated(mask: u64, bits: u64, right: Pair, left: Pair, subtract: Pair) -> Ste
     ]
 }
 
-/// The lower half of the result from j, the upper one from what the destination held.
+/// The lower half of the result comes from j, the upper half from the old destination.
 fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
     if to.bits * 2 != from.bits {
         return None;
@@ -146,7 +146,7 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
     };
     let count = named.imm & (from.bits as i32 - 1);
     let index = from.index();
-    // The lowest 32 bits of a signed shift of doublewords are not those of an unsigned one by more than 32.
+    // For a signed doubleword shift by more than 32, the low 32 bits differ from those of a logical shift.
     let shift = match RIGHT_SIGNED.get(index) {
         Some(&shift) if is_signed => shift,
         None if is_signed && count > 32 => return None,
@@ -171,7 +171,7 @@ fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
         _ => return None,
     };
     if !is_signed {
-        // The host's packs take what they are given for signed.
+        // The host's pack instructions treat their sources as signed.
         let most = u64::MAX >> (64 - to.bits + u32::from(!to.is_unsigned));
         steps.extend([Splat(C, from.splat(most)), Two(lesser, A, A, C), Two(lesser, B, B, C)]);
     }

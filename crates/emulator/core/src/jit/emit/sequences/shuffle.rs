@@ -1,10 +1,10 @@
-//! Elements that change their places.
+//! Sequences that permute elements.
 
 use super::super::host_vectors::*;
 use super::steps::{Place::*, Step::*};
 use super::{Element, Named, Steps};
 
-/// The number of each byte in 16.
+/// The byte indices 0 to 15.
 const BYTES: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
 pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
@@ -31,7 +31,7 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     }
 }
 
-/// Even elements of k and j, side by side.
+/// Interleaves the even elements of k and j.
 fn even_packed(bits: u32) -> Option<Steps> {
     Some(match bits {
         8 => vec![
@@ -60,7 +60,7 @@ fn odd_packed(bits: u32) -> Option<Steps> {
     })
 }
 
-/// Even elements of k, then those of j.
+/// The even elements of k, followed by those of j.
 fn even_picked(bits: u32) -> Option<Steps> {
     let masked =
         |mask, pack| vec![Splat(A, mask), Two(PAND, B, A, J), Two(PAND, A, A, K), Two(pack, D, A, B)];
@@ -81,7 +81,7 @@ fn odd_picked(bits: u32) -> Option<Steps> {
     })
 }
 
-/// Where each byte comes from if those of four are ordered anew.
+/// The byte shuffle that reorders each group of four bytes.
 fn fours(order: i32) -> u128 {
     (0..16).fold(0, |all, n| {
         let from = n & !3 | order as u32 >> (2 * (n & 3)) & 3;
@@ -89,7 +89,7 @@ fn fours(order: i32) -> u128 {
     })
 }
 
-/// One element everywhere.
+/// Replicates one element.
 fn replicated(element: Element, number: i32) -> Steps {
     let bytes = element.bits / 8;
     let one = (BYTES >> (element.bits * number as u32)) as u64;
@@ -97,12 +97,12 @@ fn replicated(element: Element, number: i32) -> Steps {
     vec![Splat(A, element.splat(one)), Two(PSHUFB, D, J, A)]
 }
 
-/// Any bytes, by the lowest four bits of their numbers.
+/// Selects bytes by the lowest four bits of the indices.
 fn bytes_of_one() -> Steps {
     vec![Splat(A, 0x0f0f_0f0f_0f0f_0f0f), Two(PAND, A, A, Third), Two(PSHUFB, D, K, A)]
 }
 
-/// Any bytes of k (0 to 15) and j (16 to 31); the host's shuffle gives 0 for numbers with the highest bit set.
+/// Selects bytes of k (0 to 15) and j (16 to 31). The host's shuffle returns 0 for an index whose highest bit is set.
 fn bytes_of_two() -> Steps {
     vec![
         Splat(A, 0x1f1f_1f1f_1f1f_1f1f),
@@ -119,7 +119,7 @@ fn bytes_of_two() -> Steps {
     ]
 }
 
-/// A doubleword of j replaces one of the destination.
+/// Replaces a doubleword of the destination with one of j.
 fn doubleword_inserted(imm: i32) -> Steps {
     let (from, to) = (imm & 1, imm >> 4 & 1);
     if to == 0 {

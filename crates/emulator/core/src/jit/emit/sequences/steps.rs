@@ -1,25 +1,24 @@
-//! What a sequence of host instructions is made of, and what holds for all of them.
-//! Not how it is emitted (see `mod.rs`).
+//! The steps of host sequences, and their register requirements.
 
 use iced_x86::Code;
 
 use super::super::host_vectors::Pair;
 
-/// Where an operand of a step is.
+/// The operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Scratch.
+    /// Scratch registers.
     A,
     B,
     C,
     /// The instruction's sources.
     J,
     K,
-    /// The third source, of instructions that have four operands.
+    /// The third source of instructions with four operands.
     Third,
-    /// What the destination holds before the instruction.
+    /// The destination's value before the instruction.
     Old,
-    /// The destination; only the last step writes it, as it may be one of the sources too.
+    /// The destination. Only the last step may write it, because it may also be a source.
     D,
 }
 
@@ -31,26 +30,26 @@ impl Place {
     }
 }
 
-/// One host instruction, or the few that make a constant. The first place is written.
+/// A host instruction, or the instructions that load a constant. The first place is the destination.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// `to = from`
     Move(Place, Place),
     /// `to = left op right`
     Two(Pair, Place, Place, Place),
-    /// `to = left op right`, with a choice of elements.
+    /// `to = left op right` with an immediate that selects elements.
     Choose(Pair, Place, Place, Place, i32),
-    /// `to = mask ? right : left`, byte by byte.
+    /// `to = mask ? right : left` for each byte.
     Blend(Place, Place, Place, Place),
     /// `to = from op count`
     Shift(Pair, Place, Place, i32),
-    /// `to = op(from)`, with a choice of elements or a mode.
+    /// `to = op(from)` with an immediate that selects elements or a mode.
     One(Pair, Place, Place, i32),
-    /// `to = op(from)` of an instruction that has no wide form with the same operands.
+    /// `to = op(from)`, for an instruction without a 256-bit form with the same operands.
     Narrow(Code, Place, Place),
-    /// 64 bits everywhere.
+    /// The same 64 bits in all doublewords.
     Splat(Place, u64),
-    /// 128 bits in each half.
+    /// The same 128 bits in each half.
     Pattern(Place, u128),
 }
 
@@ -69,7 +68,7 @@ impl Step {
         }
     }
 
-    /// The operand that has to be in a register, if it has to.
+    /// The operand that must be in a register, if any.
     pub fn left(&self) -> Option<Place> {
         match *self {
             Self::Two(_, _, left, _)
@@ -80,7 +79,7 @@ impl Step {
         }
     }
 
-    /// The operands that may be in memory, or are scratch.
+    /// The operands that may be in memory.
     pub fn others(&self) -> [Option<Place>; 2] {
         match *self {
             Self::Two(_, _, _, right) | Self::Choose(_, _, _, right, _) => [Some(right), None],
@@ -95,7 +94,7 @@ impl Step {
     }
 }
 
-/// Whether what is in `place` is still wanted by `steps`.
+/// Whether `steps` still read the value in `place`.
 pub(super) fn is_wanted(steps: &[Step], place: Place) -> bool {
     for step in steps {
         if step.reads(place) {
@@ -108,7 +107,8 @@ pub(super) fn is_wanted(steps: &[Step], place: Place) -> bool {
     false
 }
 
-/// A scratch register for the left operand of `step`, should that be in memory; `after` are the steps that follow.
+/// A free scratch register for the left operand of `step`, in case that operand is in memory. `after` holds the
+/// following steps.
 pub(super) fn room_for_left(step: &Step, after: &[Step]) -> Option<Place> {
     let is_read = |place| step.others().contains(&Some(place));
     let to = step.to();

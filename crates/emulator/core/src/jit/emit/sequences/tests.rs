@@ -1,4 +1,4 @@
-//! What holds for every sequence, whatever its instruction.
+//! Properties of all sequences.
 
 use longma_loongarch::Op;
 
@@ -23,7 +23,7 @@ fn the_destination_is_written_by_the_last_step_and_only_by_it() {
 }
 
 #[test]
-fn every_source_has_room_if_no_guest_register_is_in_a_host_register() {
+fn every_source_gets_a_register_if_no_guest_register_is_in_one() {
     for (op, imm, steps) in all() {
         for (index, step) in steps.iter().enumerate() {
             let has_room = room_for_left(step, &steps[index + 1..]).is_some();
@@ -34,7 +34,7 @@ fn every_source_has_room_if_no_guest_register_is_in_a_host_register() {
 }
 
 #[test]
-fn nothing_is_read_that_was_not_written() {
+fn every_temporary_is_written_before_it_is_read() {
     for (op, imm, steps) in all() {
         for place in Place::SCRATCH {
             assert!(!steps::is_wanted(&steps, place), "{op:?} {imm}: {place:?} of {steps:?}");
@@ -43,7 +43,7 @@ fn nothing_is_read_that_was_not_written() {
 }
 
 #[test]
-fn there_are_many() {
+fn the_sequences_cover_more_than_300_opcodes() {
     let ops: std::collections::BTreeSet<_> = all().map(|(op, ..)| op.mnemonic()).collect();
     assert!(ops.len() > 300, "{}", ops.len());
 }

@@ -1,4 +1,4 @@
-//! Elements that become twice as wide: by themselves, or for sums and products.
+//! Sequences that widen elements, including widening sums and products.
 
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
@@ -53,13 +53,13 @@ pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
     Some(combined(operation, to, (j, parity), (k, parity)))
 }
 
-/// Half of j's elements, made wide, and shifted left if there is a count.
+/// Widens half of j's elements, and shifts them left if there is a count.
 fn whole(to: Element, from: Element, interleave: [Pair; 3], count: Option<i32>) -> Steps {
     let index = from.index();
     let wide = if count.is_some() { A } else { D };
     let mut steps = match (from.is_unsigned, RIGHT_SIGNED.get(to.index())) {
         (true, _) => vec![Splat(A, 0), Move(B, J), Two(interleave[index], wide, B, A)],
-        // An element beside itself, and the lower one shifted out.
+        // Interleave an element with itself and shift the lower copy out.
         (false, Some(&right)) => {
             vec![Move(A, J), Two(interleave[index], A, A, A), Shift(right, wide, A, from.bits as i32)]
         }
@@ -88,7 +88,8 @@ fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element
             let multiply = match to.bits {
                 16 => vec![Two(PMULLW, A, A, B)],
                 32 => vec![Two(PMULLD, A, A, B)],
-                // Of 64 bits, one of the two is signed: the product of its lower half, and of its sign.
+                // For 64 bits, one of the two factors is signed: combine the products of its lower half and of its
+                // sign.
                 _ => mixed_product(),
             };
             steps.extend(multiply);
@@ -98,7 +99,7 @@ fn combined(operation: Operation, to: Element, j: (Element, Parity), k: (Element
     steps
 }
 
-/// The last step makes the product: it goes to the destination, or by way of A is added to it.
+/// Directs the product of the last step to the destination, or adds it to the old value.
 fn finish_product(steps: &mut Steps, operation: Operation, index: usize) {
     if operation == Operation::MultiplyAdd {
         steps.push(Two(ADD[index], D, A, Old));
@@ -107,7 +108,7 @@ fn finish_product(steps: &mut Steps, operation: Operation, index: usize) {
     }
 }
 
-/// Of words that are both signed or both unsigned, which the host multiplies in even places.
+/// Products of words with equal signedness, which the host multiplies in even positions.
 fn word_products(operation: Operation, j: (Element, Parity), k: (Element, Parity)) -> Option<Steps> {
     if j.0.is_unsigned != k.0.is_unsigned {
         return None;
@@ -121,7 +122,7 @@ fn word_products(operation: Operation, j: (Element, Parity), k: (Element, Parity
     Some(steps)
 }
 
-/// A (from unsigned words) times B (from signed ones), in 64 bits.
+/// Multiplies A (zero-extended unsigned words) by B (sign-extended words) to 64 bits.
 fn mixed_product() -> Steps {
     vec![
         Shift(PSRLQ, C, B, 32),
@@ -132,14 +133,14 @@ fn mixed_product() -> Steps {
     ]
 }
 
-/// The even or odd elements of a source in the places of two.
+/// Widens the even or odd elements of a source.
 fn widened(to: Element, source: Place, (from, parity): (Element, Parity), into: Place, free: Place) -> Steps {
     let bits = from.bits as i32;
     let index = to.index();
     let signed = RIGHT_SIGNED.get(index).filter(|_| !from.is_unsigned);
     let is_signed_word = !from.is_unsigned && signed.is_none();
     match parity {
-        // The word beside itself, and above it its sign.
+        // Interleave the word with its sign.
         _ if is_signed_word => {
             let order = if parity == Parity::Even { 0b10_10_00_00 } else { 0b11_11_01_01 };
             vec![

@@ -1,33 +1,32 @@
-//! What /proc tells a process in simulated time of the machine and of itself: the model's, and the same on every run.
-//! Not the files that show the process's own memory and names, which are in `proc_files`.
-//! Source: proc_meminfo(5), proc_stat(5), proc_uptime(5), proc_loadavg(5), proc_pid_stat(5), proc_pid_status(5).
+//! Contents of /proc files in simulated time: machine and process state of the model, equal in all runs. Source:
+//! proc_meminfo(5), proc_stat(5), proc_uptime(5), proc_loadavg(5), proc_pid_stat(5), proc_pid_status(5).
 
 use std::fmt::Write;
 
 use longma_guest::PAGE_BYTES;
 
 use crate::Process;
+use crate::fixed_identity::USER;
 use crate::open_files;
 use crate::simulated::Simulation;
 use crate::simulated::clocks::{EPOCH_S, UP_S};
 use crate::simulated::identity::FIRST_ID;
-use crate::surroundings::USER;
 
 const PS_PER_SECOND: u64 = 1_000_000_000_000;
-/// As in times(2), USER_HZ.
+/// USER_HZ as in times(2).
 const PS_PER_TICK: u64 = PS_PER_SECOND / 100;
 
-/// Since the model's machine was started, picoseconds.
+/// The uptime of the simulated machine in picoseconds.
 fn up_ps(simulation: &Simulation) -> u64 {
     simulation.counter_ps()
 }
 
-/// What all cores have run, picoseconds.
+/// The total run time on all cores in picoseconds.
 fn run_ps(simulation: &Simulation) -> u64 {
     simulation.scheduler.run_time(None).ps()
 }
 
-/// /proc/meminfo: nothing is in use.
+/// /proc/meminfo, with all memory free.
 pub(super) fn memory(simulation: &Simulation) -> String {
     let all = simulation.memory_bytes / 1024;
     let mut text = String::new();
@@ -56,7 +55,7 @@ pub(super) fn memory(simulation: &Simulation) -> String {
     text
 }
 
-/// /proc/uptime: how long, and how long all cores were idle.
+/// /proc/uptime: uptime, and idle time summed over all cores.
 pub(super) fn uptime(simulation: &Simulation) -> String {
     let up = up_ps(simulation);
     let cores = simulation.scheduler.cores() as u64;
@@ -71,7 +70,7 @@ pub(super) fn load() -> String {
     format!("0.00 0.00 0.00 1/1 {FIRST_ID}\n")
 }
 
-/// /proc/stat: the cores have run the process, and nothing else.
+/// /proc/stat: the cores have run only this process.
 pub(super) fn kernel(simulation: &Simulation) -> String {
     let cores = simulation.scheduler.cores() as u64;
     let (up, run) = (up_ps(simulation) / PS_PER_TICK, run_ps(simulation) / PS_PER_TICK);
@@ -87,12 +86,12 @@ pub(super) fn kernel(simulation: &Simulation) -> String {
     )
 }
 
-/// The fields of /proc/self/stat from the third on; those that are about memory are filled in by the caller.
+/// The fields of /proc/self/stat from the third onwards. The caller fills in those about memory.
 pub(super) fn process_fields(process: &Process, simulation: &Simulation, bytes: u64) -> Vec<String> {
-    /// RLIM_INFINITY, which rsslim is.
+    /// RLIM_INFINITY, the value of rsslim.
     const NO_LIMIT: u64 = u64::MAX;
     let threads = process.threads.load(std::sync::atomic::Ordering::Acquire);
-    let nice = i64::from(simulation.standing.of_first().nice);
+    let nice = i64::from(simulation.sched_attributes.of_first().nice);
     let mut fields = vec!["0".to_owned(); 50];
     let mut set = |field: usize, value: String| fields[field - 3] = value;
     set(3, "R".into());

@@ -1,6 +1,4 @@
-//! Where a host thread waits until another one says that it may go on.
-//! Not a lock, and not who goes next: that is a scheduler's.
-//! Source: futex(2).
+//! Parks a host thread until another thread posts a message to it. Source: futex(2).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,20 +11,21 @@ use crate::host::host_call;
 const FUTEX_WAIT_PRIVATE: u64 = 128;
 const FUTEX_WAKE_PRIVATE: u64 = 129;
 
-/// A place for one host thread. Messages are bits; those that nobody has taken yet are kept.
+/// A mailbox with a wait operation for one host thread. Messages are bits, which accumulate until the thread takes
+/// them.
 #[derive(Debug, Default)]
-pub struct Seat(AtomicU32);
+pub struct Parker(AtomicU32);
 
-impl Seat {
-    /// Leaves the message `bits` (not 0) and wakes who waits here.
+impl Parker {
+    /// Adds the message bits `bits`, which must not be 0, and wakes the waiting thread.
     pub fn post(&self, bits: u32) {
         if self.0.fetch_or(bits, Ordering::Release) == 0 {
-            // SAFETY: the word lives as long as `self`; the call touches nothing else.
+            // SAFETY: the word lives as long as `self`, and the call accesses nothing else.
             let _ = unsafe { host_call(libc::SYS_futex, [self.address(), FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
         }
     }
 
-    /// Waits for messages and takes them.
+    /// Waits until there are messages and takes them.
     pub fn wait(&self) -> u32 {
         loop {
             let taken = self.0.swap(0, Ordering::Acquire);
@@ -38,8 +37,9 @@ impl Seat {
         }
     }
 
-    /// Waits for messages and takes them, or gives `None` because this host thread's [`Attention`] is requested.
-    pub fn wait_attentively(&self) -> Option<u32> {
+    /// Waits until there are messages and takes them. Returns `None` if the [`Attention`] flag of this host thread is
+    /// set.
+    pub fn wait_interruptible(&self) -> Option<u32> {
         loop {
             let taken = self.0.swap(0, Ordering::Acquire);
             if taken != 0 {
@@ -60,15 +60,15 @@ impl Seat {
     }
 }
 
-/// The signals that have reached this host thread and wait for delivery, as a set. Those that others have sent before this call
-/// are among them, unless they are blocked.
+/// The signals that have arrived on this host thread and await delivery. The set includes unblocked signals that other
+/// threads sent before this call.
 pub fn arrived_signals() -> u64 {
-    // Leaving the kernel is when signals reach their handlers.
+    // The kernel delivers pending signals to their handlers when a system call returns.
     masks::current();
     reception::arrived_here()
 }
 
-/// Takes back a request for this host thread's attention; true if there was one.
+/// Clears the attention flag of this host thread. Returns whether it was set.
 pub fn withdraw_attention() -> bool {
     with_attention(|attention| {
         let requested = attention.is_requested();
@@ -77,12 +77,12 @@ pub fn withdraw_attention() -> bool {
     })
 }
 
-/// True if something asks for this host thread's attention.
+/// Whether the attention flag of this host thread is set.
 pub fn is_attention_requested() -> bool {
     with_attention(Attention::is_requested)
 }
 
-/// Asks for this host thread's own attention.
+/// Sets the attention flag of this host thread.
 pub fn request_own_attention() {
     with_attention(Attention::request);
 }
@@ -93,16 +93,16 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn messages_posted_before_the_wait_are_kept_and_added_up() {
-        let seat = Seat::default();
-        seat.post(1);
-        seat.post(4);
-        assert_eq!(seat.wait(), 5);
+    fn messages_posted_before_the_wait_accumulate() {
+        let parker = Parker::default();
+        parker.post(1);
+        parker.post(4);
+        assert_eq!(parker.wait(), 5);
     }
 
     #[test]
-    fn a_waiting_thread_goes_on_when_it_gets_a_message() {
-        let (here, there) = (Arc::new(Seat::default()), Arc::new(Seat::default()));
+    fn a_message_wakes_a_waiting_thread() {
+        let (here, there) = (Arc::new(Parker::default()), Arc::new(Parker::default()));
         let (h, t) = (here.clone(), there.clone());
         let other = std::thread::spawn(move || {
             for round in 1..1000 {

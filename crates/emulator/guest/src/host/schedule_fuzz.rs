@@ -1,14 +1,14 @@
-//! Random delays at the places where threads meet, so that tests see orders that are rare otherwise.
-//! Not for users: without `LONGMA_SHAKE` in the emulator's environment it costs a look at one number.
-//! Source: noise making; Edelstein et al., "Multithreaded Java program test generation" (2002).
+//! Random delays at synchronisation points, which expose rare thread interleavings in tests. Enabled by `LONGMA_SHAKE`;
+//! otherwise each point only reads one variable. Source: noise making; Edelstein et al., "Multithreaded Java program
+//! test generation" (2002).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The state of the random numbers; 0: none are wanted.
+/// The state of the random number generator; 0 disables the delays.
 static STATE: AtomicU64 = AtomicU64::new(0);
 
-/// Reads from the environment whether to shake, and with which seed.
+/// Reads the seed from the environment variable `LONGMA_SHAKE`.
 pub fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -17,8 +17,8 @@ pub fn install() {
     });
 }
 
-/// Lets other threads go first, sometimes. To be called where locks are taken and where code changes.
-pub fn shake() {
+/// Delays the thread at random. Call it where locks are taken and where code changes.
+pub fn perturb() {
     if STATE.load(Ordering::Relaxed) != 0 {
         delay();
     }
@@ -26,7 +26,7 @@ pub fn shake() {
 
 #[cold]
 fn delay() {
-    // splitmix64; threads that draw at once may draw the same.
+    // splitmix64. Concurrent threads may draw the same number.
     let state = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).max(1);
     let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let drawn = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32;

@@ -1,20 +1,19 @@
-//! What a confined guest may do with files of the host that it can name or was handed: those outside its root are for looking at.
-//! Not how paths are resolved: see `place`.
-//! Source: path_resolution(7); proc_pid_fd(5) (opening a descriptor's link opens its file anew).
+//! The access policy for host files that a confined guest can name or has inherited: files outside its root are
+//! read-only. Source: path_resolution(7); proc_pid_fd(5) (opening a descriptor's link opens its file again).
 
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use crate::Process;
 use crate::root::{OpenHow, access_of, c_path, kernels_name, open_how};
 
-/// A host file that a guest may open under its own name though its root lacks it. It holds nothing of the host's users.
+/// A host file that a guest may open by its own name although it is outside the root. Such files contain no user data.
 #[derive(Debug)]
 struct Shared {
     name: &'static str,
-    /// Whether it may be opened for writing, which changes nothing but the terminal.
+    /// Whether it may be opened for writing, which affects only the terminal.
     written: bool,
 }
 
@@ -51,12 +50,12 @@ fn shared(path: &[u8]) -> Option<&'static Shared> {
     SHARED.iter().find(|shared| shared.name.as_bytes() == path)
 }
 
-/// Whether a confined guest may look at the host file of this name.
+/// Whether a confined guest may open the host file with this name.
 pub(super) fn is_shared(path: &[u8]) -> bool {
     shared(path).is_some()
 }
 
-/// The descriptor that a path names by its link.
+/// The descriptor that a path such as /proc/self/fd/N or /dev/stdin refers to.
 pub(super) fn descriptor_named(path: &[u8]) -> Option<RawFd> {
     let of_standard = match path {
         b"/dev/stdin" => Some(0),
@@ -71,7 +70,7 @@ pub(super) fn descriptor_named(path: &[u8]) -> Option<RawFd> {
     of_standard.or_else(|| std::str::from_utf8(number?).ok()?.parse().ok())
 }
 
-/// Whether a path names the folder of the guest's descriptors.
+/// Whether a path names the directory of the guest's descriptors.
 pub(super) fn is_descriptor_folder(path: &[u8]) -> bool {
     matches!(path, b"/proc/self/fd" | b"/dev/fd")
 }
@@ -80,22 +79,22 @@ pub(super) fn is_descriptor_folder(path: &[u8]) -> bool {
 #[derive(Debug)]
 pub(crate) struct Changeable {
     number: RawFd,
-    _held: Option<Held>,
+    _held: Option<PinnedFile>,
 }
 
 impl Changeable {
-    /// The file that the guest's descriptor stands for, if it may be changed. Of a guest that is not confined nothing is asked.
+    /// The file of the guest's descriptor, if the guest may change it. Guests without a root are not checked.
     pub fn of(process: &Process, descriptor: u64) -> Result<Self, Errno> {
         let descriptor = descriptor as RawFd;
         if !process.root.is_confined() {
             return Ok(Self { number: descriptor, _held: None });
         }
-        let held = Held::of(descriptor)?;
+        let held = PinnedFile::of(descriptor)?;
         process.root.check_change(&held)?;
         Ok(Self { number: held.number(), _held: Some(held) })
     }
 
-    /// Its descriptor, as an argument of a host call.
+    /// The descriptor as an argument of a host call.
     pub fn descriptor(&self) -> u64 {
         self.number as u64
     }
@@ -111,15 +110,15 @@ pub(super) fn open_shared(path: &[u8], how: OpenHow) -> Option<Result<OwnedFd, E
     if how.flags as i32 & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
         return Some(Err(Errno(libc::EEXIST)));
     }
-    // Were it missing on the host, it would be made there.
+    // O_CREAT is removed, so that a missing file is not created on the host.
     let how = OpenHow { flags: how.flags & !(libc::O_CREAT as u64), mode: 0, ..how };
     Some(c_path(path).and_then(|path| open_how(libc::AT_FDCWD, &path, &how)))
 }
 
-/// Opens the file of a confined guest's descriptor anew. A file that is not its own may not be opened for more than it was.
+/// Opens the file of a confined guest's descriptor again. A file that is not the guest's own gets no additional access.
 pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Result<OwnedFd, Errno> {
-    let held = Held::of(descriptor).map_err(not_there)?;
-    // SAFETY: no pointers.
+    let held = PinnedFile::of(descriptor).map_err(not_there)?;
+    // SAFETY: the call takes no pointers.
     let flags = unsafe { libc::fcntl(held.number(), libc::F_GETFL) };
     let (has, wants) = (access_of(flags & !libc::O_TRUNC), access_of(how.flags as i32));
     let gains = (wants.0 && !has.0, wants.1 && !has.1);
@@ -133,12 +132,12 @@ pub(super) fn reopen(process: &Process, descriptor: RawFd, how: OpenHow) -> Resu
     open_how(libc::AT_FDCWD, &held.link(), &how)
 }
 
-/// What a path says whose descriptor is not open.
+/// The error for a path whose descriptor is not open.
 pub(super) fn not_there(error: Errno) -> Errno {
     if error == Errno(libc::EBADF) { Errno(libc::ENOENT) } else { error }
 }
 
-/// A descriptor as a system call returns it.
+/// Returns a descriptor from a system call.
 pub(super) fn given(opened: Result<OwnedFd, Errno>) -> Result<u64, Errno> {
     opened.map(|opened| opened.into_raw_fd() as u64)
 }
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_named_by_their_links_alone() {
+    fn only_descriptor_links_name_descriptors() {
         for (path, descriptor) in [("/proc/self/fd/3", 3), ("/dev/fd/0", 0), ("/dev/stdout", 1)] {
             assert_eq!(descriptor_named(path.as_bytes()), Some(descriptor), "{path}");
         }

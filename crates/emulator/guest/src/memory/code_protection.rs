@@ -1,6 +1,5 @@
-//! Pages that code was read from: protected, so that the first write to them is noticed.
-//! Not what other processes write (see `foreign`), nor what is done about a change: whoever executes the code is told.
-//! Source: mprotect(2).
+//! Write-protects pages from which code was read, so that the first write to them is detected. `shared_code` handles
+//! writes by other processes. Source: mprotect(2).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -9,17 +8,17 @@ use super::HOST_PAGE_BYTES;
 use super::address_space::{AddressSpace, errno};
 use super::mappings::{Mapping, Mappings};
 use crate::host::die_by;
-use crate::host::shake::shake;
+use crate::host::schedule_fuzz::perturb;
 
 impl AddressSpace {
-    /// Write-protects what the guest may write to and what shows the host page of `address`, which it may execute: that page and those
-    /// of other mappings of the same memory, so that the first write is noticed. True if anything is protected after the call; false
-    /// if the guest cannot write there anyway.
+    /// Write-protects the executable host page of `address` in all mappings through which the guest may write to it, so
+    /// that the first write is detected. Returns whether any mapping is protected afterwards; false means that the
+    /// guest cannot write to the page.
     ///
-    /// Call it before the page is read for translation. What other processes can write to is kept too, since nothing of theirs is noticed:
-    /// [`GuestMemory::forget_foreign_changes`] compares.
+    /// Call it before reading the page for translation. Shared memory is also copied, because writes of other processes
+    /// are not detected: [`GuestMemory::invalidate_changed_shared_code`] compares the copy.
     pub fn protect_code(&self, address: u64) -> bool {
-        shake();
+        perturb();
         if self.is_own_code(address) {
             return false;
         }
@@ -30,7 +29,7 @@ impl AddressSpace {
         let is_protected = self.protect_views(&map, mapping, start);
         drop(map);
         if is_foreign {
-            self.memory().keep_foreign_code(start);
+            self.memory().snapshot_shared_code(start);
         }
         is_protected
     }
@@ -50,18 +49,18 @@ impl AddressSpace {
             .fold(false, |any, start| self.protect_page(start) | any)
     }
 
-    /// Waits until nobody is changing the map. For those who read code that nobody can write to unnoticed, or that is told of when it
-    /// is changed: what goes while they read it is told of afterwards.
+    /// Waits for pending changes to the map. A reader of code calls it if every change to that code is reported:
+    /// changes that are not complete then are reported after the read.
     pub fn wait_for_changes(&self) {
-        shake();
+        perturb();
         drop(self.read());
     }
 
-    /// The caller holds the lock of the code's pages.
+    /// Write-protects one page. The caller holds the lock of the code pages.
     fn protect_page(&self, start: u64) -> bool {
         let page = start / HOST_PAGE_BYTES;
         self.memory().0.watches_of(page).fetch_add(1, Ordering::Relaxed);
-        // The bit first: a write that faults must find it.
+        // Set the bit first, because the fault handler of a concurrent write checks it.
         if self.memory().0.code.insert(page) {
             // SAFETY: one host page inside a guest mapping.
             let protected =
@@ -69,9 +68,9 @@ impl AddressSpace {
             if protected != 0 {
                 let error = errno();
                 self.memory().0.code.remove(page);
-                // Code that changes unnoticed would be run as it was, for ever.
+                // Terminate: otherwise changes to this code would never be detected, and stale translations would run.
                 eprintln!(
-                    "longma: a page of code cannot be protected ({error:?}): the program has used up the host's mappings; raise \
+                    "longma: cannot write-protect a page of code ({error:?}): the process has no mappings left; raise \
                      vm.max_map_count"
                 );
                 die_by(libc::SIGABRT);
@@ -85,9 +84,10 @@ impl AddressSpace {
         self.memory().is_code_protected(address)
     }
 
-    /// Sets who is told of ranges whose code may have changed; only the first call counts.
+    /// Registers the function that is called with address ranges whose code may have changed. Only the first call has
+    /// an effect.
     pub fn on_code_change(&self, tell: Box<dyn Fn(Range<u64>) + Send + Sync>) {
-        // A second engine for the same process would be a mistake of the caller's, and the first one must keep being told.
+        // Registering a second engine is a bug of the caller; the first one must keep its notifications.
         let _ = self.memory().0.code_changed.set(tell);
     }
 }

@@ -1,32 +1,31 @@
-//! Texts that are kept in files, compared or renewed.
-//! Not what they say: the translator of `longma-core` and the front ends of `longma-translate` each have theirs.
+//! Compares texts with the files of a folder, or updates the files. Also used by the front ends of `longma-translate`.
 
 use std::{cell::RefCell, collections::BTreeSet, fs, path::PathBuf};
 
-/// A folder of texts.
-pub struct Kept {
+/// A folder of expected texts.
+pub struct Snapshots {
     folder: PathBuf,
-    renews: bool,
+    updates: bool,
     names: RefCell<BTreeSet<String>>,
     wrong: RefCell<Vec<String>>,
 }
 
-impl Kept {
-    /// The texts in folder `name` beside the tests.
+impl Snapshots {
+    /// The folder `name` next to the tests.
     pub fn new(name: &str) -> Self {
         let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted", name].iter().collect();
-        let renews = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
-        if renews {
+        let updates = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
+        if updates {
             fs::create_dir_all(&folder).expect("the folder of texts");
         }
-        Self { folder, renews, names: RefCell::default(), wrong: RefCell::default() }
+        Self { folder, updates, names: RefCell::default(), wrong: RefCell::default() }
     }
 
-    /// The text `name` is to be `text`.
+    /// Compares the file `name` with `text`, or updates it.
     pub fn is(&self, name: &str, text: &str) {
         let file = format!("{name}.txt");
         let path = self.folder.join(&file);
-        if self.renews {
+        if self.updates {
             fs::write(&path, text).expect("the text is written");
         } else if let Some(difference) = difference(&fs::read_to_string(&path).unwrap_or_default(), text) {
             self.wrong.borrow_mut().push(format!("{}, {difference}", path.display()));
@@ -34,38 +33,38 @@ impl Kept {
         self.names.borrow_mut().insert(file);
     }
 
-    /// Every text has been given: there are no other files, and none was wrong.
+    /// Fails if a text differed or the folder contains other files.
     pub fn finish(self) {
         let names = self.names.into_inner();
         let mut wrong = self.wrong.into_inner();
         for entry in fs::read_dir(&self.folder).expect("the folder of texts") {
             let name = entry.expect("an entry of the folder").file_name().to_string_lossy().into_owned();
-            if !names.contains(&name) && self.renews {
+            if !names.contains(&name) && self.updates {
                 fs::remove_file(self.folder.join(name)).expect("the file is removed");
             } else if !names.contains(&name) {
-                wrong.push(format!("{name} is nobody's"));
+                wrong.push(format!("{name} belongs to no test"));
             }
         }
         assert!(
             wrong.is_empty(),
-            "{}\n\nIf that is as it should be, LONGMA_UPDATE=1 renews the files.",
+            "{}\n\nIf the change is intended, update the files with LONGMA_UPDATE=1.",
             wrong.join("\n")
         );
     }
 }
 
-/// Beside the texts' `folders` there are only the tests themselves.
-pub fn nothing_else_is_kept(folders: &[&str]) {
+/// Checks that the test folder contains only tests and the given `folders`.
+pub fn check_no_other_files(folders: &[&str]) {
     let here: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests", "emitted"].iter().collect();
     for entry in fs::read_dir(here).expect("the folder of the tests") {
         let path = entry.expect("an entry of the folder").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_known = if path.is_dir() { folders.contains(&&*name) } else { name.ends_with(".rs") };
-        assert!(is_known, "{} is nobody's", path.display());
+        assert!(is_known, "{} belongs to no test", path.display());
     }
 }
 
-/// Where a text is first another one.
+/// Describes the first difference.
 fn difference(kept: &str, is: &str) -> Option<String> {
     if kept == is {
         return None;

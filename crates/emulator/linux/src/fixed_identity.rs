@@ -1,31 +1,31 @@
-//! The names by which a guest knows itself, its folders, its user and its system when they are to be the same wherever it runs.
-//! Not where files are: under these names the guest finds the same files as under their own.
+//! Constant names of the program, its directories, its user and its system, so that runs do not depend on the host. The
+//! names refer to the same files as the host's own names.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The folder that the program was named in.
+/// The directory by which the program was named.
 const PROGRAM: &str = "/longma/program";
-/// The folder that the program's file is in, if its name was a link into another one.
+/// The directory of the program file, if its name was a link to another directory.
 const TARGET: &str = "/longma/target";
-/// The folder that the program was started in.
+/// The initial working directory.
 const WORK: &str = "/longma/here";
-/// The user and the group, as of the first person on most systems.
+/// The user and group id, equal to the first user's on most systems.
 pub(crate) const USER: u64 = 1000;
-/// What uname(2) says of the system: its node, release, version and domain.
+/// The node, release, version and domain that uname(2) returns.
 pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];
 
-/// What stands behind the constant names.
+/// Maps constant names to directories on the host.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
-    /// The host's folders, the first of a name the one that it leads to. None for a guest inside a root, whose paths are its own
-    /// already.
+pub(crate) struct FixedIdentity {
+    /// Pairs of constant name and host directory. The first pair of a name defines the target. Empty for a guest inside
+    /// a root, whose paths do not depend on the host.
     folders: Vec<(&'static str, PathBuf)>,
 }
 
-impl Surroundings {
-    /// Of a program at the absolute path `program`, started in the folder `work`.
+impl FixedIdentity {
+    /// Creates the names for a program at the absolute path `program`, started in the directory `work`.
     pub fn new(program: &Path, work: &Path, confined: bool) -> Self {
         if confined {
             return Self { folders: Vec::new() };
@@ -37,24 +37,24 @@ impl Surroundings {
         Self { folders: vec![(PROGRAM, linked), (PROGRAM, named), (TARGET, target), (WORK, work.to_owned())] }
     }
 
-    /// The host's folder that the program was started in, as far as it has a constant name.
+    /// The host's initial working directory, if it has a constant name.
     pub fn work(&self) -> Option<&Path> {
         self.folders.iter().find(|(name, _)| *name == WORK).map(|(_, folder)| folder.as_path())
     }
 
-    /// Where a guest's path leads on the host.
+    /// Converts a guest path to a host path.
     pub fn host(&self, path: Vec<u8>) -> Vec<u8> {
         let named = Path::new(OsStr::from_bytes(&path));
         let leads = self.folders.iter().find_map(|(name, folder)| moved(named, Path::new(name), folder));
         leads.map_or(path, |host| host.into_os_string().into_vec())
     }
 
-    /// What the guest calls a file of the program's folder, such as the program; other files keep their names.
+    /// The guest's name of a file in the program's directory. Other paths are unchanged.
     pub fn of_program(&self, host: &Path) -> PathBuf {
         self.shown(host, &[PROGRAM, TARGET])
     }
 
-    /// What the guest calls a folder that it works in.
+    /// The guest's name of a working directory.
     pub fn of_work(&self, host: &Path) -> PathBuf {
         self.shown(host, &[WORK])
     }
@@ -66,10 +66,10 @@ impl Surroundings {
     }
 }
 
-/// `path` as it is called when the folder `from` is called `to`; `None` if it is not below `from`.
+/// Replaces the prefix `from` of `path` with `to`; `None` if `path` is not below `from`.
 fn moved(path: &Path, from: &Path, to: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(from).ok()?;
-    // `join` of nothing would add a slash.
+    // Joining an empty path would add a slash.
     Some(if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) })
 }
 
@@ -78,8 +78,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constant_names_lead_to_the_files_and_back() {
-        let names = Surroundings::new(Path::new("/home/u/bin/fft"), Path::new("/home/u"), false);
+    fn constant_names_map_to_the_files_and_back() {
+        let names = FixedIdentity::new(Path::new("/home/u/bin/fft"), Path::new("/home/u"), false);
         for (guest, host) in [
             ("/longma/program/fft", "/home/u/bin/fft"),
             ("/longma/program/../lib/x.so", "/home/u/bin/../lib/x.so"),
@@ -97,8 +97,8 @@ mod tests {
     }
 
     #[test]
-    fn inside_a_root_names_are_the_guests_own() {
-        let names = Surroundings::new(Path::new("/bin/fft"), Path::new("/"), true);
+    fn inside_a_root_names_are_not_mapped() {
+        let names = FixedIdentity::new(Path::new("/bin/fft"), Path::new("/"), true);
         assert_eq!(names.host(b"/longma/here".to_vec()), b"/longma/here");
         assert_eq!(names.of_program(Path::new("/bin/fft")), Path::new("/bin/fft"));
     }

@@ -1,6 +1,6 @@
-//! A guest that makes all the mappings that the host gives is refused the next one, and nobody else is.
-//! Alone in its process, whose mappings it uses up.
-//! Source: mmap(2) (ENOMEM), proc_sys_vm(5) (max_map_count).
+//! A guest that exhausts the mapping limit of the process gets ENOMEM, while the emulator can still allocate. This test
+//! has a process to itself because it uses up the mappings of the process. Source: mmap(2) (ENOMEM), proc_sys_vm(5)
+//! (max_map_count).
 
 use longma_guest::{AddressSpace, Errno, GuestMemory, Protection};
 
@@ -9,7 +9,7 @@ const FIRST: u64 = 1 << 30;
 const WRITABLE: Protection = Protection { read: true, write: true, execute: false };
 const READABLE: Protection = Protection { write: false, ..WRITABLE };
 
-/// Far more than a host gives.
+/// Far above the usual vm.max_map_count.
 const MAPPINGS: u64 = 1 << 17;
 
 fn most() -> Option<u64> {
@@ -17,7 +17,7 @@ fn most() -> Option<u64> {
 }
 
 #[test]
-fn whoever_uses_up_all_mappings_is_refused_and_the_emulator_has_some_left() {
+fn a_guest_that_uses_up_all_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() {
     if most().is_none_or(|most| most >= MAPPINGS) {
         eprintln!(
             "left out: this host gives a process more mappings than this test makes, or does not say how many"
@@ -40,13 +40,13 @@ fn whoever_uses_up_all_mappings_is_refused_and_the_emulator_has_some_left() {
     assert_eq!(space.unmap(WHOLE + page, page), refused);
     assert_eq!(space.advise(WHOLE + page, page, libc::MADV_DONTDUMP), Err(Errno(libc::ENOMEM)));
 
-    // Each of these takes mappings of the host's.
+    // Each of these allocations needs mappings of the host.
     let blocks: Vec<Vec<u8>> = (0..200).map(|_| vec![1; 1 << 20]).collect();
     let threads: Vec<_> = (0..50).map(|nth| std::thread::spawn(move || nth)).collect();
     let sum: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!((blocks.len(), sum), (200, 49 * 50 / 2));
 
-    // What is unmapped as a whole makes room.
+    // Unmapping whole mappings frees some of the limit.
     space.unmap(FIRST, 1000 * page).unwrap();
     assert_eq!(map(0), Ok(()));
     space.unmap(WHOLE + page, page).unwrap();

@@ -1,7 +1,6 @@
-//! What a process in simulated time is among others: its priorities, its scheduling policy, its group and its session. The same on
-//! every run; who started it, and with what priority, is not part of the model.
-//! Not what a forked child is: that runs on the host, in the host's group.
-//! Source: getpriority(2), sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
+//! Priorities, scheduling policy, process group and session of a process in simulated time. They are equal in all runs
+//! and do not depend on the process that started the emulator. Forked children use the host's. Source: getpriority(2),
+//! sched_setscheduler(2), sched_setattr(2), ioprio_set(2), setpgid(2), setsid(2), ioctl_tty(2).
 
 use std::collections::BTreeMap;
 
@@ -13,59 +12,59 @@ use longma_guest::words::i32_at;
 use super::calls::Caller;
 use super::identity::{FIRST_ID, Identities};
 use super::{Arguments, INVALID, Returned, Simulation, ThreadNumber, lock};
-use crate::surroundings::USER;
+use crate::fixed_identity::USER;
 
-/// The session that a process belongs to whose parent is init.
+/// The session of a process whose parent is init.
 const SESSION: u64 = 1;
-/// What getpriority(2) gives for a nice value of 0.
-const MIDDLE: i32 = 20;
-/// ioprio_get(2)'s class of ordinary processes, and its bit.
+/// The result of getpriority(2) for a nice value of 0.
+const NICE_OFFSET: i32 = 20;
+/// The best-effort class of ioprio_get(2).
 const BEST_EFFORT: i32 = 2 << 13;
-/// SCHED_OTHER's time slice as sched_rr_get_interval(2) tells it, nanoseconds.
+/// The time slice of SCHED_OTHER in nanoseconds, for sched_rr_get_interval(2).
 const SLICE_NS: u64 = 4_000_000;
-/// `struct sched_attr` in its first version, and as it is now.
+/// The size of `struct sched_attr` in its first and in its current version.
 const ATTRIBUTES: std::ops::RangeInclusive<u64> = 48..=56;
 
-/// What one thread has asked for. The model's scheduler does not look at it.
+/// The scheduling attributes of one thread. The model's scheduler ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wishes {
+pub(crate) struct ThreadAttributes {
     pub nice: i32,
     policy: i32,
-    /// As ioprio_set(2) takes it; 0 for what goes with the nice value.
+    /// The I/O priority as in ioprio_set(2); 0 to derive it from the nice value.
     io: i32,
 }
 
-/// What the threads have asked for, by their numbers.
+/// Scheduling attributes by thread number.
 #[derive(Debug, Default)]
-pub(crate) struct Standing(Mutex<BTreeMap<u32, Wishes>>);
+pub(crate) struct SchedAttributes(Mutex<BTreeMap<u32, ThreadAttributes>>);
 
-impl Standing {
-    fn of(&self, thread: ThreadNumber) -> Wishes {
+impl SchedAttributes {
+    fn of(&self, thread: ThreadNumber) -> ThreadAttributes {
         lock(&self.0).get(&thread.0).copied().unwrap_or_default()
     }
 
-    fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut Wishes)) {
+    fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut ThreadAttributes)) {
         change(lock(&self.0).entry(thread.0).or_default());
     }
 
-    /// What the first thread has asked for, as /proc tells it of the process.
-    pub(crate) fn of_first(&self) -> Wishes {
+    /// The attributes of the main thread, which /proc reports for the process.
+    pub(crate) fn of_first(&self) -> ThreadAttributes {
         self.of(ThreadNumber(0))
     }
 
-    /// Whether one of these threads has asked for anything.
+    /// Whether one of these threads has nondefault attributes.
     pub(crate) fn is_changed(&self, threads: &[ThreadNumber]) -> bool {
-        threads.iter().any(|thread| self.of(*thread) != Wishes::default())
+        threads.iter().any(|thread| self.of(*thread) != ThreadAttributes::default())
     }
 
-    /// A new thread begins with what its maker has.
+    /// Copies the attributes of `maker` to its new thread `made`.
     pub(crate) fn inherit(&self, maker: ThreadNumber, made: ThreadNumber) {
-        let wishes = self.of(maker);
-        lock(&self.0).insert(made.0, wishes);
+        let attributes = self.of(maker);
+        lock(&self.0).insert(made.0, attributes);
     }
 }
 
-/// The thread of this process that `id` names, the caller itself if it is 0; `None` for another process's.
+/// The thread of this process with this id, or the caller for 0; `None` for another process.
 fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
     match id as i32 {
         0 => Some(caller.number),
@@ -74,8 +73,8 @@ fn own(caller: &Caller<'_>, id: u64) -> Option<ThreadNumber> {
     }
 }
 
-/// The threads that getpriority(2) and setpriority(2) mean.
-fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
+/// The threads to which the arguments of getpriority(2) and setpriority(2) refer.
+fn threads_of(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<ThreadNumber>, Errno>> {
     let all = || Ok(caller.simulation.identities.alive());
     match (which as i32, who as i32) {
         (0, _) => own(caller, who).map(|number| Ok(vec![number])),
@@ -88,33 +87,33 @@ fn meant(caller: &Caller<'_>, [which, who, ..]: Arguments) -> Option<Result<Vec<
 }
 
 pub(crate) fn getpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
-    Some(meant(caller, arguments)?.map(|threads| {
-        let nice = threads.into_iter().map(|number| caller.simulation.standing.of(number).nice).min();
-        (MIDDLE - nice.unwrap_or(0)) as u64
+    Some(threads_of(caller, arguments)?.map(|threads| {
+        let nice = threads.into_iter().map(|number| caller.simulation.sched_attributes.of(number).nice).min();
+        (NICE_OFFSET - nice.unwrap_or(0)) as u64
     }))
 }
 
 pub(crate) fn setpriority(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let nice = (arguments[2] as i32).clamp(-20, 19);
-    Some(meant(caller, arguments)?.and_then(|threads| {
+    Some(threads_of(caller, arguments)?.and_then(|threads| {
         threads.into_iter().try_for_each(|number| set_nice(caller.simulation, number, nice)).map(|()| 0)
     }))
 }
 
-/// Nobody but the administrator becomes more important.
+/// Sets the nice value. Only a privileged process may decrease it.
 fn set_nice(simulation: &Simulation, number: ThreadNumber, nice: i32) -> Result<(), Errno> {
-    if nice < simulation.standing.of(number).nice {
+    if nice < simulation.sched_attributes.of(number).nice {
         return Err(Errno(libc::EACCES));
     }
-    simulation.standing.change(number, |wishes| wishes.nice = nice);
+    simulation.sched_attributes.change(number, |attributes| attributes.nice = nice);
     Ok(())
 }
 
 pub(crate) fn ioprio_get(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
     let [which, who, ..] = arguments;
     let number = own(caller, who).filter(|_| which == 1)?;
-    let Wishes { nice, io, .. } = caller.simulation.standing.of(number);
-    Some(Ok(if io == 0 { BEST_EFFORT | ((nice + MIDDLE) / 5) } else { io } as u64))
+    let ThreadAttributes { nice, io, .. } = caller.simulation.sched_attributes.of(number);
+    Some(Ok(if io == 0 { BEST_EFFORT | ((nice + NICE_OFFSET) / 5) } else { io } as u64))
 }
 
 pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Returned> {
@@ -123,7 +122,7 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
     let wanted = wanted as i32;
     Some(match (wanted >> 13, wanted & 0x1fff) {
         (0, 0) | (2, 0..8) | (3, _) => {
-            caller.simulation.standing.change(number, |wishes| wishes.io = wanted);
+            caller.simulation.sched_attributes.change(number, |attributes| attributes.io = wanted);
             Ok(0)
         }
         (1, 0..8) => Err(Errno(libc::EPERM)),
@@ -131,11 +130,11 @@ pub(crate) fn ioprio_set(caller: &Caller<'_>, arguments: Arguments) -> Option<Re
     })
 }
 
-/// Sets an ordinary policy; the others are the administrator's.
+/// Sets a normal policy. Others need privileges.
 fn set_policy(simulation: &Simulation, number: ThreadNumber, policy: i32, priority: i32) -> Returned {
     match policy & !libc::SCHED_RESET_ON_FORK {
         kind @ (libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE) if priority == 0 => {
-            simulation.standing.change(number, |wishes| wishes.policy = kind);
+            simulation.sched_attributes.change(number, |attributes| attributes.policy = kind);
             Ok(0)
         }
         libc::SCHED_FIFO | libc::SCHED_RR if (1..100).contains(&priority) => Err(Errno(libc::EPERM)),
@@ -153,12 +152,12 @@ pub(crate) fn sched_setscheduler(
 }
 
 pub(crate) fn sched_setparam(caller: &Caller<'_>, [id, parameter, ..]: Arguments) -> Option<Returned> {
-    let policy = caller.simulation.standing.of(own(caller, id)?).policy;
+    let policy = caller.simulation.sched_attributes.of(own(caller, id)?).policy;
     sched_setscheduler(caller, [id, policy as u64, parameter, 0, 0, 0])
 }
 
 pub(crate) fn sched_getscheduler(caller: &Caller<'_>, [id, ..]: Arguments) -> Option<Returned> {
-    Some(Ok(caller.simulation.standing.of(own(caller, id)?).policy as u64))
+    Some(Ok(caller.simulation.sched_attributes.of(own(caller, id)?).policy as u64))
 }
 
 pub(crate) fn sched_getparam(caller: &Caller<'_>, [id, result, ..]: Arguments) -> Option<Returned> {
@@ -176,15 +175,20 @@ pub(crate) fn sched_getattr(
     caller: &Caller<'_>,
     [id, result, size, flags, ..]: Arguments,
 ) -> Option<Returned> {
-    /// The highest that a thread's use of its core may be taken for.
-    const MOST_USE: u32 = 1024;
-    let wishes = caller.simulation.standing.of(own(caller, id)?);
+    /// The maximum of the utilisation clamp.
+    const MAX_UTILISATION: u32 = 1024;
+    let attributes = caller.simulation.sched_attributes.of(own(caller, id)?);
     if flags != 0 || size < *ATTRIBUTES.start() {
         return Some(Err(INVALID));
     }
     let size = size.min(*ATTRIBUTES.end()) as usize;
     let mut bytes = [0; *ATTRIBUTES.end() as usize];
-    let fields = [(0, size as u32), (4, wishes.policy as u32), (16, wishes.nice as u32), (52, MOST_USE)];
+    let fields = [
+        (0, size as u32),
+        (4, attributes.policy as u32),
+        (16, attributes.nice as u32),
+        (52, MAX_UTILISATION),
+    ];
     for (at, value) in fields {
         bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
@@ -203,23 +207,23 @@ pub(crate) fn sched_setattr(caller: &Caller<'_>, [id, wanted, flags, ..]: Argume
     }))
 }
 
-/// The host's group of this process.
+/// The host's process group of this process.
 fn host_group() -> i32 {
-    // SAFETY: no arguments; it cannot fail.
+    // SAFETY: the call takes no arguments and cannot fail.
     unsafe { libc::getpgrp() }
 }
 
-/// What the host calls a group.
+/// Converts a process group for the host.
 pub(crate) fn group_on_host(group: i32) -> i32 {
     if group == FIRST_ID { host_group() } else { group }
 }
 
-/// What the guest calls a group of the host's.
+/// Converts a process group for the guest.
 pub(crate) fn group_for_guest(group: i32) -> i32 {
     if group == host_group() { FIRST_ID } else { group }
 }
 
-/// A call about the process: by 0, or by the id of one of its threads that is alive.
+/// Whether `id` refers to this process: 0, or the id of a live thread.
 fn is_own(simulation: &Simulation, id: u64) -> bool {
     let is_alive = |number| simulation.identities.host_thread(number).is_some();
     id as i32 == 0 || Identities::thread(id as i32).is_some_and(is_alive)
@@ -228,7 +232,7 @@ fn is_own(simulation: &Simulation, id: u64) -> bool {
 pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Returned {
     let group = group as i32;
     if is_own(caller.simulation, id) {
-        // It leads its group.
+        // The process is a group leader.
         return match group {
             0 | FIRST_ID => Ok(0),
             ..0 => Err(INVALID),
@@ -236,7 +240,7 @@ pub(crate) fn setpgid(caller: &Caller<'_>, [id, group, ..]: Arguments) -> Return
         };
     }
     let group = i64::from(group_on_host(group)) as u64;
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { host_call(libc::SYS_setpgid, [id, group, 0, 0, 0, 0]) }
 }
 
@@ -244,7 +248,7 @@ pub(crate) fn getpgid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(FIRST_ID as u64);
     }
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let group = unsafe { host_call(libc::SYS_getpgid, [id, 0, 0, 0, 0, 0]) }?;
     Ok(group_for_guest(group as i32) as u64)
 }
@@ -253,13 +257,13 @@ pub(crate) fn getsid(caller: &Caller<'_>, [id, ..]: Arguments) -> Returned {
     if is_own(caller.simulation, id) {
         return Ok(SESSION);
     }
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let (session, own) =
         unsafe { (host_call(libc::SYS_getsid, [id, 0, 0, 0, 0, 0])?, host_call(libc::SYS_getsid, [0; 6])?) };
     Ok(if session == own { SESSION } else { session })
 }
 
-/// The leader of a group cannot begin a session.
+/// A group leader cannot start a session.
 pub(crate) fn setsid(_: &Caller<'_>, _: Arguments) -> Returned {
     Err(Errno(libc::EPERM))
 }

@@ -1,6 +1,5 @@
-//! Memory whose contents change otherwise than by stores: advised away, wiped in a child, written to through its file, detached.
-//! Not unmapping and moving: that is `address_space`'s.
-//! Source: madvise(2), shmdt(2), mmap(2), ftruncate(2).
+//! Changes to memory contents other than stores: madvise, wiping in a forked child, writes to a mapped file, and
+//! detaching a segment. Source: madvise(2), shmdt(2), mmap(2), ftruncate(2).
 
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -10,21 +9,23 @@ use std::sync::atomic::Ordering;
 use super::address_space::AddressSpace;
 use super::mappings::{Mapping, Mappings};
 use crate::Errno;
-use crate::host::attention::spare_own;
+use crate::host::attention::suppress_own_attention;
 use crate::host::host_call;
 
-/// How often memory is populated again because another thread has run code there: more than it can by chance.
-const TRIES: usize = 1000;
+/// Maximum number of attempts to populate memory while other threads execute code there.
+const MAX_RETRIES: usize = 1000;
 
-/// Advice that the host keeps with a mapping, which it cuts for that: from MADV_NORMAL on, and from MADV_MERGEABLE on.
+/// Advice that the host stores with a mapping, which it splits if necessary: MADV_NORMAL to MADV_SEQUENTIAL and
+/// MADV_MERGEABLE to MADV_KEEPONFORK.
 const KEPT_WITH_MAPPINGS: [std::ops::RangeInclusive<i32>; 2] =
     [libc::MADV_NORMAL..=libc::MADV_SEQUENTIAL, libc::MADV_MERGEABLE..=libc::MADV_KEEPONFORK];
 
 impl AddressSpace {
-    /// Gives the host advice about what is mapped of a range of whole pages.
+    /// Applies madvise to the mapped parts of a range of whole pages.
     ///
     /// # Errors
-    /// EINVAL for addresses that cannot be, ENOMEM if not all of the range is mapped (what is has been advised of), and the host's.
+    /// EINVAL for an invalid range, ENOMEM if a part is not mapped (the mapped parts have been advised), or the error
+    /// of the host.
     pub fn advise(&self, start: u64, length: u64, advice: i32) -> Result<u64, Errno> {
         let end =
             self.page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
@@ -32,7 +33,7 @@ impl AddressSpace {
             return Err(Errno(libc::EINVAL));
         }
         let range = start..end.min(self.memory().limit()).max(start);
-        if self.is_kept(&range) {
+        if self.overlaps_engine_range(&range) {
             return Err(Errno(libc::ENOMEM));
         }
         let is_whole = range.end == end && self.read().covers(range.clone());
@@ -46,14 +47,16 @@ impl AddressSpace {
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.replace(range, advice)?,
             libc::MADV_WIPEONFORK | libc::MADV_KEEPONFORK => {
-                self.check_room_for_cut()?;
+                self.check_mapping_budget_for_split()?;
                 self.advise_children(range, advice)?;
             }
-            libc::MADV_DONTFORK | libc::MADV_DOFORK => self.leave_out(range, advice == libc::MADV_DONTFORK),
+            libc::MADV_DONTFORK | libc::MADV_DOFORK => {
+                self.set_left_out(range, advice == libc::MADV_DONTFORK)
+            }
             libc::MADV_POPULATE_WRITE => self.populate(range)?,
             _ => {
                 if KEPT_WITH_MAPPINGS.iter().any(|kept| kept.contains(&advice)) {
-                    self.check_room_for_cut()?;
+                    self.check_mapping_budget_for_split()?;
                 }
                 let pieces = self.read().within(range);
                 pieces.into_iter().try_for_each(|(piece, _)| self.advise_host(&piece, advice))?;
@@ -68,7 +71,8 @@ impl AddressSpace {
         unsafe { host_call(libc::SYS_madvise, arguments) }.map(drop)
     }
 
-    /// Contents go. Code in them is forgotten before, and read again by nobody until they are gone: the map is locked.
+    /// Applies advice that discards contents. Code in them is invalidated first. The map's write lock keeps it from
+    /// being read again before the contents are gone.
     fn replace(&self, range: Range<u64>, advice: i32) -> Result<(), Errno> {
         let map = self.read();
         let mut pieces = map.within(range.clone());
@@ -82,7 +86,8 @@ impl AddressSpace {
         for (piece, mapping) in map.within(range).into_iter().filter(|(_, mapping)| !is_kernel_code(mapping))
         {
             self.notify_all(map.views_of_code(&piece));
-            // Pages that the host takes at some later time could not be told of.
+            // With MADV_FREE the host discards pages at an unknown later time, when code could not be invalidated.
+            // Discard them now.
             let at_once = advice == libc::MADV_FREE && is_private_memory(&mapping);
             self.advise_host(&piece, if at_once { libc::MADV_DONTNEED } else { advice })?;
         }
@@ -98,32 +103,33 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// The host is not told: what it left out would be a hole in the child's reservation, where anything could come to lie.
-    fn leave_out(&self, range: Range<u64>, is_left_out: bool) {
+    /// Records MADV_DONTFORK and MADV_DOFORK without forwarding them: the host would leave a hole in the child's
+    /// reservation, where other host mappings could be placed.
+    fn set_left_out(&self, range: Range<u64>, is_left_out: bool) {
         let mut map = self.write();
         for (piece, mapping) in map.within(range) {
             map.insert(piece, Mapping { left_out_of_children: is_left_out, ..mapping });
         }
     }
 
-    /// In a forked child that has its own memory: unmaps what its parent has left out.
+    /// Runs in a forked child that has its own memory: unmaps the ranges that the parent marked with MADV_DONTFORK.
     pub fn unmap_left_out(&self) {
         let map = self.read();
         let left_out: Vec<_> =
             map.iter().filter(|(_, mapping)| mapping.left_out_of_children).map(|(range, _)| range).collect();
         drop(map);
         for range in left_out {
-            // It can fail for want of mappings only; then the child sees more than it should.
+            // This fails only if the host has no more mappings; the child then keeps memory that it should not see.
             let _ = self.unmap(range.start, range.end - range.start);
         }
     }
 
-    /// As writing to every page, for which those that hold code must be writable.
+    /// Populates pages as if each were written to. Pages with translated code are made writable first.
     fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
         let pieces = self.read().within(range);
         pieces.into_iter().try_for_each(|(piece, _)| {
-            for _ in 0..TRIES {
-                spare_own(|| self.memory().release_code(piece.clone()));
+            for _ in 0..MAX_RETRIES {
+                suppress_own_attention(|| self.memory().release_code(piece.clone()));
                 let done = self.advise_host(&piece, libc::MADV_POPULATE_WRITE);
                 if done.is_ok() || !self.memory().holds_watched_code(piece.start, piece.end - piece.start) {
                     return done;
@@ -134,7 +140,7 @@ impl AddressSpace {
         })
     }
 
-    /// In a forked child: code that has been wiped is forgotten.
+    /// Runs in a forked child: invalidates code in memory that was wiped.
     pub fn forget_wiped(&self) {
         let map = self.read();
         let wiped = map.iter().filter(|(_, mapping)| mapping.wiped_in_children && mapping.protection.execute);
@@ -143,12 +149,13 @@ impl AddressSpace {
         self.notify_all(wiped);
     }
 
-    /// Whether code runs from a file's own memory, so that [`Self::file_changed`] must be told of what is written to files.
+    /// Whether code is executed from a file's own pages, so that the caller must report file writes with
+    /// [`Self::file_changed`].
     pub fn runs_from_files(&self) -> bool {
-        self.memory().0.run_from_files.load(Ordering::Acquire) != 0
+        self.memory().0.file_code_mappings.load(Ordering::Acquire) != 0
     }
 
-    /// What `descriptor` is open on may have been written to: code that runs from its own memory is forgotten.
+    /// Reports a possible write to the file of `descriptor`: invalidates code that is executed from its own pages.
     pub fn file_changed(&self, descriptor: RawFd) {
         if let Some((device, inode)) = file_of(descriptor) {
             let views = self.read().views_of_file(device, inode, |mapping| mapping.is_run_from_file());
@@ -156,22 +163,22 @@ impl AddressSpace {
         }
     }
 
-    /// What `descriptor` is open on may have lost a part: code that runs from it is forgotten, by private mappings too, which lose it as
-    /// well.
-    pub fn file_cut(&self, descriptor: RawFd) {
+    /// Reports a possible truncation of the file of `descriptor`: invalidates code that is executed from it, in private
+    /// mappings too, because they lose the same pages.
+    pub fn file_truncated(&self, descriptor: RawFd) {
         if let Some((device, inode)) = file_of(descriptor) {
-            self.cut(device, inode);
+            self.inode_truncated(device, inode);
         }
     }
 
-    /// As [`Self::file_cut`], for the file of this number.
-    pub fn cut(&self, device: u64, inode: u64) {
+    /// Like [`Self::file_truncated`], for a file given by device and inode number.
+    pub fn inode_truncated(&self, device: u64, inode: u64) {
         let views = self.read().views_of_file(device, inode, |mapping| mapping.protection.execute);
         self.notify_all(views);
     }
 
-    /// What is mapped of the System V segment that was attached at `address`: more than one piece once a part of it has been
-    /// protected otherwise or unmapped.
+    /// The mapped parts of the System V segment attached at `address`. There are several after a part has been
+    /// protected or unmapped.
     pub fn attached_at(&self, address: u64) -> Vec<Range<u64>> {
         let map = self.read();
         let of_segment = |(range, mapping): &(Range<u64>, &Mapping)| {
@@ -184,16 +191,17 @@ impl AddressSpace {
     }
 }
 
-/// Device and inode of what is open.
+/// The device and inode number of an open file.
 fn file_of(descriptor: RawFd) -> Option<(u64, u64)> {
-    // SAFETY: plain data.
+    // SAFETY: `libc::stat` is plain data.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure is there to be filled.
+    // SAFETY: `status` is valid for writes.
     let found = unsafe { libc::fstat(descriptor, &raw mut status) } == 0;
     found.then_some((status.st_dev, status.st_ino))
 }
 
-/// Whether it is the kernel's code for programs, which the kernel would show again, and nobody here.
+/// Whether the mapping is the vDSO. The kernel would provide its contents again after discarding them, but the emulator
+/// does not.
 fn is_kernel_code(mapping: &Mapping) -> bool {
     mapping.origin.name == "[vdso]"
 }

@@ -1,84 +1,83 @@
-//! Where a guest's path leads: a directory and a path that can be handed to the host.
-//! Not the opening of files, which the host does in one step.
-//! Source: path_resolution(7); openat(2) (the *at calls).
+//! Resolves a path of the guest to a directory and a path for the host. Source: path_resolution(7); openat(2) (the *at
+//! calls).
 
 use std::ffi::CString;
 use std::os::fd::RawFd;
 
 use longma_guest::Errno;
-use longma_guest::host::held::Held;
+use longma_guest::host::pinned_file::PinnedFile;
 
 use super::ProcFile;
-use super::reach::{self, not_there};
+use super::access_policy::{self, not_there};
 use crate::root::{Inside, c_path, name_at};
 use crate::{DeviceFile, Process, Thread};
 
-/// PATH_MAX, its final zero included.
-const LONGEST_PATH: usize = 4096;
+/// PATH_MAX, including the final zero.
+const PATH_MAX: usize = 4096;
 
-/// What a final symbolic link means.
+/// Whether to follow a symbolic link in the last component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follow {
-    /// The call is about what it points to.
+    /// The call refers to the target.
     Yes,
-    /// The call is about the link, or makes a new name.
+    /// The call refers to the link, or creates a new name.
     No,
 }
 
 impl Follow {
-    /// As the AT_ flags of a call say.
+    /// According to the AT_ flags of a call.
     pub fn by_flags(flags: u64) -> Self {
         if flags & libc::AT_SYMLINK_NOFOLLOW as u64 != 0 { Self::No } else { Self::Yes }
     }
 }
 
-/// What a call does at a place.
+/// How a call uses a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It looks at the file.
+    /// It reads the file or its metadata.
     Look,
-    /// It changes what is not the file's contents: mode, owner, times, attributes; or the length.
+    /// It changes metadata (mode, owner, times, attributes) or the length.
     Change,
-    /// It makes, moves or removes the name.
+    /// It creates, moves or removes the name.
     Name,
 }
 
-/// A directory and a path for the host. Keeps open what the pair needs.
+/// A directory and a path for the host. Keeps open the files that they refer to.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ResolvedPath {
     directory: RawFd,
     path: CString,
-    _held: Option<Held>,
+    _held: Option<PinnedFile>,
 }
 
 /// Reads a path argument.
 pub(crate) fn guest_path(process: &Process, address: u64) -> Result<Vec<u8>, Errno> {
-    let path = process.memory().read_c_string(address, LONGEST_PATH)?.ok_or(Errno(libc::ENAMETOOLONG))?;
-    Ok(match &process.surroundings {
+    let path = process.memory().read_c_string(address, PATH_MAX)?.ok_or(Errno(libc::ENAMETOOLONG))?;
+    Ok(match &process.fixed_identity {
         Some(names) => names.host(path),
         None => path,
     })
 }
 
-impl Place {
-    /// Finds the place of the path at guest address `path`, relative to `directory`.
+impl ResolvedPath {
+    /// Resolves the path at guest address `path`, relative to `directory`.
     pub fn find(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         Self::of(&thread.process, directory as RawFd, &guest_path(&thread.process, path)?, follow)
     }
 
-    /// The same for a call that changes the file there. A confined guest changes what is its own only.
+    /// Like [`ResolvedPath::find`], for a call that changes the file. A confined guest may change only its own files.
     pub fn find_to_change(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
         Self::for_use(&thread.process, directory as RawFd, &path, follow, Use::Change)
     }
 
-    /// The same for a call that makes, moves or removes the name there.
+    /// Like [`ResolvedPath::find`], for a call that creates, moves or removes the name.
     pub fn find_name(thread: &Thread, directory: u64, path: u64) -> Result<Self, Errno> {
         let path = guest_path(&thread.process, path)?;
         Self::for_use(&thread.process, directory as RawFd, &path, Follow::No, Use::Name)
     }
 
-    /// As [`Place::find`], for a call that takes an optional path.
+    /// Like [`ResolvedPath::find`], for a call whose path may be null.
     pub fn find_optional(thread: &Thread, directory: u64, path: u64, follow: Follow) -> Result<Self, Errno> {
         if path == 0 {
             return Ok(Self { directory: directory as RawFd, path: CString::default(), _held: None });
@@ -86,12 +85,12 @@ impl Place {
         Self::find(thread, directory, path, follow)
     }
 
-    /// Finds the place of `path`, relative to `directory`, for a call that looks at what is there.
+    /// Resolves `path` relative to `directory`, for a call that only reads.
     pub fn of(process: &Process, directory: RawFd, path: &[u8], follow: Follow) -> Result<Self, Errno> {
         Self::for_use(process, directory, path, follow, Use::Look)
     }
 
-    /// Finds the place of `path`, relative to `directory`.
+    /// Resolves `path` relative to `directory`.
     pub fn for_use(
         process: &Process,
         directory: RawFd,
@@ -114,14 +113,14 @@ impl Place {
         if path.is_empty() {
             let held = match directory {
                 libc::AT_FDCWD => process.root.hold(&process.root.working_directory()?, 0)?,
-                directory => Held::of(directory)?,
+                directory => PinnedFile::of(directory)?,
             };
             check(process, &held, used == Use::Change)?;
             return Ok(Self { directory: held.number(), path: CString::default(), _held: Some(held) });
         }
-        match reach::descriptor_named(path).filter(|_| used != Use::Name) {
+        match access_policy::descriptor_named(path).filter(|_| used != Use::Name) {
             Some(descriptor) => {
-                let held = Held::of(descriptor).map_err(not_there)?;
+                let held = PinnedFile::of(descriptor).map_err(not_there)?;
                 check(process, &held, used == Use::Change)?;
                 Ok(Self::of_held(held))
             }
@@ -129,7 +128,7 @@ impl Place {
         }
     }
 
-    /// The place of a path that means the same wherever a guest's root is; `None` if it is none of these.
+    /// Resolves a path that does not depend on the guest's root; `None` if it is not such a path.
     fn special(
         process: &Process,
         directory: RawFd,
@@ -142,11 +141,11 @@ impl Place {
         if let Some(file) = DeviceFile::find(&process.config.devices, path) {
             return Some(Self::on_host(format!("/proc/self/fd/{}", file.descriptor()).as_bytes()));
         }
-        let is_hosts = reach::is_shared(path) || reach::is_descriptor_folder(path);
+        let is_hosts = access_policy::is_shared(path) || access_policy::is_descriptor_folder(path);
         (process.root.is_confined() && is_hosts).then(|| Self::on_host(path))
     }
 
-    /// A place inside a confined guest's root.
+    /// Resolves a path inside a confined guest's root.
     fn in_root(
         process: &Process,
         directory: RawFd,
@@ -168,7 +167,7 @@ impl Place {
         if follow == Follow::No && name_is_plain {
             let held = hold(parent, libc::O_DIRECTORY)?;
             if used == Use::Change {
-                // Something else may be mounted there, and a mount cannot be exchanged for another file.
+                // Another file system may be mounted at the path. A mount point cannot be replaced with another file.
                 let (directory, path) = (held.number(), &c_path(name)?);
                 let named = Inside { directory, path, resolve: 0, begins_at_switch: false };
                 check(process, &named.hold(libc::O_NOFOLLOW)?, true)?;
@@ -182,27 +181,27 @@ impl Place {
         Ok(Self::of_held(held))
     }
 
-    /// A path of the host's own.
+    /// A path on the host.
     pub fn on_host(path: &[u8]) -> Result<Self, Errno> {
         Ok(Self { directory: libc::AT_FDCWD, path: c_path(path)?, _held: None })
     }
 
-    /// The place of a file that is held.
-    pub fn of_held(held: Held) -> Self {
+    /// The place of a held file.
+    pub fn of_held(held: PinnedFile) -> Self {
         Self { directory: libc::AT_FDCWD, path: held.link(), _held: Some(held) }
     }
 
-    /// The directory, as an argument of a host call.
+    /// The directory as an argument of a host call.
     pub fn directory(&self) -> u64 {
         self.directory as u64
     }
 
-    /// The path, as an argument of a host call.
+    /// The path as an argument of a host call.
     pub fn path(&self) -> u64 {
         self.path.as_ptr() as u64
     }
 
-    /// The same place as one path, for the calls that take no directory.
+    /// The same place as a single path, for calls that take no directory.
     pub fn whole(self) -> Result<Self, Errno> {
         if self.directory == libc::AT_FDCWD || self.path.as_bytes().starts_with(b"/") {
             return Ok(self);
@@ -215,18 +214,18 @@ impl Place {
         Ok(Self { path, ..self })
     }
 
-    /// The path itself.
+    /// The path as bytes.
     pub fn path_bytes(&self) -> &[u8] {
         self.path.as_bytes()
     }
 }
 
-/// Refuses what `held` is if the call `changes` it and the guest may not.
-fn check(process: &Process, held: &Held, changes: bool) -> Result<(), Errno> {
+/// Refuses `held` if the call `changes` it and the guest may not.
+fn check(process: &Process, held: &PinnedFile, changes: bool) -> Result<(), Errno> {
     if changes { process.root.check_change(held) } else { Ok(()) }
 }
 
-/// A confined guest's path from its root.
+/// Converts a confined guest's path to an absolute one.
 pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
     if path.starts_with(b"/") {
         return Ok(path.to_vec());
@@ -239,7 +238,7 @@ pub(super) fn absolute(process: &Process, directory: RawFd, path: &[u8]) -> Resu
     Ok([&start, &b"/"[..], path].concat())
 }
 
-/// What a confined guest calls the directory behind a descriptor.
+/// A confined guest's name of the directory behind a descriptor.
 fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno> {
     let name = name_at(directory)?;
     if !name.starts_with(b"/") {
@@ -248,7 +247,7 @@ fn descriptor_path(process: &Process, directory: RawFd) -> Result<Vec<u8>, Errno
     process.root.guest_name(&name).ok_or(Errno(libc::EACCES))
 }
 
-/// An absolute path for reading, led into the library root if that has it: the dynamic linker finds its libraries there.
+/// Maps an absolute path to the library root if the file exists there, so that the dynamic linker finds its libraries.
 pub(super) fn library_path(process: &Process, path: &[u8]) -> Result<CString, Errno> {
     use std::os::unix::ffi::OsStrExt;
     let host = c_path(path)?;

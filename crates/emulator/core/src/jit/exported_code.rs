@@ -1,6 +1,6 @@
-//! Translated code of a process, in a form that another process of this very program can take up: host code, which leads to nothing outside of
-//! its cache but the instructions that are left to the interpreter, and what is known of its regions.
-//! Not the guest's code that it comes from: whoever keeps it sees to it that it is the same there.
+//! Exports and imports translated code between processes of the same executable. Host code refers to addresses outside
+//! its cache only for interpreter calls, which are listed and relocated. The caller ensures that the guest code is the
+//! same.
 
 use std::ops::Range;
 
@@ -10,41 +10,41 @@ use serde::{Deserialize, Serialize};
 use super::{
     Placed, Translator, Work,
     allocation::Allocation,
-    call_out::{CallOut, CallOuts, PlacedCallOut},
     code_cache::LINE_BYTES,
     cross_modification::serialise_all,
+    interpreter_call::{InterpreterCall, InterpreterCalls, PlacedInterpreterCall},
     links::Link,
     regions::Retained,
 };
 
-/// All that a translator has. Places are distances from the beginning of the cache.
+/// The exported regions of a translator. Positions are offsets in the code cache.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct KeptRegions {
-    /// Where the shared code is, which each process writes for itself.
+pub struct ExportedRegions {
+    /// The offsets of the trampolines, which each process writes itself.
     shared: Vec<u32>,
-    /// How many bytes of the cache are used.
+    /// The size of the used part of the cache in bytes.
     used: u32,
-    regions: Vec<KeptRegion>,
+    regions: Vec<ExportedRegion>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptRegion {
+struct ExportedRegion {
     allocation: Allocation,
     pieces: Vec<Range<u32>>,
     spill: u32,
-    /// The bytes of host code from the instruction before, and the distance of the guest's instructions: both are small.
+    /// For each instruction, the host code bytes and the guest address distance since the previous one. Both are small.
     positions: Vec<(u32, i64)>,
-    /// Guest address, bytes of guest code, place.
+    /// Guest address, bytes of guest code, host offset.
     blocks: Vec<(u64, u32, u32)>,
-    /// Guest address and place.
+    /// Guest address and host offset.
     entries: Vec<(u64, u32)>,
-    /// Place of the displacement, guest address, place to go to while that has no code.
+    /// Offset of the displacement, target guest address, offset of the target while it is not linked.
     links: Vec<(u32, u64, u32)>,
-    /// Where the code has an instruction's address, and the instruction.
-    call_outs: Vec<(u32, u32)>,
+    /// Offset of the instruction's address in the code, and the instruction.
+    interpreter_calls: Vec<(u32, u32)>,
 }
 
-impl KeptRegion {
+impl ExportedRegion {
     fn of(retained: &Retained, placed: &Placed, translator: &Translator, work: &Work) -> Option<Self> {
         let place = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
         let range = |piece: &Range<u64>| Some(place(piece.start)?..place(piece.end)?);
@@ -58,8 +58,8 @@ impl KeptRegion {
         let block = |(guest, host): &(Range<u64>, u64)| {
             Some((guest.start, (guest.end - guest.start) as u32, place(*host)?))
         };
-        let call_out = |placed: &PlacedCallOut| {
-            Some((code + placed.site as u32, encode(&placed.call_out.instruction).ok()?))
+        let interpreter_call = |placed: &PlacedInterpreterCall| {
+            Some((code + placed.site as u32, encode(&placed.interpreter_call.instruction).ok()?))
         };
         Some(Self {
             allocation: retained.allocation.clone(),
@@ -69,11 +69,15 @@ impl KeptRegion {
             blocks: retained.blocks.iter().map(block).collect::<Option<_>>()?,
             entries: retained.entries.iter().map(entry).collect::<Option<_>>()?,
             links: retained.links.iter().map(link).collect::<Option<_>>()?,
-            call_outs: retained.call_outs.iter().map(call_out).collect::<Option<_>>()?,
+            interpreter_calls: retained
+                .interpreter_calls
+                .iter()
+                .map(interpreter_call)
+                .collect::<Option<_>>()?,
         })
     }
 
-    /// Whether all of its places lie in its own pieces, and those behind the shared code.
+    /// Whether all its offsets are inside its own pieces, and all pieces are after the trampolines.
     fn is_sound(&self, room: &Range<u32>) -> bool {
         let Some(code) = self.pieces.first() else { return false };
         let is_own = |place: u32, bytes: u32| {
@@ -96,11 +100,11 @@ impl KeptRegion {
             && self.links.iter().all(|(displacement, _, unlinked)| {
                 is_own(*displacement, 4) && (1..=4).contains(&(displacement % 8)) && is_own(*unlinked, 1)
             })
-            && self.call_outs.iter().all(|(site, word)| is_own(*site, 8) && decode(*word).is_some())
+            && self.interpreter_calls.iter().all(|(site, word)| is_own(*site, 8) && decode(*word).is_some())
     }
 }
 
-/// Each position as what it is more than the one before.
+/// Encodes each position as the difference from the previous one.
 fn distances(positions: &[(u32, u64)]) -> Vec<(u32, i64)> {
     let mut last = (0, 0);
     let distance = |&(place, pc): &(u32, u64)| {
@@ -123,52 +127,55 @@ fn positions(distances: &[(u32, i64)]) -> Vec<(u32, u64)> {
 impl Translator {
     fn shared_places(&self) -> Vec<u32> {
         let at = &self.trampolines;
-        let all = [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.call_out];
+        let all =
+            [at.enter, at.leave_canonical, at.leave, at.leave_indirect, at.return_miss, at.interpreter_call];
         all.map(|host| (host - self.cache_range.start) as u32).into()
     }
 
-    /// What it has translated, and the host code of it. `None` if that is its parent's, or counted.
-    pub fn keep(&self) -> Option<(KeptRegions, Vec<u8>)> {
-        if self.origin.counting.is_some() || self.origin.tracing.is_some() {
+    /// Exports all translations and their host code. Returns `None` if the code still belongs to the parent, or is
+    /// counted or traced.
+    pub fn export(&self) -> Option<(ExportedRegions, Vec<u8>)> {
+        if self.config.counting.is_some() || self.config.tracing.is_some() {
             return None;
         }
         let work = self.work.lock().expect("no panic while held");
-        if work.cache.is_parents() {
+        if work.cache.belongs_to_parent() {
             return None;
         }
         let placed = self.placed.read().expect("no panic while held");
         let region = |retained: &Retained| {
             let placed = placed.get(&retained.pieces.first()?.end)?;
-            KeptRegion::of(retained, placed, self, &work)
+            ExportedRegion::of(retained, placed, self, &work)
         };
         let regions = work.regions.all().map(region).collect::<Option<_>>()?;
         let code = work.cache.written().to_vec();
-        Some((KeptRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
+        Some((ExportedRegions { shared: self.shared_places(), used: code.len() as u32, regions }, code))
     }
 
-    /// Takes up what another process has kept, before anything has been translated. False, and nothing is taken up, if it does not fit.
-    pub fn take_up(&self, kept: &KeptRegions, code: &[u8]) -> bool {
+    /// Imports code that another process exported, before anything has been translated. Returns false, and imports
+    /// nothing, if it does not fit.
+    pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
         let mut work = self.lock();
         let own = work.cache.written().len();
-        let room = own as u32..kept.used;
-        let fits = !work.cache.is_parents()
-            && self.origin.counting.is_none()
-            && self.origin.tracing.is_none()
+        let room = own as u32..exported.used;
+        let fits = !work.cache.belongs_to_parent()
+            && self.config.counting.is_none()
+            && self.config.tracing.is_none()
             && work.regions.all().next().is_none()
-            && kept.shared == self.shared_places()
-            && code.len() == kept.used as usize
+            && exported.shared == self.shared_places()
+            && code.len() == exported.used as usize
             && own <= code.len()
-            && kept.regions.iter().all(|region| region.is_sound(&room));
+            && exported.regions.iter().all(|region| region.is_sound(&room));
         if !fits || !work.cache.extend(&code[own..]) {
             return false;
         }
-        kept.regions.iter().for_each(|region| self.take_up_region(&mut work, region));
+        exported.regions.iter().for_each(|region| self.import_region(&mut work, region));
         serialise_all();
         let mut entries = self.entries.write().expect("no panic while held");
-        entries.reserve(kept.regions.iter().map(|region| region.blocks.len()).sum());
-        for region in &kept.regions {
+        entries.reserve(exported.regions.iter().map(|region| region.blocks.len()).sum());
+        for region in &exported.regions {
             for (pc, ..) in &region.blocks {
-                self.sketch.add(*pc);
+                self.address_filter.add(*pc);
                 entries.entry(*pc).or_insert(super::NO_ENTRY_YET);
             }
             entries.extend(region.entries.iter().map(|(pc, place)| (*pc, self.host(*place))));
@@ -180,25 +187,28 @@ impl Translator {
         self.cache_range.start + u64::from(place)
     }
 
-    fn take_up_region(&self, work: &mut Work, kept: &KeptRegion) {
+    fn import_region(&self, work: &mut Work, exported: &ExportedRegion) {
         let pieces: Vec<Range<u64>> =
-            kept.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
+            exported.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
         let code = pieces[0].clone();
-        let mut call_outs = CallOuts::new();
-        for (site, word) in &kept.call_outs {
-            let Some(call_out) = decode(*word).map(CallOut::new) else { continue };
-            let address = std::ptr::from_ref(&*call_out) as u64;
+        let mut interpreter_calls = InterpreterCalls::new();
+        for (site, word) in &exported.interpreter_calls {
+            let Some(interpreter_call) = decode(*word).map(InterpreterCall::new) else { continue };
+            let address = std::ptr::from_ref(&*interpreter_call) as u64;
             work.cache.overwrite(*site as usize, &address.to_le_bytes());
-            call_outs.push(PlacedCallOut { call_out, site: (self.host(*site) - code.start) as usize });
+            interpreter_calls.push(PlacedInterpreterCall {
+                interpreter_call,
+                site: (self.host(*site) - code.start) as usize,
+            });
         }
         let placed = Placed {
             code: code.clone(),
-            spill: self.host(kept.spill),
-            positions: positions(&kept.positions),
+            spill: self.host(exported.spill),
+            positions: positions(&exported.positions),
             counted_blocks: Vec::new(),
         };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
-        let links = kept.links.iter().map(|(displacement, target, unlinked)| {
+        let links = exported.links.iter().map(|(displacement, target, unlinked)| {
             work.links.add(Link {
                 displacement: self.host(*displacement),
                 target: *target,
@@ -208,12 +218,12 @@ impl Translator {
         let links = links.collect();
         let block = |(pc, bytes, place): &(u64, u32, u32)| (*pc..pc + u64::from(*bytes), self.host(*place));
         work.regions.add(Retained {
-            allocation: kept.allocation.clone(),
-            blocks: kept.blocks.iter().map(block).collect(),
-            entries: kept.entries.iter().map(|(pc, _)| *pc).collect(),
+            allocation: exported.allocation.clone(),
+            blocks: exported.blocks.iter().map(block).collect(),
+            entries: exported.entries.iter().map(|(pc, _)| *pc).collect(),
             pieces,
             links,
-            call_outs,
+            interpreter_calls,
         });
     }
 }

@@ -1,7 +1,6 @@
-//! What a call finishes in memory that the kernel has written for it, though another thread may have protected that memory since: for the
-//! guest the kernel wrote all of it at once, and before.
-//! Not ordinary accesses: those are `GuestMemory`'s.
-//! Source: epoll_wait(2); mprotect(2).
+//! Post-processes system-call output even if another thread has changed the page's protection or unmapped a part. From
+//! the guest's point of view, the kernel wrote all the output at once, before that change. Source: epoll_wait(2);
+//! mprotect(2).
 
 use std::ops::Range;
 
@@ -12,23 +11,24 @@ use super::mappings::Mapping;
 use super::{HOST_PAGE_BYTES, access};
 
 impl AddressSpace {
-    /// Copies out what the kernel has just written; what is no longer mapped stays as it is in `bytes`.
-    pub fn read_late(&self, address: u64, bytes: &mut [u8]) {
+    /// Copies memory that the kernel has just written to `bytes`. Parts that are no longer mapped leave `bytes`
+    /// unchanged.
+    pub fn read_after_syscall(&self, address: u64, bytes: &mut [u8]) {
         if self.memory().read(address, bytes).is_err() {
-            self.reach_late(address, bytes, Access::Read);
+            self.access_after_syscall(address, bytes, Access::Read);
         }
     }
 
-    /// Copies in; what is no longer mapped is left out.
-    pub fn write_late(&self, address: u64, bytes: &mut [u8]) {
+    /// Copies `bytes` to memory that the kernel has just written. Parts that are no longer mapped are skipped.
+    pub fn write_after_syscall(&self, address: u64, bytes: &mut [u8]) {
         if self.memory().write(address, bytes).is_err() {
-            self.reach_late(address, bytes, Access::Write);
+            self.access_after_syscall(address, bytes, Access::Write);
         }
     }
 
-    fn reach_late(&self, address: u64, bytes: &mut [u8], access: Access) {
+    fn access_after_syscall(&self, address: u64, bytes: &mut [u8], access: Access) {
         let Some(end) = address.checked_add(bytes.len() as u64) else { return };
-        // Nobody maps or protects anything, nor runs code for the first time, meanwhile.
+        // While this lock is held, no thread maps or protects memory or reads code for translation.
         let map = self.write();
         for (piece, mapping) in map.within(address..end) {
             if mapping.origin.window.is_some() {
@@ -40,7 +40,7 @@ impl AddressSpace {
             let part = &mut bytes[(piece.start - address) as usize..(piece.end - address) as usize];
             let mut reach = || {
                 let there = self.host(piece.start).cast::<u8>();
-                // SAFETY: the part is ordinary memory of the piece's length, and the piece is inside the reservation.
+                // SAFETY: `part` is ordinary memory as long as the piece, and the piece is inside the reservation.
                 let _ = unsafe {
                     match access {
                         Access::Write => access::copy(there, part.as_ptr(), part.len()),
@@ -49,7 +49,7 @@ impl AddressSpace {
                 };
             };
             if access == Access::Read && mapping.protection.readable() {
-                // What others write to code there is still to be noticed.
+                // Keep the protection, so that writes of other threads to code are still detected.
                 reach();
             } else {
                 self.open(&piece, &mapping, reach);
@@ -57,13 +57,14 @@ impl AddressSpace {
         }
     }
 
-    /// Calls `act` while the pages of `piece`, a part of `mapping`, can be read and written. The map is locked for writing.
+    /// Calls `act` while the pages of `piece`, a part of `mapping`, are readable and writable. The caller holds the
+    /// map's write lock.
     fn open(&self, piece: &Range<u64>, mapping: &Mapping, act: impl FnOnce()) {
         let start = piece.start & !(HOST_PAGE_BYTES - 1);
         let end = piece.end.next_multiple_of(HOST_PAGE_BYTES);
         let protect = |range: Range<u64>, bits| {
-            // SAFETY: whole host pages of a guest mapping, whose protection is the map's when this is over. Where the host refuses, as
-            // for a file that is open for reading only, nothing is written.
+            // SAFETY: whole host pages of a guest mapping, whose protection is restored below. If the host refuses the
+            // change, as for a file opened read-only, `act` writes nothing.
             unsafe { libc::mprotect(self.host(range.start), (range.end - range.start) as usize, bits) };
         };
         protect(start..end, libc::PROT_READ | libc::PROT_WRITE);
@@ -86,7 +87,7 @@ mod tests {
     const START: u64 = 1 << 20;
 
     #[test]
-    fn what_was_written_is_finished_though_its_page_is_protected_and_the_protection_stays() {
+    fn output_is_completed_on_a_protected_page_and_the_protection_stays() {
         faults::install();
         faults::prepare_thread();
         let space = AddressSpace::new(GuestMemory::reserve().unwrap());
@@ -96,15 +97,15 @@ mod tests {
         space.memory().write(at, b"abcd").unwrap();
         space.protect(START, PAGE_BYTES, protection(false)).unwrap();
         let mut bytes = [0; 4];
-        space.read_late(at, &mut bytes);
+        space.read_after_syscall(at, &mut bytes);
         assert_eq!(&bytes, b"abcd");
-        space.write_late(at, &mut b"efgh".clone());
+        space.write_after_syscall(at, &mut b"efgh".clone());
         assert!(space.memory().load::<u8>(at).is_err());
         space.protect(START, PAGE_BYTES, Protection { read: true, ..protection(false) }).unwrap();
         assert_eq!(space.memory().read_array(at).unwrap(), *b"efgh");
         assert!(space.memory().store(at, 0u8).is_err());
         space.unmap(START + PAGE_BYTES, PAGE_BYTES).unwrap();
-        space.write_late(at, &mut b"ijkl".clone());
+        space.write_after_syscall(at, &mut b"ijkl".clone());
         assert_eq!(space.memory().read_array(at).unwrap(), *b"ij");
     }
 }

@@ -1,7 +1,6 @@
-//! A file of the guest's, or one that was looked up for it, at a descriptor of ours: what is found out about it holds for what is done
-//! with it.
-//! Not a guest's descriptor, whose number another thread of the guest can give to another file between the two.
-//! Source: fcntl(2) (F_DUPFD_CLOEXEC: a second descriptor of the same open file), proc_pid_fd(5).
+//! An emulator descriptor for a guest file, so that a check and a later use refer to the same file. A guest descriptor
+//! gives no such guarantee: another guest thread can reassign its number between the two. Source: fcntl(2)
+//! (F_DUPFD_CLOEXEC: a second descriptor of the same open file description), proc_pid_fd(5).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,22 +14,22 @@ use super::descriptors;
 use super::locks::{Mutex, MutexGuard};
 use crate::Errno;
 
-/// The descriptors of all there are.
-static HELD: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+/// The descriptors of all live values.
+static PINNED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
 fn all() -> MutexGuard<'static, Vec<RawFd>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    PINNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An open file that no thread of the guest can exchange for another one.
+/// An open file that no guest thread can replace.
 #[derive(Debug)]
-pub struct Held(ManuallyDrop<OwnedFd>);
+pub struct PinnedFile(ManuallyDrop<OwnedFd>);
 
-impl Held {
-    /// The file that the guest's descriptor stands for now.
+impl PinnedFile {
+    /// Duplicates the guest's descriptor.
     ///
     /// # Errors
-    /// EBADF if it stands for none; EMFILE if none of our descriptors is left.
+    /// EBADF if it is not open; EMFILE if no emulator descriptor is free.
     pub fn of(descriptor: RawFd) -> Result<Self, Errno> {
         if descriptors::is_own(descriptor as u64) {
             return Err(Errno(libc::EBADF));
@@ -38,80 +37,80 @@ impl Held {
         Self::noted(|| Ok(descriptors::duplicate(descriptor)?))
     }
 
-    /// The file that `make` opens or makes, which must not wait for another thread of the guest. It may be asked again: the guest may have all
-    /// the descriptors that it may.
+    /// Takes the file that `make` opens. `make` must not wait for another guest thread. It may be called again if the
+    /// guest has reached its descriptor limit.
     ///
     /// # Errors
-    /// Those of `make`; EMFILE if none of our descriptors is left.
+    /// Those of `make`; EMFILE if no emulator descriptor is free.
     pub fn new(mut make: impl FnMut() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
         let mut made = || make().map_err(|error| std::io::Error::from_raw_os_error(error.0));
-        Self::noted(|| Ok(descriptors::keep(descriptors::with_room(&mut made)?)?))
+        Self::noted(|| Ok(descriptors::move_to_reserved(descriptors::with_raised_limit(&mut made)?)?))
     }
 
-    /// As [`Held::new`], for another file that the same `make` makes.
+    /// Takes another file that the same `make` function of [`PinnedFile::new`] opened.
     pub fn within(made: OwnedFd) -> Result<Self, Errno> {
-        let made = descriptors::keep(made)?;
+        let made = descriptors::move_to_reserved(made)?;
         all().push(made.as_raw_fd());
         Ok(Self(ManuallyDrop::new(made)))
     }
 
     fn noted(make: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
-        let _stay = descriptors::numbers_stay();
+        let _stay = descriptors::block_reassignment();
         let made = make()?;
         all().push(made.as_raw_fd());
         Ok(Self(ManuallyDrop::new(made)))
     }
 
-    /// The descriptor, for longer than a moment.
+    /// Releases the descriptor to the caller, who may store it.
     pub fn into_owned(self) -> OwnedFd {
         let mut held = ManuallyDrop::new(self);
         all().retain(|number| *number != held.number());
-        // SAFETY: `held` is not looked at again, nor dropped.
+        // SAFETY: `held` is neither used again nor dropped.
         unsafe { ManuallyDrop::take(&mut held.0) }
     }
 
-    /// Its number, for calls of the host.
+    /// The descriptor number, for host calls.
     pub fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Writes at its beginning.
+    /// Writes `bytes` at offset 0.
     ///
     /// # Errors
     /// As write(2).
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        // SAFETY: it is open for longer than this, which does not close it.
+        // SAFETY: the descriptor outlives `file`, and `ManuallyDrop` prevents closing it.
         let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.number()) });
         file.write_all_at(bytes, 0)
     }
 
-    /// A path that leads to it.
+    /// A path in /proc that refers to the file.
     pub fn link(&self) -> CString {
         CString::new(format!("/proc/self/fd/{}", self.number())).expect("it has no zero byte")
     }
 }
 
-impl AsFd for Held {
+impl AsFd for PinnedFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Held {
+impl Drop for PinnedFile {
     fn drop(&mut self) {
-        // A child that is forked in between would have it, and not know.
-        let _stay = descriptors::numbers_stay();
+        // A child forked between the two steps would inherit the descriptor without knowing it.
+        let _stay = descriptors::block_reassignment();
         all().retain(|held| *held != self.number());
-        // SAFETY: nobody uses it after this.
+        // SAFETY: the field is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
-/// In a forked child: closes what its parent's threads are busy with, which would otherwise stay open, and locked, for as long as the
-/// child lives.
+/// Runs in a forked child: closes the files that threads of the parent hold. Otherwise they would stay open, and
+/// locked, while the child lives.
 pub fn close_parents() {
     for held in all().drain(..) {
-        // SAFETY: no pointers. Whoever owned it is a thread of the parent's.
+        // SAFETY: the call takes no pointers, and the owner is a thread of the parent.
         unsafe { libc::close(held) };
     }
 }
@@ -121,15 +120,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_file_stays_though_its_number_is_another_files() {
+    fn a_pinned_file_stays_the_same_when_its_descriptor_is_reused() {
         let (first, second) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         first.set_len(7).unwrap();
-        let held = Held::of(first.as_raw_fd()).unwrap();
-        // SAFETY: both are open and this test's own.
+        let held = PinnedFile::of(first.as_raw_fd()).unwrap();
+        // SAFETY: both descriptors are open and belong to this test.
         assert!(unsafe { libc::dup2(second.as_raw_fd(), first.as_raw_fd()) } >= 0);
         let link = held.link().into_string().unwrap();
         assert_eq!(std::fs::metadata(&link).unwrap().len(), 7);
         assert!(descriptors::is_own(held.number() as u64));
-        assert_eq!(Held::of(held.number()).unwrap_err(), Errno(libc::EBADF));
+        assert_eq!(PinnedFile::of(held.number()).unwrap_err(), Errno(libc::EBADF));
     }
 }

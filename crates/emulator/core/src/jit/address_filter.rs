@@ -1,0 +1,50 @@
+//! An approximate set of guest addresses, with false positives. The run loop checks it before taking a lock, because
+//! most code is not translated while a program starts. Source: Bloom, "Space/time trade-offs in hash coding with
+//! allowable errors" (1970), with one bit for each address.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of bits, a power of two. Instruction addresses whose distance is a multiple of this share a bit.
+const BITS: u64 = 1 << 20;
+
+pub(super) struct AddressFilter(Box<[AtomicU64]>);
+
+impl Default for AddressFilter {
+    fn default() -> Self {
+        Self((0..BITS / 64).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl AddressFilter {
+    fn place(&self, pc: u64) -> (&AtomicU64, u64) {
+        let bit = (pc >> 2) % BITS;
+        (&self.0[(bit / 64) as usize], 1 << (bit % 64))
+    }
+
+    /// Adds an address permanently. Call it before publishing the address under a lock: a thread that finds the
+    /// address under that lock then also finds it here.
+    pub fn add(&self, pc: u64) {
+        let (word, bit) = self.place(pc);
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Returns false if the address is not in the set or is being added concurrently.
+    pub fn may_have(&self, pc: u64) -> bool {
+        let (word, bit) = self.place(pc);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_addresses_are_found_and_false_positives_occur() {
+        let filter = AddressFilter::default();
+        assert!(!filter.may_have(0x1000));
+        filter.add(0x1000);
+        assert!(filter.may_have(0x1000) && !filter.may_have(0x1004) && !filter.may_have(0xffc));
+        assert!(filter.may_have(0x1000 + 4 * BITS));
+    }
+}

@@ -1,0 +1,14 @@
+//! Terminates this process in the same way as its guest. Source: wait(2) (what a parent sees), signal(7).
+
+use super::masks::{self, HostDisposition, set_of};
+
+/// Terminates this process with `signal`, so that its parent sees the same wait status as for a native process.
+pub fn die_by(signal: i32) -> ! {
+    masks::dispose(signal, HostDisposition::Default, 0);
+    masks::replace(masks::HELD & !set_of(signal));
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::kill(libc::getpid(), signal) };
+    // A signal to the own process is delivered before `kill` returns, but possibly to another thread.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::process::exit(128 + signal)
+}
