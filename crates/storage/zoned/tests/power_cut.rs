@@ -1,6 +1,4 @@
-//! What a power cut leaves of a device: exactly what the contract allows.
-//! Not the index's recovery from it.
-//! Source: the contract of `ZonedDevice`.
+//! Tests of power-cut images: they contain what the contract of `ZonedDevice` guarantees, and cover what it allows.
 
 use longma_zoned::device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,
@@ -152,7 +150,7 @@ fn a_failed_flush_is_not_made_good_by_the_next() {
     assert_eq!(first_byte(&device.cut().image_with_all(), CONVENTIONAL), 0);
 }
 
-/// What a random test does.
+/// A step of a random test.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u64, u8),
@@ -184,7 +182,7 @@ proptest! {
         let device = device();
         device.record();
         for step in steps {
-            // Those that the zone rules refuse change nothing.
+            // Steps rejected by the zone rules change nothing.
             let _ = match step {
                 Step::Write(at, byte) => device.write(Block(at), &block(byte)),
                 Step::Append(zone, byte) => device.append(ZoneNumber(zone), &block(byte)).map(|_| ()),

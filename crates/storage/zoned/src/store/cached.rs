@@ -1,6 +1,7 @@
-//! A leaf in memory that any number of threads look at without a lock, while others drop it or put it back.
-//! Not which leaves are dropped: see `cache`.
-//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004) by crossbeam-epoch.
+//! A cell that holds a leaf in memory. Any number of threads can read the leaf without a lock while other threads evict
+//! or reload it.
+//!
+//! Source: epoch-based reclamation (Fraser, "Practical lock-freedom", 2004), by the crate crossbeam-epoch.
 
 use super::leaf::LeafBody;
 use std::marker::PhantomData;
@@ -9,20 +10,21 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
-/// A place for a leaf, which may be there or not.
+/// A cell that either holds a leaf or is empty.
 pub(super) struct Cached {
-    /// Null, or a reference that `Arc::into_raw` gave.
+    /// Null, or a pointer from `Arc::into_raw` that owns a reference.
     body: AtomicPtr<LeafBody>,
-    /// Where the bytes of the leaf that was there last are or were: only to be fetched ahead, never looked at.
+    /// The address of the key bytes where a search in the last stored leaf starts. It may dangle: it is used only for
+    /// prefetching and never dereferenced.
     ahead: AtomicPtr<u8>,
     owns: PhantomData<Arc<LeafBody>>,
 }
 
-/// Has the processor fetch what is at an address, if it is one.
+/// Prefetches the cache line at an address. The address need not be valid.
 #[inline]
 pub(super) fn fetch_ahead<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint: an address where nothing is does no harm.
+    // SAFETY: a prefetch is a hint; it does not fault on an invalid address.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -31,7 +33,7 @@ pub(super) fn fetch_ahead<T>(address: *const T) {
 }
 
 impl Default for Cached {
-    /// Nothing.
+    /// An empty cell.
     fn default() -> Self {
         Self { body: AtomicPtr::default(), ahead: AtomicPtr::default(), owns: PhantomData }
     }
@@ -43,83 +45,91 @@ impl Cached {
         Self { body: AtomicPtr::new(Arc::into_raw(Arc::new(body)).cast_mut()), ahead, owns: PhantomData }
     }
 
-    /// Has the processor fetch the leaf and its bytes side by side: one leads to the other, and to wait for both is to wait twice.
+    /// Prefetches the leaf and its bytes in parallel. Otherwise the lookup would wait for two cache misses in sequence,
+    /// as the leaf points to its bytes.
     #[inline]
     pub fn fetch_ahead(&self) {
         fetch_ahead(self.ahead.load(Ordering::Relaxed));
         fetch_ahead(self.body.load(Ordering::Relaxed));
     }
 
-    /// Whether the leaf is there.
+    /// Whether the cell holds a leaf.
     pub fn is_there(&self) -> bool {
         !self.body.load(Ordering::Relaxed).is_null()
     }
 
-    /// Calls `look`, which must be short, with the leaf if it is there; gives it back otherwise.
+    /// Calls `look` with the leaf, or returns `look` in `Err` if the cell is empty. `look` must be short, because the
+    /// thread is pinned meanwhile.
     pub fn with<R, F: FnOnce(&LeafBody) -> R>(&self, look: F) -> Result<R, F> {
         let _pin = crossbeam_epoch::pin();
-        // SAFETY: what `take` takes away is freed only after all threads that were pinned then, as this one is, are not any more; and
-        // nobody writes to a leaf but through `get_mut`, which has the place for itself.
+        // SAFETY: `take` defers freeing the leaf until every thread that was pinned at that time, including this one,
+        // is unpinned. A leaf is modified only through `get_mut`, which has exclusive access to the cell.
         match unsafe { self.body.load(Ordering::Acquire).as_ref() } {
             Some(body) => Ok(look(body)),
             None => Err(look),
         }
     }
 
-    /// The leaf, if it is there, to be looked at for as long as wanted.
+    /// Returns a counted reference to the leaf, or `None` if the cell is empty.
     pub fn share(&self) -> Option<Arc<LeafBody>> {
         let _pin = crossbeam_epoch::pin();
         let body = self.body.load(Ordering::Acquire);
         if body.is_null() {
             return None;
         }
-        // SAFETY: it is of `Arc::into_raw`, and the place's own reference is not given up before this thread is no longer pinned.
-        // So it is counted while that reference is still there, and the one made here is a counted one.
+        // SAFETY: the pointer is from `Arc::into_raw`, and the cell's own reference is not released before this thread
+        // is unpinned. So the count is at least 1 when it is incremented, and the returned `Arc` owns the new
+        // reference.
         unsafe {
             Arc::increment_strong_count(body);
             Some(Arc::from_raw(body))
         }
     }
 
-    /// Puts a leaf there if none is.
+    /// Stores a leaf if the cell is empty.
     pub fn put(&self, body: Arc<LeafBody>) {
         self.ahead.store(body.leaf.first_look().cast_mut(), Ordering::Relaxed);
         let new = Arc::into_raw(body).cast_mut();
         if self.body.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: it is the reference that was made a pointer above, and nobody has got it.
+            // SAFETY: `new` is from `Arc::into_raw` above, and the failed exchange did not publish it.
             drop(unsafe { Arc::from_raw(new) });
         }
     }
 
-    /// Takes the leaf away. It counts as no longer in memory, though those who look at it keep it until they are done.
+    /// Evicts the leaf. Its bytes are no longer counted as resident, although concurrent readers may keep it alive a
+    /// little longer.
     pub fn take(&self) {
         let pin = crossbeam_epoch::pin();
         let body = self.body.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: this thread is pinned, and the place's own reference, which is this function's now, keeps it.
+        // SAFETY: this thread is pinned, and the swap moved the cell's own reference to this function, so the leaf is
+        // alive.
         let Some(taken) = (unsafe { body.as_ref() }) else { return };
         taken.resident.release();
-        // SAFETY: the reference is given up once, by whoever took the pointer away, and after all who might have seen it there. A leaf
-        // may be freed by any thread: `LeafBody` is `Send` and `Sync`, see below.
+        // SAFETY: the swap makes this thread the only one that releases the reference, and the release runs after every
+        // thread that may have loaded the pointer is unpinned. Any thread may free a leaf: `LeafBody` is `Send` and
+        // `Sync`, as asserted below.
         unsafe { pin.defer_unchecked(move || drop(Arc::from_raw(body))) };
     }
 
-    /// The leaf, for one who has the place for himself: a copy of it, if others look at it still.
+    /// Exclusive access to the leaf. If other references to the leaf exist, the cell gets a private copy first.
     pub fn get_mut(&mut self) -> Option<&mut LeafBody> {
         let place = self.body.get_mut();
         if place.is_null() {
             return None;
         }
-        // SAFETY: the place's own reference, which goes back there below and is not given up meanwhile.
+        // SAFETY: this is the cell's own reference. `ManuallyDrop` keeps it from being released, and it is stored back
+        // below.
         let mut body = ManuallyDrop::new(unsafe { Arc::from_raw(*place) });
         if Arc::strong_count(&body) == 1 {
-            // After all that those did who had another one; nobody can get one meanwhile.
+            // Synchronizes with the release of the last other reference. No thread can take a new one, because the cell
+            // is borrowed exclusively.
             fence(Ordering::Acquire);
         } else {
             Arc::make_mut(&mut body);
         }
         *place = Arc::into_raw(ManuallyDrop::into_inner(body)).cast_mut();
-        // SAFETY: the place's own reference is the only counted one now, and those who look without one borrow the place, as the result
-        // does, which therefore is alone and lives no longer than the leaf.
+        // SAFETY: the cell's own reference is the only counted one. Uncounted access borrows the cell, which the result
+        // borrows exclusively for its whole lifetime.
         Some(unsafe { &mut **place })
     }
 }
@@ -128,13 +138,13 @@ impl Drop for Cached {
     fn drop(&mut self) {
         let body = *self.body.get_mut();
         if !body.is_null() {
-            // SAFETY: the place's own reference, which nobody else has: who would take it away has the place, too.
+            // SAFETY: this is the cell's own reference, and dropping the cell excludes any concurrent access to it.
             drop(unsafe { Arc::from_raw(body) });
         }
     }
 }
 
-/// What `Cached` needs to be shared between threads.
+/// Asserts at compile time that `LeafBody` can be shared between threads, as `Cached` requires.
 const _: () = {
     const fn may_be_anywhere<T: Send + Sync>() {}
     may_be_anywhere::<LeafBody>();

@@ -1,6 +1,7 @@
-//! What has changed in a leaf since the device got its copy: with both the leaf can be had again, so it need not stay in memory.
-//! Not the paper's logs: those are nodes on the device. Not which leaves are dropped: see `cache`.
-//! Source: keeping changes apart from the page is Levandoski, Lomet and Sengupta's ("The Bw-Tree", ICDE 2013).
+//! The changes made to a leaf since its last copy on the device. The leaf can be rebuilt from that copy and these
+//! changes, so a dirty leaf need not stay in memory.
+//!
+//! Source: keeping changes apart from the page is from Levandoski, Lomet and Sengupta, "The Bw-Tree", ICDE 2013.
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};
@@ -10,17 +11,17 @@ use crate::error::Result;
 use crate::node::{Page, Value};
 use std::sync::Arc;
 
-/// Where a changed leaf has its changes.
+/// The part of a leaf that its changes apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the leaf itself, which has no log (any more).
+    /// The leaf page itself. The leaf has no log, or its log has been merged.
     Leaf,
-    /// In its log; its copy is up to date.
+    /// The log page. The device copy of the leaf page is current.
     Log,
 }
 
 impl Place {
-    /// How many pages such a leaf has in memory.
+    /// The number of pages that such a leaf takes in memory.
     pub const fn pages(self) -> usize {
         match self {
             Self::Leaf => 1,
@@ -29,52 +30,52 @@ impl Place {
     }
 }
 
-/// What the changes are changes of.
+/// The state that the changes apply to.
 #[derive(Clone)]
 pub(super) enum Base {
-    /// A copy and its log on the device. They stay there until the next checkpoint that begins has ended.
+    /// A leaf page and its log on the device. The blocks stay valid until the next checkpoint to begin has completed.
     Homes(Homes),
-    /// A leaf that the running checkpoint has yet to write.
+    /// A leaf that the running checkpoint has not written yet.
     Leaf(Arc<LeafSlot>),
 }
 
-/// The changes of one leaf, in order.
+/// The ordered changes of one leaf.
 #[derive(Clone)]
 pub(super) struct Changes {
     base: Base,
     pub place: Place,
-    /// The newest checkpoint that had begun at the first change.
+    /// The generation of the last checkpoint that had begun when the first change was made.
     generation: u64,
     made: Batch,
-    /// Counts its bytes.
+    /// Accounts for the memory of the changes.
     resident: Resident,
 }
 
 impl Changes {
-    /// None yet.
+    /// Creates an empty list of changes.
     pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: Place, generation: u64) -> Self {
         let mut changes = Self { base, place, generation, made: Batch::new(), resident: io.resident(0) };
         changes.resident.change(changes.bytes());
         changes
     }
 
-    /// How much memory they take.
+    /// The memory that the changes take, bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.made.bytes().len()
     }
 
-    /// Whether `generation` is still the newest checkpoint that has begun: one that began since gives up the base when it ends.
+    /// Whether no checkpoint has begun since the first change. A later checkpoint releases the base when it completes.
     pub const fn began_in(&self, generation: u64) -> bool {
         self.generation == generation
     }
 
-    /// One more.
+    /// Appends a change.
     pub fn push(&mut self, key: &[u8], value: Value<'_>) {
         self.made.change(Change { key, value });
         self.resident.change(self.bytes());
     }
 
-    /// The leaf: its copy is read, and they are made again.
+    /// Rebuilds the leaf: reads its base and applies the changes.
     pub fn leaf<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         let mut body = match &self.base {
             Base::Homes(homes) => LeafBody::read(io, *homes)?.0,
@@ -104,7 +105,7 @@ impl Changes {
     }
 }
 
-/// Makes a change in a page; false if it does not fit.
+/// Applies a change to a page. Returns false if it does not fit.
 fn change(page: &mut Page, key: &[u8], value: Value<'_>) -> bool {
     match (page.find(key), value) {
         (Ok(at), Value::Deleted) => {

@@ -1,5 +1,5 @@
-//! Checking a map that is not open: every node, every large value, and whether what is in use is what the space table says.
-//! Not a repair: see `repair`. Changes that are in the journal only are counted, not applied.
+//! Offline check: reads every node and every large value, and compares the blocks in use with the space table. Changes
+//! that are only in the journal are counted but not applied.
 
 use super::Store;
 use super::io::Io;
@@ -13,19 +13,19 @@ use crate::node::{InnerRecord, Page, Pointer, Value};
 use crate::states::NodeStates;
 use serde::Serialize;
 
-/// Something that a check found wrong.
+/// A problem found by a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Where, if it is one place.
+    /// The block concerned, if there is a single one.
     pub block: Option<u64>,
-    /// What is wrong.
+    /// A description of the problem.
     pub what: String,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// Keys at the last checkpoint.
+    /// Keys in the last checkpoint.
     pub keys: u64,
     /// Leaves.
     pub leaves: u64,
@@ -33,19 +33,19 @@ pub struct CheckReport {
     pub logs: u64,
     /// Heads and interior nodes.
     pub inner_nodes: u64,
-    /// Leaves and interior nodes by the paper's states: steady is what lies in a sequential zone.
+    /// Leaves and interior nodes by state. Nodes in sequential zones count as steady.
     pub states: NodeStates,
     /// Large values.
     pub extents: u64,
-    /// Batches in the journal since then.
+    /// Batches in the journal since the last checkpoint.
     pub journal_batches: u64,
-    /// Changes in these.
+    /// Changes in these batches.
     pub journal_changes: u64,
-    /// What is wrong; nothing, if all is well.
+    /// The problems found. Empty if the map is consistent.
     pub problems: Vec<Problem>,
 }
 
-/// The keys that may be below a node: from `low` to `high`, which is not among them.
+/// The range of keys that the subtree of a node may contain: from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Copy)]
 pub(super) struct Bounds<'a> {
     pub low: &'a [u8],
@@ -65,21 +65,21 @@ struct Checker<'a, D> {
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// Checks the map on a device, which must not be open meanwhile. Nothing is written.
+    /// Checks the map on a device without writing to it. The map must not be open.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Device`] if the device cannot be asked at all. What is wrong with the map
-    /// is in the report.
+    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Device`] if the device does not respond. Problems of
+    /// the map itself are in the report.
     pub fn check(device: D) -> Result<CheckReport> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
         run(&io, &superblock)
     }
 
-    /// Writes a checkpoint and checks it, as [`Store::check`] does; changes wait meanwhile.
+    /// Writes a checkpoint and then checks it like [`Store::check`]. Writers wait meanwhile.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn check_now(&self) -> Result<CheckReport> {
         let mut writer = self.shared.writer();
         writer.checkpoint_now(&self.shared)?;
@@ -107,7 +107,8 @@ impl<D: ZonedDevice> Checker<'_, D> {
         self.report.problems.push(Problem { block: block.into(), what: what.into() });
     }
 
-    /// Whether a node can be there. One that is there already was looked at.
+    /// Marks a node as in use. Reports a problem and returns false if the block is not a valid place for a node or is
+    /// already in use.
     fn claim(&mut self, block: u64) -> bool {
         let free = self.space.claim_node(block);
         if !free {
@@ -116,7 +117,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         free
     }
 
-    /// The result, or the problem.
+    /// Unwraps a result, or records its error as a problem.
     fn good<T>(&mut self, block: u64, result: Result<T>) -> Option<T> {
         result
             .map_err(|error| match error {
@@ -217,7 +218,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         }
     }
 
-    /// Compares what is in use with what the space table says.
+    /// Compares the blocks in use with the space table.
     fn table(&mut self, superblock: &Superblock) {
         let read = SpaceTable::read(self.io, superblock);
         let Some(table) = self.good(0, read) else { return };

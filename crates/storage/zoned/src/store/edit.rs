@@ -1,7 +1,8 @@
-//! Changing the tree in memory: what the ZB+-tree paper's insert, update, delete and Sync do to leaves and their logs.
-//! Not inner nodes' splitting and merging: see `balance`. Nothing here writes to the device: checkpoints do.
-//! Source: the ZB+-tree paper. A leaf is steady if its copy is in a sequential zone and unchanged; where this departs from the paper is
-//! on the design page.
+//! Changes the tree in memory: the ZB+-tree paper's insert, update, delete and Sync on leaves and their logs. Splits
+//! and merges of inner nodes are in `balance`. Only checkpoints write to the device.
+//!
+//! Source: the ZB+-tree paper. A leaf is steady if its copy in a sequential zone is current. The design page of the
+//! book lists the departures from the paper.
 
 use super::changes::{Base, Changes, Place};
 use super::io::{Io, damaged};
@@ -13,109 +14,111 @@ use crate::node::{Extent, Page, Value};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Why an inner node cannot be changed: a head leads to leaves, and only a head.
+/// Error message: an inner node on the lowest level is not a head.
 const NO_HEAD: &str = "a node on the lowest level leads to no leaf that was to be changed";
 
-/// Why a leaf cannot be changed: see [`Editor::own_leaf`].
+/// Error message: a leaf to be changed is still shared. [`Editor::own_leaf`] makes a private copy.
 const NOT_OWN: &str = "a leaf that is to be changed is shared with a reader";
 
-/// An error of this program.
+/// An [`Error::Inconsistent`].
 fn inconsistent<T>(what: &str) -> Result<T> {
     Err(Error::Inconsistent { what: what.into() })
 }
 
-/// Something on the device that the newest tree does not need any more.
+/// Something on the device that the newest tree no longer needs.
 pub(super) enum Retired {
     /// A node.
     Node(u64),
-    /// A large value: its first block, and how many blocks.
+    /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
-    /// A leaf that a running checkpoint has yet to write: itself, its log.
+    /// A leaf that the running checkpoint has not written yet. The flags tell whether the leaf page and the log are to
+    /// be released.
     Leaf(Arc<LeafSlot>, bool, bool),
-    /// An inner node that a running checkpoint has yet to write.
+    /// An inner node that the running checkpoint has not written yet.
     Inner(Arc<InnerSlot>),
 }
 
-/// What happened to leaves and inner nodes since the map was opened, in the ZB+-tree paper's words.
+/// Operations on leaves and inner nodes since the map was opened, by the ZB+-tree paper's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TreeCounts {
-    /// Changes of leaves in state `change`.
+    /// Changes to leaves in state `change`.
     pub changed_in_place: u64,
-    /// Updates and deletions of steady leaves, which went to their logs.
+    /// Updates and deletions of records in steady leaves, which went to the log.
     pub logged: u64,
-    /// Leaves split.
+    /// Leaf splits.
     pub split: u64,
-    /// Steady leaves that were not full and went back to `change`.
+    /// Steady leaves that were not full and returned to state `change`.
     pub reopened: u64,
     /// Syncs of a steady leaf whose log was not full.
     pub normal_apply_steady: u64,
     /// Syncs of a leaf with deletions whose log was not full.
     pub normal_apply_after: u64,
-    /// Syncs of a steady leaf whose log was full: the log became the leaf.
+    /// Syncs of a steady leaf whose log was full: the log replaced the leaf.
     pub switch_apply_steady: u64,
     /// Syncs of a leaf with deletions whose log was full.
     pub switch_apply_after: u64,
     /// Leaves merged with a neighbour.
     pub merged: u64,
-    /// Leaves that became empty and left their head.
+    /// Leaves that became empty and were removed from their head.
     pub emptied: u64,
     /// Heads and interior nodes split.
     pub inner_split: u64,
     /// Heads and interior nodes merged with a neighbour.
     pub inner_merged: u64,
-    /// Heads that took entries of a neighbour.
+    /// Heads that took entries from a neighbour.
     pub heads_evened: u64,
-    /// Leaves copied because a snapshot or a checkpoint had them.
+    /// Leaves copied because a snapshot or a checkpoint shared them.
     pub copied: u64,
 }
 
-/// What a change did.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Inserted,
     Updated,
     Deleted,
-    /// There was nothing to delete.
+    /// The key to be deleted was not present.
     Absent,
 }
 
-/// What a change left of an inner node.
+/// The state of an inner node after a change below it.
 pub(super) enum Left {
     Done,
-    /// It split. In a box, as it is rare: what every change hands up stays a register or two.
+    /// The node split. Boxed because splits are rare: the common results fit into a register or two.
     Split(Box<Split>),
-    /// Less than half of it is taken.
+    /// The node is less than half full.
     Small,
 }
 
-/// What an inner node that became too long gives to its parent.
+/// The new right half of a split inner node, to be added to its parent.
 pub(super) struct Split {
-    /// The least key of the right part.
+    /// The smallest key of the right half.
     pub separator: Vec<u8>,
     pub right: Arc<InnerSlot>,
 }
 
-/// One who changes the tree.
+/// Applies changes to the tree and keeps the writer's accounts.
 pub(super) struct Editor<'a, D> {
     pub io: &'a Io<D>,
     pub retired: &'a mut Vec<Retired>,
     pub counts: &'a mut TreeCounts,
-    /// Nodes that the next checkpoint will have to write, at most.
+    /// An upper bound of the nodes that the next checkpoint has to write.
     pub dirty: &'a mut u64,
-    /// How much memory changed leaves take that stays taken until the next checkpoint writes them, bytes.
+    /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
     pub held: &'a mut u64,
-    /// How many more logs there will be conventional slots for.
+    /// The number of further logs for which conventional slots are left.
     pub log_room: &'a mut u64,
-    /// Whether leaves are dropped from memory: then it is worth keeping what is changed in them.
+    /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that dirty leaves can be evicted
+    /// too.
     pub keeps_changes: bool,
-    /// The newest checkpoint that has begun.
+    /// The generation of the last checkpoint that has begun.
     pub generation: u64,
-    /// Whether a checkpoint is running, which may have yet to write nodes that are replaced now.
+    /// Whether a checkpoint is running. It may not have written the nodes yet that are replaced now.
     pub checkpointing: bool,
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
-    /// Gives `key` a value, or takes it away.
+    /// Inserts, updates or deletes `key`.
     pub fn change(&mut self, tree: &mut Tree, key: &[u8], value: Value<'_>) -> Result<Effect> {
         if value == Value::Deleted && !self.holds(tree, key)? {
             return Ok(Effect::Absent);
@@ -170,7 +173,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok((effect, self.settle(inner)))
     }
 
-    /// The inner node of a slot for changing it: a copy if others have it too. Its copy on the device is out of date from now on.
+    /// Makes an inner node writable: copies it if it is shared, and marks its device copy as outdated.
     pub fn own_inner<'s>(&mut self, slot: &'s mut Arc<InnerSlot>) -> Result<&'s mut Inner> {
         slot.inner(self.io)?;
         let home = slot.home();
@@ -190,7 +193,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(own.node.get_mut().expect("it was read above"))
     }
 
-    /// A leaf's slot for changing it, with the leaf in memory: a copy if others have it too.
+    /// Makes a leaf writable: loads it, and copies it if it is shared.
     pub fn own_leaf<'s>(&mut self, slot: &'s mut Arc<LeafSlot>) -> Result<&'s mut LeafSlot> {
         if Arc::get_mut(slot).is_none() {
             self.counts.copied += 1;
@@ -213,7 +216,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(Arc::get_mut(slot).expect("nobody shares a copy"))
     }
 
-    /// The leaf's copy on the device is out of date from now on.
+    /// Marks the device copy of a leaf page as outdated.
     pub fn leaf_changes(&mut self, slot: &mut LeafSlot) {
         let homes = slot.homes_mut();
         if homes.leaf == UNWRITTEN {
@@ -232,7 +235,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// From now on what changes in a leaf is kept, if that is of use.
+    /// Starts recording the changes of a leaf, if leaves are evicted at all.
     fn begin_changes(&mut self, slot: &mut LeafSlot, base: Base, place: Place) {
         let changes =
             self.keeps_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
@@ -241,7 +244,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.changes_mut() = changes;
     }
 
-    /// Keeps a change of a leaf whose copy is out of date, unless they get so many that keeping the leaf itself is better.
+    /// Records a change of a dirty leaf. If the list of changes gets longer than half a node, drops it and keeps the
+    /// whole leaf in memory instead.
     fn keep_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
         let Some(changes) = slot.changes_mut() else { return };
         let before = changes.bytes();
@@ -252,7 +256,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// The leaf is no longer its copy with some changes.
+    /// Stops recording the changes of a leaf: from now on the leaf itself must stay in memory.
     fn keep_whole(&mut self, slot: &mut LeafSlot) {
         if let Some(changes) = slot.changes_mut().take() {
             *self.held += (changes.place.pages() * self.io.node_bytes) as u64;
@@ -280,7 +284,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *log = NO_LOG;
     }
 
-    /// Whether the leaf is steady: its copy in a sequential zone is up to date but for the log.
+    /// Whether the leaf is steady: its copy is in a sequential zone and current except for the log.
     fn is_steady(&self, slot: &mut LeafSlot) -> bool {
         let home = *slot.home.get_mut();
         home != UNWRITTEN && !self.io.geometry.is_conventional(self.io.geometry.zone_of(Block(home)))
@@ -314,7 +318,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (false, _) => Effect::Inserted,
         };
         *slot.moved.get_mut() = false;
-        // A log in a sequential zone would cost as much as the leaf: then the leaf itself is better written anew.
+        // A log in a sequential zone would cost as much space as the leaf, so without a conventional slot the leaf
+        // itself is rewritten.
         let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_room > 0;
         let body = slot.body_mut();
         if steady && effect != Effect::Inserted && may_log && body.change_in_log(key, value) {
@@ -357,7 +362,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(effect)
     }
 
-    /// Sync: the leaf's log becomes part of it, or becomes it.
+    /// Sync: merges the log into the leaf, or replaces the leaf by a full log.
     pub fn apply_log(&mut self, slot: &mut LeafSlot) -> Result<()> {
         self.leaf_changes(slot);
         self.log_goes(slot);
@@ -378,12 +383,12 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Takes a leaf out of its head; the only one stays, empty.
+    /// Removes an empty leaf from its head. The last leaf of a head stays, empty.
     fn remove_leaf(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         self.counts.emptied += 1;
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let only = leaves.len() == 1;
-        // See `own_leaf`.
+        // `own_leaf` has made the slot private.
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.leaf_changes(slot);
         self.keep_whole(slot);
@@ -400,7 +405,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// A leaf in state `change` lost a record: it goes when it is empty, and merges with a neighbour when both fit into one.
+    /// After a deletion from a leaf in state `change`: removes the leaf if it is empty, and merges it with a neighbour
+    /// if both fit into one page.
     fn after_deletion(&mut self, head: &mut Inner, index: usize) -> Result<()> {
         let leaves = head.leaves();
         ensure(index < leaves.len(), NO_HEAD)?;
@@ -426,7 +432,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Merges a leaf with the one after it, if all fits.
+    /// Merges a leaf with its right neighbour if both fit into one page.
     fn merge(&mut self, head: &mut Inner, left: usize) -> Result<()> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let right_page = leaves[left + 1].with(self.io, |body| body.leaf.clone())?;
@@ -447,8 +453,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Puts a record into a leaf that has no room for it: the leaf becomes two, or more where records are of many lengths. Records that
-    /// come in ascending order leave full leaves behind.
+    /// Inserts a record into a full leaf by splitting it into two leaves, or more if record lengths vary. Ascending
+    /// inserts leave full leaves behind.
     fn insert_splitting(
         &mut self,
         head: &mut Inner,
@@ -483,7 +489,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 }
 
-/// A page of one record.
+/// A page with a single record.
 fn page_of(bytes: usize, key: &[u8], value: Value<'_>) -> Result<Page> {
     let mut page = Page::new(bytes);
     ensure(page.insert(0, key, value), "a record that was let in does not fit into an empty leaf")?;
@@ -497,7 +503,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
         return Ok(());
     }
     if page.count() < 2 {
-        // One record of any length leaves room for another.
+        // A page has room for at least two records of any length.
         let other = page_of(page.size(), key, value)?;
         pages.extend(if at == 0 { [other, page] } else { [page, other] });
         return Ok(());
@@ -514,7 +520,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
     Ok(())
 }
 
-/// The shortest key that is greater than all of `left` and not greater than any of `right`.
+/// The shortest key that is greater than all keys of `left` and at most the first key of `right`.
 fn separator(left: &Page, right: &Page) -> Vec<u8> {
     let (low, high) = (left.key(left.count() - 1), right.key(0));
     let same = low.iter().zip(high).take_while(|(a, b)| a == b).count();

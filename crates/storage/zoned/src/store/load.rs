@@ -1,6 +1,6 @@
-//! Loading records in order: full leaves go to the device first, and become part of the tree together, or not at all.
-//! Not batches: see `writer`.
-//! Source: building leaves from sorted input is the bulk load of every B+-tree.
+//! Bulk load of sorted records: full leaves are first written to the device and then linked into the tree all at once.
+//!
+//! Source: the standard bottom-up bulk load of a B+-tree.
 
 use super::Shared;
 use super::checkpoint::{Freed, release};
@@ -17,10 +17,10 @@ use crate::node::{Page, Pointer, Value};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many bytes of leaves are gathered before they are written.
+/// Leaves are buffered up to this many bytes before they are written.
 const RUN_BYTES: usize = 1 << 20;
 
-/// A leaf that is on the device, and that no tree leads to as yet.
+/// A leaf on the device that is not linked into the tree yet.
 struct Staged {
     slot: Arc<LeafSlot>,
     first: Vec<u8>,
@@ -28,10 +28,10 @@ struct Staged {
     records: u64,
 }
 
-/// Records that are being loaded. If it is dropped before it is done, the map is as it was.
+/// A bulk load in progress. Dropping it before `end` leaves the map unchanged.
 pub(super) struct Loading<'a, D: ZonedDevice> {
     shared: &'a Shared<D>,
-    /// Which load it is, among those that run.
+    /// The number of this load. Several loads may run at once.
     number: u64,
     page: Page,
     full: Vec<Page>,
@@ -50,7 +50,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(Self { shared, number, page, full: Vec::new(), staged: Vec::new(), payload_bytes: 0 })
     }
 
-    /// One more record, with a greater key than the last one.
+    /// Adds a record. Its key must be greater than the previous one.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let blocks = self.shared.blocks_outside(key, Value::Inline(value))?;
         let value = match blocks {
@@ -70,13 +70,13 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(())
     }
 
-    /// Brings the leaves that are full to the device.
+    /// Writes the full leaves to the device.
     fn write(&mut self) -> Result<()> {
         let mut writer = self.shared.writer();
         for (page, slot) in writer.stage_leaves(self.shared, self.number, std::mem::take(&mut self.full))? {
             let (first, last) = (page.key(0).to_vec(), page.key(page.count() - 1).to_vec());
             self.staged.push(Staged { slot: Arc::clone(&slot), first, last, records: page.count() as u64 });
-            // As many as half of the cache takes stay in memory; the others have to be read when they are changed.
+            // Cache new leaves up to half of the cache limit. The others must be read when they are changed.
             if self.shared.io.resident_bytes() < self.shared.options.cache_bytes / 2 {
                 slot.fill(&self.shared.io, page);
             } else {
@@ -86,7 +86,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         Ok(())
     }
 
-    /// Makes all records part of the map, safe from a power cut.
+    /// Links all leaves into the tree and makes them durable.
     pub fn end(mut self) -> Result<()> {
         if self.page.count() > 0 {
             let page = std::mem::replace(&mut self.page, Page::new(self.shared.io.node_bytes));
@@ -101,7 +101,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
 }
 
 impl<D: ZonedDevice> Drop for Loading<'_, D> {
-    /// What is in no tree is given up.
+    /// Releases the blocks of an unfinished load.
     fn drop(&mut self) {
         let mut writer = self.shared.writer();
         for freed in writer.staged.remove(&self.number).unwrap_or_default() {
@@ -111,7 +111,7 @@ impl<D: ZonedDevice> Drop for Loading<'_, D> {
 }
 
 impl Writer {
-    /// Writes a large value that no tree leads to as yet.
+    /// Writes a large value that no tree refers to yet.
     fn stage_extent<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -128,7 +128,7 @@ impl Writer {
         Ok(extent)
     }
 
-    /// Writes leaves that no tree leads to as yet.
+    /// Writes leaves that no tree refers to yet.
     fn stage_leaves<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -164,12 +164,13 @@ impl Writer {
         Ok(written)
     }
 
-    /// How many inner nodes those that are staged need, about: a head has no less than sixteen leaves, but for those at its ends.
+    /// An estimate of the inner nodes needed for the staged leaves. Every head has at least sixteen leaves, except at
+    /// the ends of the load.
     fn staged_nodes(&self) -> u64 {
         4 + self.staged.values().map(|staged| staged.len() as u64 / 8 + 1).sum::<u64>()
     }
 
-    /// Makes the leaves of a load part of the tree, and writes a checkpoint with them. Readers see them once it counts.
+    /// Links the leaves of a load into the tree and writes a checkpoint. Readers see the leaves once it is complete.
     fn join_staged<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -177,7 +178,7 @@ impl Writer {
         staged: &[Staged],
     ) -> Result<()> {
         self.check_running(shared)?;
-        // A checkpoint that has begun before does not have them, and says so: see `step_checkpoint`.
+        // Complete a running checkpoint first: it began without the staged leaves.
         let finished = self.finish_checkpoint(shared);
         self.or_stop(finished)?;
         let (tree, mut merged) = (shared.newest.tree(), 0);
@@ -185,7 +186,8 @@ impl Writer {
             merged += if leaf.fits_between(&tree, shared)? { 0 } else { leaf.records };
         }
         drop(tree);
-        // Each record among others may change a leaf and the way to it, which may split, but no more nodes than there are.
+        // A record that falls between existing ones may dirty a leaf and the nodes above it, and split them; but never
+        // more nodes than exist.
         let there = self.space.nodes_used() + self.dirty;
         self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * there))?;
         self.leave_journals_end(shared)?;
@@ -209,7 +211,7 @@ impl Writer {
         let mut previous: Option<&Staged> = None;
         for leaf in staged {
             let tree = changing.tree();
-            // The one before need not be in memory: nothing is read to see that this one comes behind it.
+            // The previous leaf need not be in memory: the pointers alone show that this leaf follows it.
             let covering = leaf.covering(tree, shared)?;
             let follows =
                 |previous: &Staged| covering.is_some_and(|slot| std::ptr::eq(slot, &*previous.slot));
@@ -231,7 +233,7 @@ impl Writer {
 }
 
 impl Staged {
-    /// The leaf of a tree that this one would come behind, if all of its keys belong there.
+    /// The leaf of the tree whose key range covers all keys of this one, if there is one.
     fn covering<'t, D: ZonedDevice>(
         &self,
         tree: &'t Tree,
@@ -253,7 +255,7 @@ impl Staged {
         }
     }
 
-    /// Whether it can be put between two leaves of a tree.
+    /// Whether this leaf can be linked between two leaves of the tree.
     fn fits_between<D: ZonedDevice>(&self, tree: &Tree, shared: &Shared<D>) -> Result<bool> {
         let Some(covering) = self.covering(tree, shared)? else { return Ok(false) };
         covering.with(&shared.io, |body| {
@@ -264,7 +266,7 @@ impl Staged {
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
-    /// Puts a leaf into the tree that fits between two others.
+    /// Links a leaf between two others.
     fn link(&mut self, tree: &mut Tree, leaf: &Staged) -> Result<()> {
         if let Left::Split(split) = self.link_under(&mut tree.root, leaf)? {
             self.grow(tree, *split);

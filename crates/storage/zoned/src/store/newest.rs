@@ -1,6 +1,8 @@
-//! The newest tree: readers take it without a lock, whatever the writer does; and of which older checkpoints somebody may need blocks.
-//! Not reading itself: see `snapshot` and `iter`.
-//! Source: read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), counted by arc-swap.
+//! The newest version of the tree. Readers load it without a lock, independently of the writer. The module also tracks
+//! the oldest checkpoint whose blocks a reader may still need.
+//!
+//! Source: read-copy-update as in McKenney and Slingwine ("Read-Copy Update", PDCS 1998), with reference counts by the
+//! crate arc-swap.
 
 use super::lock;
 use super::tree::Tree;
@@ -10,24 +12,25 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The tree at one moment. As long as somebody has it, no block that it leads to is given up.
+/// An immutable version of the tree. No block that it refers to is released while it is alive.
 pub(super) struct Version {
     pub tree: Tree,
-    /// Kept, not looked at: see [`Newest::oldest`].
+    /// Held only to keep the epoch alive; see [`Newest::oldest`].
     _epoch: Arc<Epoch>,
 }
 
-/// A checkpoint that was the newest one when versions were made, and whose blocks they may need.
+/// The last complete checkpoint at the time when a version was made. The version may need its blocks.
 struct Epoch {
     generation: u64,
 }
 
 /// The newest tree.
 pub(super) struct Newest {
-    /// What readers see. Nothing if nobody has read since the writer changed the tree in place: the first who reads makes it.
+    /// The version that readers see. `None` if the writer has changed the tree in place and no reader has asked since;
+    /// the next reader then creates the version.
     version: ArcSwapOption<Version>,
     working: Mutex<Working>,
-    /// The thread that changed the tree last, and whether another one has read since.
+    /// The thread that made the last change, and whether any other thread has read since.
     writer: AtomicUsize,
     read_elsewhere: AtomicBool,
 }
@@ -35,15 +38,15 @@ pub(super) struct Newest {
 /// The writer's tree.
 struct Working {
     tree: Tree,
-    /// The checkpoints that versions may have been made at, the oldest first.
+    /// The epochs that live versions may refer to, the oldest first.
     epochs: VecDeque<Arc<Epoch>>,
 }
 
-/// A version for a moment.
+/// A short-lived reference to a version.
 pub(super) enum Seen {
-    /// Others see the same one, and nobody counts.
+    /// The shared version, protected by an arc-swap guard instead of a reference count.
     Published(Guard<Option<Arc<Version>>>),
-    /// The writer's own thread looks at what it wrote.
+    /// A private version for the thread that made the last change.
     Own(Version),
 }
 
@@ -59,7 +62,7 @@ impl Deref for Seen {
 }
 
 impl Seen {
-    /// The version for as long as wanted.
+    /// Converts the reference to an owned one.
     pub fn keep(self) -> Arc<Version> {
         match self {
             Self::Published(version) => Guard::into_inner(version).expect("only what is there is seen"),
@@ -68,7 +71,7 @@ impl Seen {
     }
 }
 
-/// Says which thread this is, for as long as it lives.
+/// A unique identifier of the current thread, valid while the thread lives.
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| std::ptr::from_ref(here).addr())
@@ -82,7 +85,7 @@ impl Working {
 }
 
 impl Newest {
-    /// A tree, and the checkpoint that it comes from.
+    /// Starts with a tree and the generation of its checkpoint.
     pub fn new(tree: Tree, generation: u64) -> Self {
         let epochs = VecDeque::from([Arc::new(Epoch { generation })]);
         Self {
@@ -93,10 +96,10 @@ impl Newest {
         }
     }
 
-    /// The newest tree, for a reader.
+    /// Returns the newest version for a reader.
     ///
-    /// It takes no lock, unless nobody but the thread that writes has read since the last change: then it may wait until the batch
-    /// that is just being applied is.
+    /// This takes no lock, except when only the writing thread has read since the last change. In that case it may wait
+    /// until the batch that is being applied is complete.
     pub fn load(&self) -> Seen {
         let is_elsewhere = self.writer.load(Ordering::Relaxed) != this_thread();
         if is_elsewhere && !self.read_elsewhere.load(Ordering::Relaxed) {
@@ -113,7 +116,7 @@ impl Newest {
         }
     }
 
-    /// The version of a tree that does not change meanwhile.
+    /// Publishes the current tree as a version, unless there is one already.
     fn publish(&self, working: &Working) -> Arc<Version> {
         self.version.load_full().unwrap_or_else(|| {
             let version = Arc::new(working.version());
@@ -122,15 +125,15 @@ impl Newest {
         })
     }
 
-    /// The newest tree, for the writer. Unlike a version it keeps no block from being given up.
+    /// Returns the newest tree for the writer. Unlike a version, it does not protect any block from being released.
     pub fn tree(&self) -> Tree {
         lock(&self.working).tree.clone()
     }
 
-    /// Begins a change of the tree.
+    /// Begins an update of the tree.
     ///
-    /// If others read, they go on reading what was there, and what is changed is copied. If nobody but the writer's own thread has
-    /// read since the last change, nobody is there to be held up, and the tree is changed in place.
+    /// If other threads have read since the last change, they keep the old version and the update copies what it
+    /// changes. Otherwise no version is shared, and the tree is updated in place.
     pub fn change(&self) -> Changing<'_> {
         if self.read_elsewhere.swap(false, Ordering::Relaxed) {
             return self.change_unseen();
@@ -143,7 +146,7 @@ impl Newest {
         Changing { newest: self, working, before: None, is_done: false }
     }
 
-    /// Begins a change of the tree that copies what it changes, whoever reads.
+    /// Begins an update that always copies what it changes.
     pub fn change_unseen(&self) -> Changing<'_> {
         let working = lock(&self.working);
         self.writer.store(this_thread(), Ordering::Relaxed);
@@ -151,7 +154,7 @@ impl Newest {
         Changing { newest: self, working, before, is_done: false }
     }
 
-    /// A checkpoint is the newest from now on: who reads later needs no blocks of older ones.
+    /// Starts a new epoch after a checkpoint: later readers do not need blocks of older checkpoints.
     pub fn checkpoint_ended(&self, generation: u64) {
         let mut working = lock(&self.working);
         working.epochs.push_back(Arc::new(Epoch { generation }));
@@ -159,10 +162,10 @@ impl Newest {
         self.version.store(version);
     }
 
-    /// The oldest checkpoint of which somebody may need blocks.
+    /// The generation of the oldest checkpoint whose blocks a reader may need.
     pub fn oldest(&self) -> u64 {
         let epochs = &mut lock(&self.working).epochs;
-        // Whoever had the last version of an epoch is done with its blocks: `get_mut` sees all that was done before it was let go.
+        // If `get_mut` succeeds, the last version of the epoch is gone, and everything its readers did happened before.
         while epochs.len() > 1 && epochs.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some()) {
             epochs.pop_front();
         }
@@ -170,11 +173,11 @@ impl Newest {
     }
 }
 
-/// The tree while it is being changed.
+/// An update of the tree in progress.
 pub(super) struct Changing<'a> {
     newest: &'a Newest,
     working: MutexGuard<'a, Working>,
-    /// What readers see meanwhile.
+    /// The version that readers see during the update.
     before: Option<Arc<Version>>,
     is_done: bool,
 }
@@ -184,7 +187,7 @@ impl Changing<'_> {
         &mut self.working.tree
     }
 
-    /// Readers see the changes from now on.
+    /// Publishes the update.
     pub fn done(mut self) {
         self.is_done = true;
         if self.before.is_some() {
@@ -192,15 +195,16 @@ impl Changing<'_> {
         }
     }
 
-    /// The tree has the changes, and the next checkpoint; readers see them when it has ended.
+    /// Completes the update without publishing it. The next checkpoint includes it, and readers see it when that
+    /// checkpoint is complete.
     pub fn kept(mut self) {
         self.is_done = true;
     }
 }
 
 impl Drop for Changing<'_> {
-    /// After an error or a panic in the middle nobody sees a part of the changes: where the tree was changed in place, reading it is
-    /// an error from now on.
+    /// Rolls back an incomplete update after an error or a panic, so that no reader sees a part of it. If the tree was
+    /// updated in place, it is replaced by one whose reads fail.
     fn drop(&mut self) {
         if !self.is_done {
             self.working.tree = match &self.before {

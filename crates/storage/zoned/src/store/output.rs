@@ -1,38 +1,37 @@
-//! Nodes on their way to the device: those that lie behind each other are written at once.
-//! Not the choice of their places: see `space`.
+//! The write buffer of a checkpoint: adjacent nodes are combined into one write.
 
 use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};
 use crate::error::Result;
 use crate::node::proof;
 
-/// How much is written at once, bytes: of a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and more gains nothing; a
-/// file gains by fewer calls.
+/// The maximum length of a write, bytes. On a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and
+/// longer writes gain nothing; a file benefits from fewer calls.
 const RUN_BYTES: usize = 256 << 10;
 
-/// How many nodes a run has room for at first: many are of one node, as the next slot was not free.
+/// The initial capacity of a run, nodes. Many runs stay at one node because the next slot is in use.
 const FIRST_NODES: usize = 2;
 
-/// How many runs there are at most before all are written.
+/// The number of runs at which all are written out.
 const MOST_RUNS: usize = 64;
 
-/// Nodes that lie behind each other in one zone.
+/// Adjacent nodes in one zone.
 struct Run {
     block: u64,
     bytes: usize,
     buffer: AlignedBuffer,
 }
 
-/// Nodes that have a place and are not written yet.
+/// Nodes that have an address but are not written yet.
 #[derive(Default)]
 pub(super) struct Output {
     runs: Vec<Run>,
-    /// Buffers of [`RUN_BYTES`] to use again: new ones cost as much as what is written to them.
+    /// Buffers of [`RUN_BYTES`] for reuse. A new buffer costs as much as filling it.
     spare: Vec<AlignedBuffer>,
 }
 
 impl Output {
-    /// Adds a node: `fill` writes its bytes. Says what proves it to be the one.
+    /// Adds a node, encoded by `fill`, and returns its checksum.
     pub fn add<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -49,7 +48,8 @@ impl Output {
         let index = match self.runs.iter().position(follows) {
             Some(index) if self.runs[index].bytes + io.node_bytes <= longest => index,
             full => {
-                // Written in order: the new run may be behind the full one in a sequential zone.
+                // Write the full run first: the new run may follow it in a sequential zone, which must be written in
+                // order.
                 if let Some(index) = full {
                     self.write(io, index)?;
                 }
@@ -93,7 +93,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes everything, in the order in which it came: so each stream has one partly written zone at any time, as few may be active.
+    /// Writes all runs in the order in which they were added. Each stream then has at most one partly written zone at
+    /// any time, which matters because the number of active zones is limited.
     pub fn write_all<D: ZonedDevice>(&mut self, io: &Io<D>) -> Result<()> {
         for run in std::mem::take(&mut self.runs) {
             self.write_run(io, run)?;
@@ -101,7 +102,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes everything, and makes a zone full of which too little is left.
+    /// Writes all runs, then finishes a zone whose remaining space is too small.
     pub fn finish<D: ZonedDevice>(&mut self, io: &Io<D>, zone: ZoneNumber) -> Result<()> {
         self.write_all(io)?;
         Ok(io.device.finish(zone)?)

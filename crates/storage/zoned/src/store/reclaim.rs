@@ -1,7 +1,8 @@
-//! Garbage collection of sequential zones: what is in use of a victim counts as changed, so that the next checkpoint writes it elsewhere
-//! and the zone can be reset. A part of it comes with each batch, as much as the batch makes necessary.
-//! Not conventional slots: they are free again by themselves. Not what is done when room is short: see `room`.
-//! Source: emptying segments, and cost-benefit as the choice of one, are Rosenblum and Ousterhout's (LFS, TOCS 1992).
+//! Garbage collection of sequential zones. The live data of a victim zone is marked as changed, so that the next
+//! checkpoint writes it elsewhere and the zone can be reset. Each batch performs as much collection as the space it
+//! takes requires. Out-of-space handling is in `room`.
+//!
+//! Source: segment cleaning with cost-benefit victim selection, from Rosenblum and Ousterhout (LFS, TOCS 1992).
 
 use super::batch::Batch;
 use super::checkpoint::Freed;
@@ -18,49 +19,50 @@ use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, 
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-/// What garbage collection did since the map was opened.
+/// Garbage collection statistics since the map was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReclaimCounts {
     /// Victims chosen.
     pub victims: u64,
-    /// Of these, zones chosen because they are much less worn than others, not for their garbage.
+    /// Victims chosen to level wear rather than for their garbage.
     pub victims_for_wear: u64,
-    /// Nodes that had to be written elsewhere.
+    /// Nodes relocated.
     pub nodes_moved: u64,
-    /// Large values that had to be written elsewhere.
+    /// Large values relocated.
     pub extents_moved: u64,
-    /// Zones reset, those of the journal included.
+    /// Zones reset, including journal zones.
     pub zones_reset: u64,
-    /// Victims given up because something in them could not be read.
+    /// Victims abandoned because a part of them could not be read.
     pub given_up: u64,
-    /// Times that a batch had to wait for a whole checkpoint or collection, as room was short.
+    /// Batches that had to wait for a complete checkpoint or collection because space was short.
     pub waits: u64,
 }
 
-/// How many blocks of a victim one step looks at, at most: what is read at once, and how long readers may have to wait.
+/// The maximum number of blocks that one step scans. It limits the size of a read and how long readers may have to
+/// wait.
 const STEP_BLOCKS: u64 = 64;
 
-/// The most blocks that come with one batch: what is left over comes with the next ones.
+/// The maximum number of blocks scanned for one batch. The rest is carried over to later batches.
 const MOST_BLOCKS: u64 = 2048;
 
-/// From how many resets more on, a zone is much more worn than another.
+/// Wear leveling starts when two zones differ by more than this many resets.
 const WEAR_SPREAD: u64 = 8;
 
-/// Garbage collection.
+/// The state of the garbage collector.
 #[derive(Default)]
 pub(super) struct Reclaim {
-    /// The victim that is being emptied, and its block that is looked at next.
+    /// The current victim, and the next block to scan in it.
     current: Option<(usize, u64)>,
-    /// Victims of which all that is in use waits for a checkpoint to begin, those that one is writing elsewhere, and those that are to
-    /// be reset as soon as no snapshot needs them.
+    /// Victims in three stages: scanned completely and waiting for a checkpoint to begin; being relocated by the
+    /// running checkpoint; and ready to be reset as soon as no snapshot needs them.
     marked: Vec<usize>,
     moving: Vec<usize>,
     left: Vec<usize>,
-    /// Zones in which something cannot be read: they are left alone until the map is opened again.
+    /// Zones that could not be read completely. They are not chosen again until the map is reopened.
     unreadable: Vec<usize>,
-    /// Blocks to look at that recent batches have made necessary.
+    /// Blocks still to be scanned on account of recent batches.
     debt: u64,
-    /// What a victim's blocks are read to.
+    /// The read buffer for victims.
     buffer: Option<AlignedBuffer>,
     pub counts: ReclaimCounts,
 }
@@ -74,7 +76,7 @@ impl Reclaim {
         self.left.append(&mut self.moving);
     }
 
-    /// A zone was reset.
+    /// Drops a zone that was reset from all lists.
     pub fn forget(&mut self, zone: usize) {
         self.current = self.current.filter(|current| current.0 != zone);
         for list in [&mut self.marked, &mut self.moving, &mut self.left] {
@@ -82,35 +84,35 @@ impl Reclaim {
         }
     }
 
-    /// Whether all of a victim waits for a checkpoint to begin.
+    /// Whether a victim waits for a checkpoint to begin.
     pub const fn wants_checkpoint(&self) -> bool {
         !self.marked.is_empty()
     }
 }
 
-/// How a step of collection ended.
+/// The result of a collection step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It looked at so many blocks.
+    /// The step scanned this many blocks.
     Done(u64),
-    /// There is no zone worth it.
+    /// No zone is worth collecting.
     NoVictim,
-    /// There is no room for what it might have to write elsewhere.
+    /// There is no space for the data that the step might have to relocate.
     NoRoom,
 }
 
-/// Something of a victim that may be in use.
+/// An item found in a victim. It may or may not be live.
 enum Found {
-    /// Its block, itself, and its proof.
+    /// The block, the page, and its checksum.
     Leaf(u64, Page, u32),
-    /// Its level, and a key that leads to it.
+    /// The block, the level, and a key in the node's range.
     Inner(u64, u16, Vec<u8>),
-    /// Its place, and how many blocks.
+    /// The first block and the number of blocks.
     Extent(u64, u64),
 }
 
 impl<D: ZonedDevice> Editor<'_, D> {
-    /// Makes the node of a level that a key leads to count as changed, and its way from the root.
+    /// Marks the node on the path to `key` at the given level as changed, together with the path from the root.
     fn move_node(&mut self, tree: &mut Tree, key: &[u8], level: u16) -> Result<()> {
         let mut slot = &mut tree.root;
         loop {
@@ -129,7 +131,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
     }
 
-    /// A leaf that moves takes its log in.
+    /// Marks a leaf for relocation. Its log is merged into it.
     fn move_leaf(&mut self, leaf: &mut LeafSlot) -> Result<()> {
         if leaf.log_home() == NO_LOG {
             self.leaf_changes(leaf);
@@ -141,7 +143,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 }
 
-/// The inner node of a level that a key leads to.
+/// Returns the inner node on the path to `key` at the given level.
 fn inner_of<'t, D: ZonedDevice>(
     shared: &Shared<D>,
     tree: &'t Tree,
@@ -157,7 +159,8 @@ fn inner_of<'t, D: ZonedDevice>(
     Ok((inner.level == level).then_some(slot))
 }
 
-/// Whether an error is a reader's to hear of: the map goes on, and leaves the zone alone.
+/// Whether an error means lost data in a single place. Collection then leaves the zone alone, and a reader of the data
+/// gets the error.
 pub(super) const fn is_loss(error: &Error) -> bool {
     matches!(
         error,
@@ -166,19 +169,20 @@ pub(super) const fn is_loss(error: &Error) -> bool {
 }
 
 impl Writer {
-    /// Does as much of a collection as `changed` nodes, changed by a batch, make necessary: to empty a zone of which a part is garbage,
-    /// the rest has to be written for each block gained, and the fewer free blocks there are the less may be put off.
+    /// Collects in proportion to the `changed` nodes of a batch. Emptying a zone with partial garbage means writing its
+    /// live part for the blocks gained; the fewer blocks are free, the less of that work can be put off.
     pub fn reclaim_step<D: ZonedDevice>(&mut self, shared: &Shared<D>, changed: u64) -> Result<()> {
         let (free, garbage) = (self.space.available(), self.space.garbage());
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let low = self.reserve(true, capacity);
-        // Free blocks that are worth having: more of them means that victims have less garbage.
+        // The target number of free blocks. With a higher target, victims would be collected earlier and contain less
+        // garbage.
         let wanted = (self.few_zones() * capacity).min((free + garbage) / 3).max(low + capacity);
         if free >= wanted || garbage == 0 {
             self.reclaim.debt = 0;
             return Ok(());
         }
-        // What a zone of mean garbage costs, more of it the less room there is.
+        // The cost of collecting a zone of average garbage, scaled up as free space runs short.
         let percent = (200 * (wanted - free) / (wanted - low)).clamp(25, 200);
         let data = self.space.zones.iter().filter(|zone| zone.role == Role::Data);
         let each = (data.map(|zone| zone.written).sum::<u64>() / garbage).min(16);
@@ -193,13 +197,13 @@ impl Writer {
         Ok(())
     }
 
-    /// With how many empty zones no collection is worth its while.
+    /// The number of empty zones above which collection does not pay.
     fn few_zones(&self) -> u64 {
         (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
-    /// Goes on with a victim, or with a new one that has at least `least` blocks of garbage, and leaves `reserve` blocks free. As the last resort
-    /// it uses up what room there is, node by node.
+    /// Continues with the current victim, or chooses one with at least `least` blocks of garbage. Leaves `reserve`
+    /// blocks free. As a last resort it uses up the remaining space node by node.
     pub fn collect<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -225,14 +229,14 @@ impl Writer {
         }
         let node_blocks = shared.io.node_blocks();
         let mut blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
-        // Each node may have a way of its own to write, up to the root.
+        // In the worst case each relocated node dirties its own path up to the root.
         let levels = shared.newest.tree().root.inner(&shared.io)?.level;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let needed = |blocks: u64| {
             let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
             (self.dirty + remaining + nodes) * node_blocks + reserve
         };
-        // Smaller steps show how few these ways are.
+        // Smaller steps give a tighter estimate, because nodes share most of their paths.
         while is_last_resort && needed(blocks) > self.space.available() && blocks > node_blocks {
             blocks = (blocks / 2).max(node_blocks);
         }
@@ -245,13 +249,13 @@ impl Writer {
         Ok(Step::Done(next - offset))
     }
 
-    /// The zone to empty. One with much garbage that has had it for long is best: one that was written lately gets more by itself. When
-    /// room is short the one with the most garbage is. And now and then the least worn one, whose data changes so seldom that it would
-    /// never be reset.
+    /// Chooses a victim. The score prefers zones with much garbage that was written long ago; a recently written zone
+    /// will gain more garbage by itself. When space is short, only the garbage counts. Every eighth victim may be the
+    /// least worn zone instead, whose data changes so rarely that it would otherwise never be reset.
     fn choose_victim(&mut self, least: u64, reserve: u64) -> Option<usize> {
         let zones = &self.space.zones;
         let garbage = |index: usize| zones[index].garbage();
-        // What is being loaded is in no tree, so that it would not be found.
+        // Staged data of a bulk load is not in the tree, so a scan would take it for garbage.
         let staged =
             self.staged.values().flatten().map(|&(Freed::Node(block) | Freed::Extent(block, _))| block);
         let staged: FxHashSet<_> = staged.filter_map(|block| self.space.zone_index(block)).collect();
@@ -290,7 +294,8 @@ impl Writer {
         Some(victim)
     }
 
-    /// Moves what is in use of a part of a victim, and says where to go on; nothing if a large value has no room elsewhere.
+    /// Relocates the live data in a part of a victim. Returns the next block to scan, or `None` if there is no space
+    /// for a large value.
     fn collect_blocks<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -307,7 +312,7 @@ impl Writer {
             match one {
                 Found::Extent(block, blocks) => match self.move_extent(shared, block, blocks) {
                     Ok(true) => next = next.max(block - start + blocks),
-                    // What has been moved is garbage by now: it may be looked at again.
+                    // Blocks already relocated are garbage now, so scanning them again does no harm.
                     Ok(false) => return Ok(None),
                     Err(error) if is_loss(&error) => {}
                     Err(error) => return Err(error),
@@ -327,13 +332,14 @@ impl Writer {
             Ok(())
         });
         self.reclaim.counts.nodes_moved += moved;
-        // Nothing is half done: a node that moves is the same as before.
+        // A relocated node keeps its contents, so the update is valid even if it stopped halfway.
         changing.done();
         done?;
         Ok(Some(next))
     }
 
-    /// Writes a large value elsewhere if it is still some key's: extents name their keys. False if there is no room.
+    /// Relocates a large value if its key, which is stored with it, still refers to it. Returns false if there is no
+    /// space.
     fn move_extent<D: ZonedDevice>(&mut self, shared: &Shared<D>, block: u64, blocks: u64) -> Result<bool> {
         let bytes = blocks as usize * shared.io.geometry.block_bytes as usize;
         let node = shared.io.read(Traffic::Extent, block, bytes)?;
@@ -341,7 +347,7 @@ impl Writer {
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let (key, value) = content.split_at(header.small[0].into());
         let extent = Extent { block, bytes: value.len() as u32, proof: proof(&node) };
-        // The leaf is not dropped from memory between being read here and being changed.
+        // Holding the clock hand prevents the leaf from being evicted before it is changed below.
         let _hand = lock(&shared.hand);
         let tree = shared.newest.tree();
         let in_use = tree
@@ -351,7 +357,7 @@ impl Writer {
         if !in_use {
             return Ok(true);
         }
-        // A value of which the medium lost a part is not moved: reading it is to say so.
+        // Do not relocate a corrupt value under a new checksum: a reader must get the error.
         Header::open(&node, Kind::Extent, block).map_err(|what| super::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();
@@ -366,7 +372,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// After a checkpoint, victims that are not reset yet: a snapshot may need them, or something in them could not be read.
+    /// Called after a checkpoint: gives up the victims that were not reset although no snapshot needs them, because a
+    /// part of them could not be read.
     pub fn settle_victims(&mut self) {
         let zones = &mut self.space.zones;
         if self.waiting.is_empty() {
@@ -379,7 +386,8 @@ impl Writer {
     }
 }
 
-/// What is written in the blocks from `from` to `to` of a zone that begins at `start`, whether it is in use or not.
+/// Scans the blocks from `from` to `to` of the zone that begins at block `start`. Returns all items found, whether live
+/// or not.
 fn look<D: ZonedDevice>(
     shared: &Shared<D>,
     buffer: &mut Option<AlignedBuffer>,
@@ -397,7 +405,7 @@ fn look<D: ZonedDevice>(
     let mut at = from;
     while at < to {
         let first = bytes(from, at);
-        // One block that cannot be read is not to hide the others.
+        // Read node by node if the whole range is unreadable, so that one bad block does not hide the others.
         let last = bytes(from, (at + io.node_blocks()).min(end));
         let is_read = whole || io.read_to(Traffic::Leaf, start + at, &mut buffer[first..last]).is_ok();
         let one = match is_read {
@@ -413,7 +421,7 @@ fn look<D: ZonedDevice>(
     found
 }
 
-/// The node or large value that begins with these bytes, at `block`.
+/// Decodes the node or large value at the start of `bytes`, which were read from `block`.
 fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, end: u64) -> Option<Found> {
     if let Ok(header) = Header::peek(bytes, Kind::Extent) {
         let block_bytes = io.geometry.block_bytes as usize;
@@ -431,7 +439,7 @@ fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, en
     Some(Found::Inner(block, level, entries.into_iter().next()?.0))
 }
 
-/// Makes a node count as changed if it is in use; says whether it is.
+/// Marks a node for relocation if it is live. Returns whether it is.
 fn move_found<D: ZonedDevice>(
     shared: &Shared<D>,
     editor: &mut Editor<'_, D>,
@@ -453,7 +461,8 @@ fn move_found<D: ZonedDevice>(
             if home != block && leaf.log_home() != block {
                 return Ok(false);
             }
-            // An older one that a lost write left there is not the leaf: reading it says so.
+            // After a lost write the block may hold an older node. It is not cached as the leaf then, and reading the
+            // leaf reports the error.
             if leaf.homes() == (Homes { leaf: block, log: NO_LOG, proof }) {
                 leaf.fill(&shared.io, page);
             }

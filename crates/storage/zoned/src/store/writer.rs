@@ -1,5 +1,5 @@
-//! The one writer: journals a batch, applies it to the tree, and does a bounded part of a checkpoint and of garbage collection with it.
-//! Not how nodes change (`edit`) or get to the device (`checkpoint`).
+//! The single writer: journals each batch, applies it to the tree, and then performs a bounded share of checkpoint and
+//! garbage-collection work.
 
 use super::batch::{Batch, Change};
 use super::checkpoint::{Changed, Checkpoint, Freed, release, resolve};
@@ -18,38 +18,41 @@ use crate::node::{Extent, Page, Value, proof};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-/// All that only the writer needs.
+/// The state that only the writer uses.
 pub(super) struct Writer {
     pub space: Space,
     pub journal: Journal,
     pub superblock: Superblock,
     pub checkpoint: Option<Checkpoint>,
-    /// The buffers that checkpoints are written from.
+    /// The write buffers, reused from one checkpoint to the next.
     output: Output,
     pub retired: Vec<Retired>,
-    /// How many of these have been counted, and their blocks.
+    /// The number of retired items already counted, and their blocks.
     pub retired_seen: (usize, u64),
-    /// Blocks that were given up by a checkpoint, and that snapshots of older ones may still need.
+    /// Blocks released by checkpoints that snapshots of older checkpoints may still need, with the generation of the
+    /// checkpoint.
     pub waiting: VecDeque<(u64, Vec<Freed>)>,
-    /// What was written for loads that run, and how many there have been.
+    /// The blocks written by running bulk loads, and the number of loads started so far.
     pub staged: BTreeMap<u64, Vec<Freed>>,
     pub loads: u64,
     pub counts: TreeCounts,
-    /// Nodes that the next checkpoint will have to write, at most.
+    /// An upper bound of the nodes that the next checkpoint has to write.
     pub dirty: u64,
-    /// How much memory leaves take that have changed since a checkpoint began, and that must stay: themselves, or their changes; bytes.
+    /// Memory of leaves changed since the last checkpoint began that cannot be evicted (the leaves themselves, or their
+    /// lists of changes), bytes.
     pub held: u64,
-    /// At opening, for each sequential zone blocks of large values that only the journal has as yet.
+    /// During recovery: for each sequential zone, the blocks of large values that only the journal refers to.
     pub claimed: Vec<u64>,
-    /// How many more logs there will be conventional slots for, and how many there were when the last checkpoint began.
+    /// The number of further logs for which conventional slots are left, and that number when the last checkpoint
+    /// began.
     pub log_room: u64,
     log_limit: u64,
     pub reclaim: Reclaim,
     pub checkpoints: u64,
     pub payload_bytes: u64,
-    /// The map was opened for reading: nothing is ever written.
+    /// The map is open for reading only: nothing is written.
     pub is_read_only: bool,
-    /// Why nothing is written any more.
+    /// The reason why writing has stopped, if it has.
     pub stopped: Option<String>,
 }
 
@@ -88,8 +91,8 @@ impl Writer {
         }
         let extent_blocks = check_lengths(shared, batch)?;
         self.make_room(shared, batch, extent_blocks)?;
-        // Nobody drops a leaf from memory between the time that it is read and the time that it is changed: what is in the journal can be
-        // done.
+        // Holding the clock hand keeps the loaded leaves in memory until they are changed, so that a journaled batch
+        // can always be applied.
         let hand = lock(&shared.hand);
         self.load_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks);
@@ -99,7 +102,7 @@ impl Writer {
         let applied = self.or_stop(applied)?;
         drop(hand);
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
-        // The batch is safe and done: what goes wrong from here on stops the next one.
+        // The batch is durable and applied. A later error stops the writer but does not fail this batch.
         let bytes = batch.bytes().len() as u64;
         let grown =
             Changed { nodes: self.dirty.saturating_sub(dirty), bytes: self.held.saturating_sub(held) };
@@ -118,7 +121,7 @@ impl Writer {
         }
     }
 
-    /// After a failed write nothing may be written any more: what the device holds is not known.
+    /// Stops the writer if `result` is an error: after a failed write the state of the device is unknown.
     pub fn or_stop<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.stopped = Some(error.to_string());
@@ -148,7 +151,7 @@ impl Writer {
         self.or_stop(done)
     }
 
-    /// Whether there is anything that the last checkpoint does not have.
+    /// Whether there are changes that are not in the last checkpoint.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
         let tree = shared.newest.tree();
         let root = tree.root.home();
@@ -156,7 +159,7 @@ impl Writer {
         self.journal.blocks > 0 || !self.retired.is_empty() || is_new || root != self.superblock.root
     }
 
-    /// Reads the leaves that a batch changes, so that a leaf that cannot be read fails the batch before it is in the journal.
+    /// Loads the leaves that a batch changes, so that an unreadable leaf fails the batch before it is journaled.
     fn load_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
         if shared.all_resident.load(Ordering::Acquire) {
             return Ok(());
@@ -165,8 +168,8 @@ impl Writer {
         batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
     }
 
-    /// Writes large values and the journal's record, and makes them safe. A batch with large values is given back with their places
-    /// instead.
+    /// Writes large values and the journal record and flushes them. If the batch has large values, returns a version of
+    /// it that refers to their blocks.
     fn write_ahead<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -215,7 +218,7 @@ impl Writer {
         Ok(extent)
     }
 
-    /// Writes a large value that the journal does not have.
+    /// Writes a large value and returns its location. The caller has to journal it.
     pub fn place_extent<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
@@ -232,7 +235,7 @@ impl Writer {
         Ok(Extent { block, bytes: value.len() as u32, proof: proof(&data) })
     }
 
-    /// Who changes the tree now.
+    /// An editor that works on the writer's accounts.
     pub fn editor<'a, D: ZonedDevice>(&'a mut self, shared: &'a Shared<D>) -> Editor<'a, D> {
         Editor {
             io: &shared.io,
@@ -247,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Applies a batch to the tree that readers see, in the order of its keys: neighbours share what the processor's caches hold.
+    /// Applies a batch to the tree, sorted by key, so that neighbouring changes share cached nodes.
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
@@ -266,8 +269,8 @@ impl Writer {
         Ok(applied)
     }
 
-    /// What comes with each batch, of so many bytes, which changed so much: a part of the checkpoint, if one is due, and of garbage
-    /// collection.
+    /// The maintenance work of a batch: runs a share of the checkpoint, if one is due, and of garbage collection.
+    /// `bytes` is the size of the batch, and `grown` the amount of change that it caused.
     fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, grown: Changed) -> Result<()> {
         let block_bytes = u64::from(shared.io.geometry.block_bytes);
         let capacity = shared.io.geometry.zone_capacity_blocks;
@@ -277,7 +280,8 @@ impl Writer {
         let free_nodes = free / shared.io.node_blocks();
         let most_held = shared.options.cache_bytes / 2;
         if let Some(checkpoint) = &self.checkpoint {
-            // It is to end before the journal has grown by half of what it may, and what has changed by what it may.
+            // Pace the checkpoint so that it completes before the journal has grown by half of its limit and before the
+            // changes have used up their limits.
             let by_journal = checkpoint.all * (bytes / block_bytes + 1) / (limit / 2).max(1);
             let nodes = free_nodes.saturating_sub(checkpoint.remaining).saturating_sub(self.dirty);
             let nodes = nodes.saturating_sub(checkpoint.slack.nodes);
@@ -331,18 +335,18 @@ impl Writer {
         let Some(checkpoint) = &mut self.checkpoint else { return Ok(()) };
         let generation = self.superblock.generation.wrapping_add(1);
         let done = {
-            // Nobody drops a leaf from memory that has its place but is not there yet.
+            // Holding the clock hand prevents eviction of leaves that have an address but are not written yet.
             let _hand = lock(&shared.hand);
             checkpoint.step(&shared.io, &mut self.space, generation, budget)?
         };
         if !done {
             return Ok(());
         }
-        // What is being loaded is in no tree: if the power is cut, nobody needs it.
+        // Staged data of bulk loads is not in the tree, so it counts as free after a power cut.
         let waiting = self.waiting.iter().map(|(_, freed)| freed).chain(self.staged.values());
         let waiting = waiting.flatten().copied();
         let superblock = checkpoint.finish(&shared.io, &self.space, waiting, &self.superblock)?;
-        // Before anything of the older one is given up: a write that was lost or went elsewhere is made good.
+        // Repair lost or misdirected copies of the new superblock before releasing blocks that the old one needs.
         superblock.complete(&shared.io)?;
         self.superblock = superblock;
         self.journal.was_flushed();
@@ -364,7 +368,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a snapshot that kept blocks from being given up is gone, and they are given up now.
+    /// Releases the blocks that a dropped snapshot has kept allocated. Returns whether there were any.
     pub fn release_unneeded<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let oldest = shared.newest.oldest();
         if self.waiting.front().is_none_or(|&(generation, _)| generation > oldest) {
@@ -375,7 +379,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Gives up the blocks that no snapshot needs any more, and resets the zones that nothing is left of.
+    /// Releases the blocks that no snapshot needs, and resets the zones that are empty then.
     pub fn release_waiting<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         let oldest = shared.newest.oldest();
         while self.waiting.front().is_some_and(|&(generation, _)| generation <= oldest) {
@@ -396,13 +400,13 @@ impl Writer {
     }
 }
 
-/// Whether all keys and values can be held, and how many blocks the large values take.
+/// Checks the lengths of all keys and values, and returns the number of blocks that the large values take.
 fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<u64> {
     batch.changes().map(|Change { key, value }| shared.blocks_outside(key, value)).sum()
 }
 
 impl<D: ZonedDevice> Shared<D> {
-    /// How many blocks a record takes besides its place in a leaf.
+    /// The number of blocks that a record takes outside its leaf.
     ///
     /// # Errors
     /// [`Error::KeyLength`], [`Error::ValueLength`].
@@ -420,7 +424,7 @@ impl<D: ZonedDevice> Shared<D> {
         Ok(if is_large { self.io.extent_blocks(key, value.len() as u32) } else { 0 })
     }
 
-    /// The longest value that the map takes, bytes: one that fits into a zone.
+    /// The maximum length of a value, bytes. A value must fit into one zone and is at most about 64 MiB.
     pub fn longest_value(&self) -> usize {
         let zone = self.io.geometry.zone_capacity_blocks * u64::from(self.io.geometry.block_bytes);
         zone.min(64 << 20) as usize - Page::limits(self.io.node_bytes).0 - crate::node::HEADER_BYTES

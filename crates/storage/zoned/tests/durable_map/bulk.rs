@@ -1,5 +1,4 @@
-//! Records that are loaded in order are there all together or not at all, whatever else happens meanwhile.
-//! Not batches: see `model`.
+//! Bulk loads are atomic, whatever happens meanwhile.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
@@ -23,7 +22,7 @@ fn filled<D: ZonedDevice>(device: D) -> (Store<D>, Model) {
     (store, model)
 }
 
-/// What follows a load that failed: the map is as it was, takes changes, and is the same after a power cut.
+/// Checks that a failed load left the map unchanged, also after a power cut, and that it still accepts changes.
 fn assert_as_before(store: Store<Arc<MemoryDevice>>, mut model: Model, what: &str) {
     assert_same(&store.snapshot(), &model, what);
     let device = Arc::clone(store.device());
@@ -108,7 +107,7 @@ fn records_are_loaded_before_behind_between_and_among_those_that_are_there() {
 fn others_read_and_write_while_records_are_loaded_and_so_does_who_makes_them() {
     let (store, mut model) = filled(Arc::new(memory(256, 2, 24)));
     let rows = (0..6_000u64).map(|number| {
-        // It reads and writes the map that it is loaded into: nothing of the load is to be seen.
+        // The iterator reads and writes the map during the load. The load must not be visible yet.
         assert_eq!(store.get(&key(number)).unwrap().is_some(), number < 300 && number % 3 == 0);
         if number % 100 == 50 {
             store.put(&key(10_000 + number), b"meanwhile").unwrap();
@@ -140,7 +139,7 @@ fn a_cut_or_a_failed_write_in_a_load_leaves_all_of_it_or_nothing() {
         let both: Model = model.clone().into_iter().chain(rows.clone()).collect();
         match &loaded {
             Ok(_) => assert_same(&store.snapshot(), &both, "loaded"),
-            // Readers go on with what was there, though nothing is written any more.
+            // Readers keep the old contents, although writing has stopped.
             Err(_) => assert_same(&store.snapshot(), &model, &format!("a failed write after {after}")),
         }
         drop(store);

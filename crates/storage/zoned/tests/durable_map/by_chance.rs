@@ -1,5 +1,4 @@
-//! Whatever is done to the map, and whatever its device does to it, nothing is lost in silence.
-//! Not what is done: that is `support/adversary.rs`.
+//! Random operations and faults never lose data silently. `support/adversary.rs` defines the operations.
 
 use crate::adversary::{Faced, run};
 use longma_zoned_lab::ycsb::Chance;
@@ -15,7 +14,7 @@ proptest! {
     }
 }
 
-/// LONGMA_ZONED_FAULTS says how many power cuts and faults it is to be; LONGMA_ZONED_SEED with which run to begin.
+/// LONGMA_ZONED_FAULTS sets the minimum number of power cuts and faults, LONGMA_ZONED_SEED the first seed.
 #[test]
 fn no_power_cut_or_fault_loses_anything_in_silence() {
     let number = |name: &str, ordinary: u64| {

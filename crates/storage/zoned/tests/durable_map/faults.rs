@@ -1,5 +1,4 @@
-//! What goes wrong on a device is said clearly, and loses nothing that was acknowledged.
-//! Not power cuts: see `power_cuts`.
+//! Device errors are reported clearly and lose no acknowledged data.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, open};
 use longma_zoned::device::{Block, Condition, DeviceError, Fault, FaultyDevice, ZoneNumber};
@@ -7,7 +6,7 @@ use longma_zoned::{Batch, Error, Store, ZonedDevice};
 use longma_zoned_lab::ycsb::Chance;
 use std::sync::Arc;
 
-/// A map with some data, all of it on the device, and no leaf in memory.
+/// A map with some data, all of it on the device and no leaf in memory.
 fn filled(zones: (u64, u32, u32)) -> (Arc<FaultyDevice>, Model) {
     let device = FaultyDevice::new(geometry(zones.0, zones.1, zones.2)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), 1).unwrap();
@@ -104,7 +103,7 @@ fn a_failed_write_or_flush_stops_writing_and_opening_again_brings_everything_bac
             assert!(matches!(again, Error::Stopped { .. }), "{again}");
             store.get(b"12345678").unwrap();
             drop(store);
-            // What a power cut leaves, and what is left without one.
+            // The images after a power cut and without one.
             for image in [device.cut().image_with_none(), device.cut().image_with_all()] {
                 let store = open(Arc::new(image), busy(20_000, 8_000));
                 let snapshot = store.snapshot();
@@ -162,7 +161,7 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
         let (device, mut model) = filled((64, 1, 14));
         for round in 0..4u32 {
             let store = open(Arc::clone(&device), busy(20_000, 8_000));
-            // An empty zone, so that an offline one has nothing to lose: one that will be written soon.
+            // Choose an empty zone that will be written soon; an offline zone without data loses nothing.
             let empty =
                 device.zones().unwrap().into_iter().find(|zone| zone.condition == Condition::Empty).unwrap();
             let later = if condition == Condition::ReadOnly { 3 } else { 0 };
@@ -179,7 +178,7 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
             let store = match Store::open(Arc::clone(&device), busy(20_000, 8_000)) {
                 Err(error) => {
                     lost_journals += 1;
-                    // The journal was to go on in it: nobody can know whether it did.
+                    // The journal was to continue in the offline zone, so it is unknown whether it did.
                     let text = error.to_string();
                     assert!(
                         matches!(error, Error::JournalDamaged { .. }) && condition == Condition::Offline,
@@ -232,7 +231,7 @@ fn a_flipped_bit_is_found_and_never_read_as_data() {
     let (mut damaged, mut reported) = (0, 0);
     for round in 0..300 {
         let image = Arc::new(pristine.snapshot());
-        // Mostly where there is data.
+        // Mostly pick blocks with data.
         let zone = ZoneNumber(chance.below(6) as u32);
         let block = Block(image.geometry().start(zone).0 + chance.below(60));
         image.flip_bit(block, chance.below(512 * 8)).unwrap();

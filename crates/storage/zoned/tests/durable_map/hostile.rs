@@ -1,5 +1,5 @@
-//! A device that says anything, with right checksums, is refused or read: nothing panics, hangs or takes memory without end.
-//! Not faults of an honest device: see `faults`. The fuzz target `zoned_map` does the same for longer.
+//! Arbitrary device contents with valid checksums are rejected or read without a panic, an endless loop or unbounded
+//! memory use. The fuzz target `zoned_map` runs longer tests of this kind.
 
 use crate::support::{busy, campaign, memory, open};
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
@@ -23,7 +23,7 @@ fn map() -> MemoryDevice {
     device.snapshot()
 }
 
-/// Makes a block's checksums right, whatever it says.
+/// Recomputes the checksums of a block, whatever its contents.
 fn seal(node: &mut [u8; 512]) {
     let kind = KINDS.into_iter().find(|&kind| Header::peek(node, kind).is_ok());
     if kind == Some(Kind::Journal) {
@@ -35,7 +35,8 @@ fn seal(node: &mut [u8; 512]) {
     node[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Writes a block of a conventional zone, and makes all that led to it lead to what is there now: up to the superblocks.
+/// Writes a block of a conventional zone and updates the checksums in all pointers that lead to it, up to the
+/// superblocks.
 fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     let (mut before, mut other) = ([0; 512], [0; 512]);
     device.read(Block(block), &mut before).unwrap();
@@ -56,7 +57,7 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     }
 }
 
-/// Changes some bytes of a block that is in use, or appends one to the journal, and makes its checksum right again.
+/// Changes some bytes of a block in use, or of a part appended to the journal, and recomputes its checksum.
 fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let (mut node, mut block) = ([0; 512], chance.below(60));
     let journal = device.zone(ZoneNumber(1)).unwrap();
@@ -108,7 +109,7 @@ fn scan(store: &Store<Arc<MemoryDevice>>, direction: Direction) -> longma_zoned:
     Ok(())
 }
 
-/// The inner nodes of a level or above that were ever written, each with its block.
+/// All inner nodes ever written at a level or above, with their blocks.
 fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)> {
     let mut node = [0; 512];
     let blocks = 0..device.geometry().blocks();
@@ -119,7 +120,7 @@ fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)
     inner.filter(|(_, record)| record.level >= from_level).collect()
 }
 
-/// Writes an inner node whose entries all lead to the block `home`.
+/// Writes an inner node whose entries all point to the block `home`.
 fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], home: u64) {
     let mut node = [0; 512];
     device.read(Block(home), &mut node).unwrap();
@@ -128,7 +129,7 @@ fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], 
     forge(device, block, &node, 6);
 }
 
-/// Makes every interior node lead to nothing but itself.
+/// Makes every interior node point only to itself.
 fn lead_to_themselves(device: &MemoryDevice) {
     let nodes = inner_nodes(device, 2);
     assert!(!nodes.is_empty());
@@ -144,7 +145,7 @@ fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
     lead_to_themselves(&device);
     assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
     let damaged = |result: longma_zoned::Result<()>| matches!(result, Err(Error::Damaged { .. }));
-    // What is in the journal is to be put into the tree first.
+    // Opening has to apply the journal to the tree, so it fails.
     assert!(damaged(Store::open(Arc::clone(&device), busy(20_000, 20_000)).map(|_| ())));
     let repaired = Store::repair(Arc::clone(&device), busy(20_000, 20_000)).unwrap();
     assert!(!repaired.lost.is_empty());

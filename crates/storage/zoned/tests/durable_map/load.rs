@@ -1,5 +1,4 @@
-//! Readers beside a writer, and a mixed load on a nearly full device.
-//! Not single operations: see `model`.
+//! Concurrent readers and a writer, and mixed loads on a nearly full device.
 
 use crate::support::{Model, assert_same, busy, memory, open};
 use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
@@ -15,7 +14,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
     const ACCOUNTS: u64 = 2_000;
     const EACH: u64 = 1_000;
     let device = Store::format(Arc::new(memory(256, 2, 16)), Some(512), 1).unwrap();
-    // A cache so small that readers read from the device while the writer's checkpoints give blocks up.
+    // The cache is so small that readers read from the device while the writer's checkpoints release blocks.
     let store = open(device, busy(30_000, 30_000));
     let key = |account: u64| account.to_be_bytes();
     store.load((0..ACCOUNTS).map(|account| (key(account), EACH.to_le_bytes()))).unwrap();
@@ -52,7 +51,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                 let (from, to) =
                     (key(chance.below(ACCOUNTS / 2)), key(ACCOUNTS / 2 + chance.below(ACCOUNTS / 2)));
                 let read = |key: &[u8]| number(&store.get(key).unwrap().unwrap());
-                // Each account once a batch, as amounts are read before it.
+                // Each account at most once per batch, because balances are read before the batch.
                 if batch.is_empty() {
                     let amount = chance.below(read(&from) + 1);
                     batch.put(&from, &(read(&from) - amount).to_le_bytes());
@@ -67,7 +66,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
     assert_eq!(store.check_now().unwrap().problems, []);
 }
 
-/// 4 conventional zones and 188 sequential ones of 64 blocks of 4 KiB: 48 MiB.
+/// 4 conventional and 188 sequential zones of 64 blocks of 4 KiB: 48 MiB.
 fn small_ssd() -> MemoryDevice {
     let geometry = Geometry {
         block_bytes: 4096,
@@ -81,7 +80,7 @@ fn small_ssd() -> MemoryDevice {
     MemoryDevice::new(geometry).unwrap()
 }
 
-/// A device of which each hundredth flush takes long.
+/// A device on which every hundredth flush is slow.
 struct Slow {
     inner: MemoryDevice,
     flushes: AtomicU64,
@@ -142,7 +141,7 @@ fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
     assert_eq!(report.problems, Vec::<String>::new());
     assert!(report.fill[0] >= 0.9, "{:?}", report.fill);
     assert!(report.zones_reset > 20 && report.statistics.reclaim.nodes_moved > 0, "{:?}", report.statistics);
-    // Time depends on the machine, what is written does not: no window costs more than twice the mean.
+    // Times depend on the machine, but the blocks written do not: no window may write more than twice the mean.
     let blocks: Vec<u64> = report.windows.iter().map(|window| window.blocks_written).collect();
     let mean = blocks.iter().sum::<u64>() / blocks.len() as u64;
     println!("{blocks:?} {:?}", report.statistics.reclaim);
@@ -168,17 +167,17 @@ fn a_soak_at_a_constant_rate_counts_from_when_an_operation_was_to_begin() {
     assert_eq!(report.problems, Vec::<String>::new());
     for window in &report.windows {
         assert_eq!(window.operations, 500);
-        // No faster than asked for, and the clock may be late.
+        // The rate must not exceed the requested one, except for clock inaccuracy.
         assert!(window.operations_per_second <= 1_001.0, "{window:?}");
     }
-    // One flush takes a fifth of a second, and those puts wait for it that were to begin meanwhile.
+    // A flush takes 0.2 s. The latency of the puts that were due meanwhile includes the wait.
     let longest = report.longest_put.unwrap();
     assert!(longest >= 0.2 && longest >= report.longest_batch, "{longest} {}", report.longest_batch);
 }
 
 #[test]
 fn a_soak_fills_no_more_than_a_map_can_use() {
-    // Of 12 zones a map can use 6: nine tenths of the device are more than that.
+    // A map can use 6 of 12 zones, which is less than nine tenths of the device.
     let geometry = Geometry {
         block_bytes: 4096,
         zone_blocks: 128,
@@ -218,7 +217,7 @@ fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
         let counts = device.counts();
         counts.conventional_blocks_written + counts.sequential_blocks_written
     };
-    // 60,000 records of 100 bytes: 6 MB in some 2,000 leaves.
+    // 60,000 records of 100 bytes: 6 MB in about 2,000 leaves.
     let [little, more, all] = [1 << 20, 4 << 20, 32 << 20].map(blocks_written);
     println!("{little}, {more}, {all} blocks");
     assert!(more < little && 3 * all < more, "{little}, {more}, {all} blocks");
@@ -246,13 +245,14 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     let blocks = written(device.counts()) - written(before);
     println!("{blocks} blocks, at most {most} bytes in memory, {statistics:?}");
     assert!(statistics.leaves_remade > 0 && statistics.logs_remade > 0);
-    // Each of the 60,000 updates changes one of some 1,500 leaves: less than one block for three of them.
+    // Each of the 60,000 updates changes one of about 1,500 leaves: less than one block written per three updates.
     assert!(3 * blocks < RECORDS, "{blocks} blocks");
-    // What has changed comes on top, at most half of it and twice: while a checkpoint is written.
+    // The changes take at most half of the limit in addition, and twice that while a checkpoint is being written.
     assert!(most < 2 * options.cache_bytes, "{most} bytes");
 }
 
-/// Puts new records in no order until `part` of what the map says it can use is in use, or it is full; says how many there are.
+/// Inserts records in random order until the fraction `part` of the usable blocks is in use or the map is full. Returns
+/// the number of records.
 fn put_until(
     store: &Store<Arc<MemoryDevice>>,
     model: &mut Model,
@@ -278,7 +278,7 @@ fn put_until(
     }
 }
 
-/// Updates records in no order, over and over: as much as the device holds, `times` times.
+/// Updates random records until `times` times the size of the device has been written.
 fn overwrite(
     store: &Store<Arc<MemoryDevice>>,
     model: &mut Model,

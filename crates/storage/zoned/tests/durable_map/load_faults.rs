@@ -1,5 +1,4 @@
-//! Loads of large values that fail in the middle: nothing of them stays, neither records nor blocks that count as used.
-//! Not damage: see `by_chance`.
+//! Bulk loads of large values that fail halfway leave neither records nor allocated blocks behind.
 
 use crate::support::{Model, assert_same, busy, campaign, geometry, open};
 use longma_zoned::device::{Fault, FaultyDevice};
@@ -11,13 +10,14 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:06}").into_bytes()
 }
 
-/// Lengths of values: in a leaf, of one block, and of several.
+/// A value of one of several lengths: in a leaf, in one block, or in several blocks.
 fn value(chance: &mut Chance) -> Vec<u8> {
     let bytes = [8, 30, 100, 200, 400, 1_000, 3_000][chance.below(7) as usize];
     vec![chance.number() as u8; bytes]
 }
 
-/// The store after an error, without faults: the same if it goes on, or opened again. Both must have every block in account.
+/// Returns the store after an error, with the faults removed, either as it is or reopened. In both cases the space
+/// accounts must be correct.
 fn settle(
     device: &Arc<FaultyDevice>,
     store: Store<Arc<FaultyDevice>>,
@@ -101,7 +101,7 @@ fn run(seed: u64) {
     assert_same(&store.snapshot(), &model, "in the end");
 }
 
-/// LONGMA_ZONED_LOADS says how many runs there are; LONGMA_ZONED_SEED with which to begin.
+/// LONGMA_ZONED_LOADS sets the number of runs, LONGMA_ZONED_SEED the first seed.
 #[test]
 fn a_load_that_fails_leaves_nothing_behind() {
     let first = campaign("LONGMA_ZONED_SEED", 1);

@@ -1,6 +1,5 @@
-//! Readers hold up nobody, whatever they do with what they read; what comes in order comes from both ends; a snapshot that is gone takes no
-//! room; a map that is open for reading stays as it is.
-//! Not many readers beside a writer under load: see `load`.
+//! Readers never block other threads; iterators work from both ends; a dropped snapshot releases its space; a map
+//! opened for reading is not modified.
 
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Counted, Counts, Fault, FaultyDevice, MemoryDevice};
@@ -16,7 +15,7 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// A map of `records` records with some changes since they were loaded, so that leaves have logs, and its model.
+/// A map of `records` records, some of which were changed after loading so that leaves have logs, and its model.
 fn filled(records: u64, cache_bytes: u64) -> (Store<Memory>, Model) {
     let device = Store::format(Arc::new(memory(256, 2, 24)), Some(512), 1).unwrap();
     let store = open(device, busy(cache_bytes, 100_000));
@@ -55,7 +54,7 @@ fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
         let store = &store;
         scope.spawn(move || {
             asked.recv().unwrap();
-            // All leaves change, that of the reader among them, are written, and are read by others.
+            // All leaves, including the reader's, are changed, written out, and read by others.
             for number in 0..500 {
                 store.put(&key(2 * number), b"written!").unwrap();
             }
@@ -64,7 +63,7 @@ fn a_reader_that_waits_for_the_writer_in_its_closure_gets_what_it_waits_for() {
         });
         let before = snapshot.get_with(&key(0), |value| {
             to_writer.send(()).unwrap();
-            // Were anything locked here, this would never come.
+            // If the reader held a lock, this would deadlock.
             assert_eq!(answered.recv().unwrap(), Some(b"written!".to_vec()));
             value.to_vec()
         });
@@ -110,12 +109,12 @@ fn expected(model: &Model, range: KeyRange<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     model.iter().filter(|(key, _)| inside(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// Takes what an iterator gives from both ends, as chance has it, some of it lent, and puts it together in order.
+/// Takes records from both ends in random order, some of them lent, and returns them in key order.
 fn from_both_ends(rows: &mut Iter<Memory>, chance: &mut Chance) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut front, mut back) = (Vec::new(), Vec::new());
     let pair = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
     loop {
-        // Runs of one side, so that each end passes whole leaves by itself.
+        // Take several records in a row from one end, so that each end crosses whole leaves.
         let (which, run) = (chance.below(4), chance.below(60));
         for _ in 0..=run {
             let (side, row) = match which {
@@ -217,7 +216,7 @@ fn after_a_leaf_that_cannot_be_read_an_iterator_gives_one_error_and_goes_on_wher
     );
 }
 
-/// Gives records new values in no order, until the map is full with what a snapshot keeps of it.
+/// Updates random records until the blocks pinned by a snapshot fill the map.
 fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, chance: &mut Chance, bytes: usize) {
     let keys: Vec<_> = model.keys().cloned().collect();
     let kept = store.snapshot();
@@ -230,7 +229,7 @@ fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, chance: &mut C
         }
     };
     assert!(matches!(error, Error::Full { .. }), "{error}");
-    // It stays so as long as the snapshot is there, whatever is tried.
+    // It stays full as long as the snapshot exists.
     let _ = store.checkpoint();
     let again = store.put(&keys[0], &vec![1; bytes]);
     assert!(matches!(again, Err(Error::Full { .. })), "{again:?}");
@@ -264,7 +263,7 @@ fn a_map_that_a_snapshot_made_full_has_room_again_when_the_snapshot_is_gone() {
                     assert!(store.statistics().live_blocks < full, "{what}: {:?}", store.statistics());
                 }
             }
-            // As much again as there is room for, without a snapshot.
+            // Without a snapshot, the same amount fits again and again.
             for round in 0..300 {
                 let (key, value) = (key(chance.below(records)), vec![round as u8; bytes]);
                 store.put(&key, &value).unwrap_or_else(|error| panic!("{what}, round {round}: {error}"));

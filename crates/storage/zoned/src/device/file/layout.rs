@@ -1,73 +1,76 @@
-//! What a file that emulates a zoned device holds before its zones: a header, two checkpoints of the zones' states, and a log of
-//! how they changed since. Each of these is there twice, so that one that the medium damages has another that is whole.
-//! Not the reading and writing of it: that is `file.rs`. Not the zones' content.
-//! Source: the chapter on zoned devices describes it. All numbers are little-endian; each part ends with its CRC-32C.
+//! The metadata in front of the zones in an emulated device's file: a header, two checkpoints of the zone states, and a
+//! log of their changes. Each of these exists twice, so that a media error in one copy does no harm.
+//!
+//! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
+//! with its CRC-32C.
 
 use crate::device::{Condition, DeviceError, Geometry, ZoneNumber};
 
-/// The first bytes of the file.
+/// The magic number at the start of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
 
-/// The version of this layout. 3: every part is there twice; a single damaged record looked like the end of the log before.
+/// The version of the format. Version 3 added the second copies; before, a single damaged record looked like the end of
+/// the log.
 const VERSION: u32 = 3;
 
-/// The unit that all parts are made of, bytes.
+/// The alignment and unit of all structures, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
 /// The two copies of a header or record are in different halves of their page, and so in different sectors.
 pub const COPY_BYTES: usize = PAGE_BYTES / 2;
 
-/// How many records the log has room for.
+/// The capacity of the log, records.
 pub const LOG_RECORDS: u64 = 1024;
 
-/// The most zones of a device: their states are in memory, and a header may say anything. Drives have up to some hundred thousand.
+/// The maximum number of zones. It limits the memory that a corrupt header can make the program allocate. Real drives
+/// have up to a few hundred thousand zones.
 const MOST_ZONES: u32 = 1 << 22;
 
-/// Where the zones begin is a multiple of this, bytes.
+/// The alignment of the first zone, bytes.
 const ZONES_ALIGNMENT: u64 = 1 << 20;
 
-/// Bytes of a header that are in use, its CRC left out.
+/// The size of a header without its CRC, bytes.
 const HEADER_BYTES: usize = 8 + 4 + 16 + 4 + 8 + 8 + 4 * 4;
 
-/// Bytes of one zone's state.
+/// The size of a zone state, bytes.
 const ENTRY_BYTES: usize = 4 + 1 + 8 + 8 + 8 + 4;
 
-/// Bytes before the entries: sequence number and count.
+/// The size of the sequence number and the count in front of the entries, bytes.
 const LIST_HEAD_BYTES: usize = 8 + 4;
 
-/// How many zones' states fit into one record.
+/// The number of zone states that fit into one record.
 pub const RECORD_ENTRIES: usize = (COPY_BYTES - LIST_HEAD_BYTES - 4) / ENTRY_BYTES;
 
-/// What the file is: an emulated device's identity and geometry.
+/// The identity and the geometry of an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by chance when the device was made.
+    /// Chosen randomly when the device was created.
     pub identity: u128,
-    /// What it is made of.
+    /// The geometry of the device.
     pub geometry: Geometry,
 }
 
-/// What a checkpoint or record says of one sequential zone.
+/// The state of a sequential zone in a checkpoint or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The zone.
     pub zone: ZoneNumber,
-    /// Its condition.
+    /// The condition of the zone.
     pub condition: Condition,
-    /// Its write pointer, blocks from its start.
+    /// The write pointer, blocks from the start of the zone.
     pub write_pointer: u64,
-    /// How often it was reset.
+    /// The number of resets.
     pub resets: u64,
-    /// How many blocks were written since the entry before.
+    /// The number of blocks written since the previous entry for the zone.
     pub data_blocks: u64,
-    /// Their CRC-32C: the record may have reached the medium before them.
+    /// The CRC-32C of these blocks. It is needed because the record may reach the medium before the data.
     pub data_crc: u32,
 }
 
-/// Whether a file can emulate such a device.
+/// Checks that a file can emulate a device with this geometry.
 ///
 /// # Errors
-/// As [`Geometry::check`]; [`DeviceError::Geometry`], too, for more than [`MOST_ZONES`].
+/// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also for more than [`MOST_ZONES`] zones.
 pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
     geometry.check()?;
     if geometry.zones() > MOST_ZONES {
@@ -77,21 +80,21 @@ pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// A checkpoint (of all zones) or a record (of those that changed).
+/// A checkpoint, which covers all zones, or a log record, which covers the changed ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Counts checkpoints and records together.
+    /// The sequence number. Checkpoints and records share one sequence.
     pub sequence: u64,
-    /// The zones.
+    /// The zone states.
     pub entries: Vec<Entry>,
 }
 
-/// Where the parts are, bytes from the file's start.
+/// The offsets of the structures, bytes from the start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The two checkpoints, used in turn; each has its second copy right behind the first.
+    /// The two checkpoints, written alternately. The second copy of each directly follows the first.
     pub checkpoints: [u64; 2],
-    /// The length of a copy.
+    /// The size of one copy of a checkpoint.
     pub checkpoint_bytes: u64,
     /// The log.
     pub log: u64,
@@ -102,7 +105,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// The places for a geometry that is known to be possible.
+    /// Computes the layout for a valid geometry.
     pub fn of(geometry: &Geometry) -> Self {
         let entries = u64::from(geometry.sequential_zones);
         let page = PAGE_BYTES as u64;
@@ -115,7 +118,7 @@ impl Places {
     }
 }
 
-/// Bytes taken from the front, as numbers.
+/// Decodes little-endian integers from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -139,7 +142,7 @@ impl Reader<'_> {
 }
 
 impl Header {
-    /// Its page.
+    /// Encodes the page with both copies.
     pub fn encode(&self) -> Vec<u8> {
         let Geometry {
             block_bytes,
@@ -162,14 +165,14 @@ impl Header {
         twice(seal(page, COPY_BYTES))
     }
 
-    /// Reads a header from a file's first page, and says whether both copies of it are whole; the error says what is wrong, as the end of a
-    /// sentence.
+    /// Decodes the header in the first page of a file. Also returns whether both copies are intact. The error is a
+    /// description to be appended to the path.
     pub fn decode(page: &[u8]) -> Result<(Self, bool), String> {
         let (first, second) = page.split_at(page.len().min(COPY_BYTES));
         match (Self::decode_copy(first), Self::decode_copy(second)) {
             (Ok(header), second) => Ok((header, second == Ok(header))),
             (Err(_), Ok(header)) => Ok((header, false)),
-            // What is wrong with the copy that is one more than the other tells.
+            // Report the error of the copy that at least has the magic number.
             (Err(_), Err(what)) if second.starts_with(&MAGIC) && !first.starts_with(&MAGIC) => Err(what),
             (Err(what), Err(_)) => Err(what),
         }
@@ -219,7 +222,7 @@ impl Header {
 }
 
 impl Listing {
-    /// Its bytes, filled up with zeros to `bytes`, which must be enough.
+    /// Encodes the listing and pads it with zeros to `bytes`, which must be large enough.
     pub fn encode(&self, bytes: usize) -> Vec<u8> {
         let mut out = self.sequence.to_le_bytes().to_vec();
         out.extend((self.entries.len() as u32).to_le_bytes());
@@ -234,18 +237,18 @@ impl Listing {
         seal(out, bytes)
     }
 
-    /// A record's page, with both copies.
+    /// Encodes a record page with both copies.
     pub fn encode_record(&self) -> Vec<u8> {
         twice(self.encode(COPY_BYTES))
     }
 
-    /// The copies that are whole of a listing and its second copy.
+    /// Decodes both copies of a listing and returns the intact ones.
     pub fn decode_both(bytes: &[u8]) -> impl Iterator<Item = Self> {
         let (first, second) = bytes.split_at(bytes.len() / 2);
         [first, second].into_iter().filter_map(Self::decode)
     }
 
-    /// Reads a listing; `None` if it is none, or damaged.
+    /// Decodes a listing. Returns `None` if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let sequence = reader.u64()?;
@@ -269,7 +272,7 @@ impl Listing {
     }
 }
 
-/// Adds the CRC, and zeros up to `bytes`.
+/// Appends the CRC and pads with zeros to `bytes`.
 fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
     let crc = crc32c::crc32c(&part);
     part.extend(crc.to_le_bytes());
@@ -277,7 +280,7 @@ fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
     part
 }
 
-/// Two copies of a part, one behind the other.
+/// Appends a second copy.
 pub fn twice(mut part: Vec<u8>) -> Vec<u8> {
     part.extend_from_within(..);
     part
@@ -288,7 +291,7 @@ fn is_sealed(part: &[u8], used: usize) -> bool {
     Reader(rest).u32() == Some(crc32c::crc32c(content))
 }
 
-/// Conditions that outlast a closing of the file, with their codes: those of the kernel's `enum blk_zone_cond`.
+/// The conditions that persist when the file is closed, with the codes of the kernel's `enum blk_zone_cond`.
 const CODES: [(u8, Condition); 5] = [
     (0x1, Condition::Empty),
     (0x4, Condition::Closed),
@@ -298,7 +301,7 @@ const CODES: [(u8, Condition); 5] = [
 ];
 
 fn code(condition: Condition) -> u8 {
-    // An open zone is closed by whatever makes its state be read again.
+    // An open zone counts as closed when its state is read back.
     CODES.iter().find(|known| known.1 == condition).map_or(0x4, |known| known.0)
 }
 

@@ -1,14 +1,15 @@
-//! How the zones' states of a device in a file outlast a power cut with one fdatasync a flush: a log of records after a checkpoint.
-//! Not the zones' content, except that the newest record's is checked against its CRC.
+//! Makes the zone states of a file device durable with one fdatasync per flush: a log of records that follows a
+//! checkpoint.
 //!
-//! A record and the data it speaks of are made safe by the same fdatasync, so either may be there without the other. A flush
-//! begins only when the one before has returned; so all records but the newest are known to have their data, and of the newest each
-//! zone's is read again and held against the CRC in the record. If it differs, the zone is as it was before. So the medium must not lose
-//! anything of what the newest record speaks of: that would look like a power cut. Therefore the next flush writes a record even if nothing
-//! was written since, and so does closing: from then on damage is damage.
+//! A record and the data that it covers become durable with the same fdatasync, so after a power cut either may be
+//! present without the other. A flush begins only after the previous one has returned, so the data of all records but
+//! the last is known to be durable. For the last record, the data of each zone is read back and compared with the CRC
+//! in the record; if they differ, the zone keeps its previous state. A media error in that data would look the same as
+//! a power cut. Therefore the next flush, or closing the device, writes another record even if nothing was written
+//! since; after that, a mismatch is known to be damage.
 //!
-//! Each record and checkpoint is there twice. If a damaged one has no whole copy, later ones prove that it was there: the table is not known
-//! then, and opening says so. For a repair it is put together from what is left: see `salvage`.
+//! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
+//! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair.
 
 use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES, twice};
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
@@ -19,23 +20,24 @@ use std::ops::Range;
 /// The log of one file.
 pub struct StateLog {
     places: Places,
-    /// Of the newest checkpoint or record.
+    /// The sequence number of the last checkpoint or record.
     sequence: u64,
-    /// How many records follow the checkpoint.
+    /// The number of records after the checkpoint.
     records: u64,
-    /// Which of the two checkpoints is the newest.
+    /// The index of the newer checkpoint.
     checkpoint: usize,
-    /// Whether the newest record speaks of data: then no later one says as yet that the data was safe.
+    /// Whether the last record covers data and no later record shows that the data is durable.
     is_open: bool,
-    /// What the newest record speaks of, as bytes of the file: the system's memory may have it and the medium not, if a flush failed.
+    /// The data covered by the last record, as byte ranges of the file. After a failed flush it may be in the page
+    /// cache but not on the medium.
     unproven: Vec<Range<u64>>,
-    /// Nothing was written since the file was opened: a new checkpoint comes before the next record, as only the newest record may lack its
-    /// data.
+    /// Whether nothing was written since the file was opened. The first save then writes a checkpoint instead of a
+    /// record, because only the last record of a log may lack its data.
     is_untouched: bool,
 }
 
 impl StateLog {
-    /// Begins the log of a new file.
+    /// Starts the log of a new file.
     pub fn create(backing: &Backing, places: &Places, table: &ZoneTable) -> Result<Self, DeviceError> {
         let mut log = Self {
             places: *places,
@@ -50,10 +52,10 @@ impl StateLog {
         Ok(log)
     }
 
-    /// Brings `table`, fresh, to the state that the file tells of. Nothing is written: the next flush begins a new checkpoint.
+    /// Restores the zone states into a new `table`. Nothing is written; the next flush starts a new checkpoint.
     ///
     /// # Errors
-    /// [`DeviceError::NotUsable`] if what the file tells is damaged.
+    /// [`DeviceError::NotUsable`] if the log is damaged.
     pub fn recover(backing: &Backing, places: &Places, table: &mut ZoneTable) -> Result<Self, DeviceError> {
         let mut newest: Option<(usize, Listing)> = None;
         for index in 0..places.checkpoints.len() {
@@ -95,15 +97,16 @@ impl StateLog {
             }
             apply(backing, table, &entries)?;
         }
-        // A record or checkpoint before a later record was safe.
+        // A record with a higher sequence number shows that the missing record or checkpoint was durable.
         if records(backing, places)?.iter().any(|record| record.sequence > log.sequence) {
             return Err(damaged(backing));
         }
         Ok(log)
     }
 
-    /// Puts a table together from what is left of checkpoints and records, and from what is in the zones: no state of a zone is older than the
-    /// newest that is left, and no write pointer lies before the last block that holds anything. Says of which zones that is a guess.
+    /// Reconstructs the table from the remaining checkpoints and records and from the contents of the zones. Each zone
+    /// gets its last recorded state, and its write pointer is moved behind the last block with any content. Returns the
+    /// zones whose state is a guess.
     pub fn salvage(
         backing: &Backing,
         places: &Places,
@@ -146,7 +149,8 @@ impl StateLog {
         Ok((log, guessed))
     }
 
-    /// Makes the file's data safe, with the states of the zones that changed and the CRC of what was written into each.
+    /// Makes the data of the file durable, together with the states of the changed zones and the CRC of the data
+    /// written to each.
     pub fn save(
         &mut self,
         backing: &Backing,
@@ -173,8 +177,8 @@ impl StateLog {
         Ok(())
     }
 
-    /// Writes anew what was read and may not be on the medium: a flush that failed leaves it in the system's memory, for which no later flush
-    /// does anything (fsync(2)).
+    /// Rewrites data that was read back but may not be on the medium: after a failed flush it can remain in the page
+    /// cache, and no later flush writes it (fsync(2)).
     fn write_again(&mut self, backing: &Backing) -> Result<(), DeviceError> {
         for data in std::mem::take(&mut self.unproven) {
             in_pieces(data, |at, bytes| {
@@ -186,7 +190,7 @@ impl StateLog {
         Ok(())
     }
 
-    /// Whether what the newest record speaks of is not said to be safe yet.
+    /// Whether the data covered by the last record is not known to be durable yet.
     pub const fn is_open(&self) -> bool {
         self.is_open
     }
@@ -196,7 +200,7 @@ impl StateLog {
         self.is_untouched
     }
 
-    /// Record `index` of the log, if it is the one that must be there.
+    /// Reads record `index` of the log. Returns `None` if it is not the next record in sequence.
     fn record(&self, backing: &Backing, index: u64) -> Result<Option<Listing>, DeviceError> {
         if index == LOG_RECORDS {
             return Ok(None);
@@ -206,7 +210,7 @@ impl StateLog {
         Ok(Listing::decode_both(&page).find(|record| record.sequence == self.sequence + 1))
     }
 
-    /// Writes all zones' states over the older checkpoint; the log begins anew.
+    /// Writes all zone states over the older checkpoint and restarts the log.
     fn write_checkpoint(&mut self, backing: &Backing, table: &ZoneTable) -> Result<(), DeviceError> {
         let zones = table.geometry().sequential();
         let entries = zones
@@ -231,7 +235,7 @@ fn damaged(backing: &Backing) -> DeviceError {
     )
 }
 
-/// The copies of a checkpoint that are whole.
+/// The intact copies of a checkpoint.
 fn checkpoint(
     backing: &Backing,
     places: &Places,
@@ -241,7 +245,7 @@ fn checkpoint(
     Ok(Listing::decode_both(&bytes).collect::<Vec<_>>().into_iter())
 }
 
-/// Which of the two checkpoints is the newest, if any is.
+/// The index of the newer checkpoint, or 0 if neither is intact.
 fn newest_checkpoint(backing: &Backing, places: &Places) -> Result<usize, DeviceError> {
     let mut sequences = [0; 2];
     for (index, sequence) in sequences.iter_mut().enumerate() {
@@ -250,14 +254,14 @@ fn newest_checkpoint(backing: &Backing, places: &Places) -> Result<usize, Device
     Ok(usize::from(sequences[1] > sequences[0]))
 }
 
-/// All records that are whole, older ones that are left over among them.
+/// All intact records, including leftovers of earlier rounds.
 fn records(backing: &Backing, places: &Places) -> Result<Vec<Listing>, DeviceError> {
     let mut bytes = vec![0; LOG_RECORDS as usize * PAGE_BYTES];
     backing.read(places.log, &mut bytes)?;
     Ok(bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Listing::decode_both(page).next()).collect())
 }
 
-/// The state of a zone that was last known to be in another one, if in any, and holds something up to block `end`.
+/// Guesses the state of a zone from its last known state, if any, and from the end of its contents, block `end`.
 fn guess(geometry: &Geometry, zone: ZoneNumber, known: Option<Entry>, end: u64) -> Entry {
     let (condition, write_pointer, resets) =
         known.map_or((Condition::Empty, 0, 0), |known| (known.condition, known.write_pointer, known.resets));
@@ -272,7 +276,7 @@ fn guess(geometry: &Geometry, zone: ZoneNumber, known: Option<Entry>, end: u64) 
     Entry { zone, condition, write_pointer, resets, data_blocks: 0, data_crc: 0 }
 }
 
-/// No more zones may be partly written than the device allows: those with the least room count as full. Says which.
+/// Enforces the limit on active zones: the fullest of the surplus zones are marked full. Returns them.
 fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<ZoneNumber> {
     let mut partly: Vec<_> = states.iter_mut().filter(|state| state.condition == Condition::Closed).collect();
     partly.sort_by_key(|state| state.write_pointer);
@@ -285,7 +289,7 @@ fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec
     filled.collect()
 }
 
-/// Behind the last block of a zone that holds anything but zeros: a reset leaves zeros.
+/// The block after the last one that contains anything but zeros. A reset zone reads as zeros.
 fn end_of_content(
     backing: &Backing,
     places: &Places,
@@ -313,7 +317,7 @@ fn end_of_content(
     Ok(0)
 }
 
-/// A zone's state as it is when the file is opened again: not open.
+/// The state of a zone after the file is reopened: no zone is open.
 fn entry(zone: &Zone, unsaved: Unsaved) -> Entry {
     let condition = match zone.condition {
         open if open.is_open() && zone.write_pointer == 0 => Condition::Empty,
@@ -339,10 +343,10 @@ fn apply(backing: &Backing, table: &mut ZoneTable, entries: &[Entry]) -> Result<
     Ok(())
 }
 
-/// The bytes of the file that an entry says were written into its zone; none if there is no such zone.
+/// The byte range of the file that an entry's data covers. `None` if the zone does not exist.
 fn data_of(places: &Places, table: &ZoneTable, entry: &Entry) -> Option<Range<u64>> {
     let before = table.zone(entry.zone).ok()?;
-    // A reset is made safe before anything else is written.
+    // A reset is made durable before the zone is written again.
     let from = if before.resets == Some(entry.resets) { before.write_pointer } else { 0 };
     let block_bytes = u64::from(table.geometry().block_bytes);
     let start = places.zones + (before.start.0 + from) * block_bytes;
@@ -350,7 +354,7 @@ fn data_of(places: &Places, table: &ZoneTable, entry: &Entry) -> Option<Range<u6
     Some(start..start + blocks * block_bytes)
 }
 
-/// Does something with each MiB of a part of the file: where it begins, and its bytes.
+/// Calls `each` with the offset and length of each piece, at most 1 MiB, of a range.
 fn in_pieces(
     part: Range<u64>,
     mut each: impl FnMut(u64, usize) -> Result<(), DeviceError>,
