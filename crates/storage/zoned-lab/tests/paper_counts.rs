@@ -1,17 +1,18 @@
-//! The published counts: fewer reads and writes than copy-on-write, and hardly any of the sequential zones taken.
-//! Not the published tables at their sizes: those are experiments.
+//! The published counts: fewer reads and writes than copy-on-write, and few blocks of the sequential zones used. The
+//! sizes are smaller than in the paper's tables.
+//!
 //! Source: the ZB+-tree paper's evaluation.
 
 use longma_zoned::device::{BlankDevice, Geometry};
 use longma_zoned_lab::paper::{CowTree, Fanout, Kept, NodeKind, ZbTree};
 use longma_zoned_lab::ycsb::{Operation, Workload, scatter};
 
-/// How many pairs are loaded, and how many operations follow: `LONGMA_ZONED_PAIRS`, or few enough for a test.
+/// The number of pairs loaded and of operations after that: `LONGMA_ZONED_PAIRS`, or a number small enough for a test.
 fn pairs() -> u64 {
     std::env::var("LONGMA_ZONED_PAIRS").ok().and_then(|text| text.parse().ok()).unwrap_or(30_000)
 }
 
-/// The paper's device: 40 sequential zones and a conventional one, 2 GiB each, blocks of 4 KiB.
+/// The paper's device: 40 sequential zones and one conventional zone of 2 GiB each, blocks of 4 KiB.
 fn device() -> BlankDevice {
     let geometry = Geometry {
         block_bytes: 4096,

@@ -1,5 +1,4 @@
-//! The published trees do what a `BTreeMap` does, whatever their nodes' size, through all states and both ways of Sync.
-//! Not their counts: see `paper_counts`.
+//! The published trees behave like a `BTreeMap`, with any node size, in all states and with both kinds of Sync.
 
 use longma_zoned::device::{BlankDevice, Counted, Geometry, MemoryDevice};
 use longma_zoned::{Direction, KeyRange, NodeStates, OrderedMap};
@@ -20,7 +19,7 @@ impl Chance {
     }
 }
 
-/// How many operations one run does: `LONGMA_ZONED_OPERATIONS` of all runs together, or about 200 thousand.
+/// The number of operations per run: a tenth of `LONGMA_ZONED_OPERATIONS`, or of 200,000 if it is not set.
 fn operations() -> u64 {
     let all = std::env::var("LONGMA_ZONED_OPERATIONS").ok().and_then(|text| text.parse().ok());
     all.unwrap_or(200_000_u64) / 10
@@ -52,14 +51,14 @@ fn scanned(tree: &mut dyn OrderedMap, first: u64, last: u64, direction: Directio
     rows
 }
 
-/// Random operations whose mixture changes, so that the tree grows, is updated a lot, shrinks and is emptied.
+/// Random operations whose mix changes, so that the tree grows, is updated, shrinks and becomes empty.
 fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn OrderedMap), keys: u64, seed: u64) {
     let mut chance = Chance(seed);
     let mut model = BTreeMap::new();
     let operations = operations();
     let phase = (operations / 12).max(1);
     for number in 0..operations {
-        // Of a hundred operations: so many puts of any key, puts of a key that is there, deletions of one that is there.
+        // Percentages: puts of any key, puts of a present key, deletions of a present key.
         let (put, update, delete) =
             [(70, 10, 5), (5, 80, 5), (5, 30, 50), (30, 30, 30), (5, 5, 85), (20, 40, 35)]
                 [(number / phase % 6) as usize];
@@ -104,11 +103,11 @@ fn behaves_like_a_btree_map(tree: &mut dyn OrderedMap, check: fn(&mut dyn Ordere
     assert_eq!(scanned(tree, 0, u64::MAX, Direction::Ascending), all);
 }
 
-/// A ZB+-tree that is checked while it works.
+/// A ZB+-tree that is checked at intervals.
 struct Checked {
     tree: ZbTree<MemoryDevice>,
     puts: u64,
-    /// The nodes that the checks found, by state.
+    /// The nodes found by the checks, by state.
     states: NodeStates,
 }
 
@@ -145,7 +144,7 @@ impl OrderedMap for Checked {
     }
 }
 
-/// What a run is to have gone through: its name, how often it happened, and whether nodes of any size come to it.
+/// The events that a run must cover: name, number of occurrences, and whether they must occur with every node size.
 fn coverage(counts: &PaperCounts, states: &NodeStates) -> [(&'static str, u64, bool); 21] {
     [
         ("leaves in state change", states.change_leaves, true),
@@ -175,7 +174,7 @@ fn coverage(counts: &PaperCounts, states: &NodeStates) -> [(&'static str, u64, b
 #[test]
 fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() {
     let mut all: Vec<(&str, [u64; 6])> = Vec::new();
-    // The smallest nodes come to everything.
+    // The smallest nodes cover all events.
     let runs = [
         (4, 4, 300, 2),
         (4, 4, 6_000, 12),
@@ -256,7 +255,7 @@ fn a_full_device_is_said_to_be_full() {
     assert!(matches!(error, longma_zoned::Error::Full { .. }), "{error}");
 }
 
-/// Does random operations to two trees, which must answer alike.
+/// Applies random operations to two trees, which must give the same results.
 fn both(trees: [&mut dyn OrderedMap; 2]) {
     let mut chance = Chance(11);
     let [one, other] = trees;

@@ -1,7 +1,7 @@
-//! Where the published trees put their nodes: free blocks of the conventional zones, write pointers of the sequential ones, and the
-//! choice of zone. Every node read and written is counted here.
-//! Not garbage collection: the trees know which nodes are in use.
-//! Source: the paper's zone choice: hot is the sequential zone with the most room left, cold the one with the least.
+//! Space allocation for the published trees: free blocks of conventional zones, write pointers of sequential zones, and
+//! the choice of zones. All node reads and writes are counted here.
+//!
+//! Source: the paper's zone choice: hot is the sequential zone with the most free blocks, cold the one with the fewest.
 
 use super::counts::{NodeKind, PaperCounts};
 use super::fanout::Fanout;
@@ -11,12 +11,12 @@ use longma_zoned::error::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Which sequential zone a node goes to.
+/// The class of a node, which selects its sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warmth {
-    /// The one with the most room left.
+    /// The zone with the most free blocks.
     Hot,
-    /// The one with the least.
+    /// The zone with the fewest free blocks.
     Cold,
 }
 
@@ -24,31 +24,31 @@ pub(super) enum Warmth {
 #[derive(Clone, Copy, Debug)]
 struct Sequential {
     number: ZoneNumber,
-    /// Blocks that can still be written.
+    /// Free blocks.
     room: u64,
-    /// Blocks that hold a node of the tree.
+    /// Blocks that hold live nodes.
     live: u64,
 }
 
-/// Where the nodes' contents are.
+/// Where the contents of nodes are stored.
 #[derive(Clone)]
 pub(super) enum Contents {
-    /// In the device's blocks, as bytes.
+    /// In the device's blocks, encoded.
     OnDevice,
-    /// Beside a device that is only counted and timed: its blocks are read and written, but what they hold means nothing.
+    /// In memory. Blocks of the device are read and written, but only for counting and timing.
     Beside(FxHashMap<Block, Node>),
 }
 
-/// The device, and which of its blocks are free.
+/// The allocation state of a device.
 #[derive(Clone)]
 pub(super) struct Space<D> {
     pub device: D,
     pub fanout: Fanout,
     pub counts: PaperCounts,
     geometry: Geometry,
-    /// Conventional blocks that were used and are free again.
+    /// Conventional blocks that were used and freed.
     free: Vec<Block>,
-    /// The first conventional block that never was used.
+    /// The first conventional block that was never used.
     unused: u64,
     zones: Vec<Sequential>,
     contents: Contents,
@@ -56,7 +56,7 @@ pub(super) struct Space<D> {
 }
 
 impl<D: ZonedDevice> Space<D> {
-    /// The whole device, emptied.
+    /// Takes over the whole device and resets its sequential zones.
     pub fn new(device: D, fanout: Fanout, contents: Contents) -> Result<Self> {
         let geometry = device.geometry();
         let fanout = fanout.check(device.name())?;
@@ -87,7 +87,7 @@ impl<D: ZonedDevice> Space<D> {
         self.content(at)
     }
 
-    /// A node that the host has in memory, which is no read of the device.
+    /// Returns a node that the host keeps in memory. Such an access is not counted as a read.
     pub fn recall<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
         if let Contents::OnDevice = self.contents {
             self.device.read(at, &mut self.buffer)?;
@@ -95,7 +95,7 @@ impl<D: ZonedDevice> Space<D> {
         self.content(at)
     }
 
-    /// What a block holds that was just read.
+    /// Decodes the block read last.
     fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
         let content = match &self.contents {
             Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
@@ -107,7 +107,7 @@ impl<D: ZonedDevice> Space<D> {
         content.map_err(|what| Error::Damaged { block: at, what })
     }
 
-    /// Keeps what a block holds that was just written, or encodes it to be written.
+    /// Encodes a node for writing, or returns its unencoded form if contents are kept in memory.
     fn encode<R: Record>(&mut self, record: &Arc<R>) -> Option<Node> {
         match self.contents {
             Contents::OnDevice => {
@@ -124,7 +124,7 @@ impl<D: ZonedDevice> Space<D> {
         }
     }
 
-    /// Writes to a conventional block.
+    /// Writes a node to a conventional block.
     pub fn write<R: Record>(&mut self, kind: NodeKind, at: Block, record: &Arc<R>) -> Result<()> {
         let node = self.encode(record);
         self.device.write(at, &self.buffer)?;
@@ -133,7 +133,7 @@ impl<D: ZonedDevice> Space<D> {
         Ok(())
     }
 
-    /// A free conventional block.
+    /// Allocates a conventional block.
     pub fn take(&mut self) -> Result<Block> {
         if let Some(block) = self.free.pop() {
             return Ok(block);
@@ -145,7 +145,7 @@ impl<D: ZonedDevice> Space<D> {
         Ok(Block(self.unused - 1))
     }
 
-    /// Appends to a sequential zone, and says where.
+    /// Appends a node to a sequential zone and returns its address.
     pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &Arc<R>) -> Result<Block> {
         let zone = self.choose(warmth)?;
         let node = self.encode(record);
@@ -173,7 +173,7 @@ impl<D: ZonedDevice> Space<D> {
         chosen.map(|zone| zone.0).ok_or_else(full)
     }
 
-    /// Gives up a node's block.
+    /// Releases the block of a node.
     pub fn release(&mut self, at: Block) {
         match &mut self.contents {
             Contents::OnDevice => self.device.forget(at, 1),
@@ -191,7 +191,7 @@ impl<D: ZonedDevice> Space<D> {
         (self.geometry.zone_of(at).0 - self.geometry.conventional_zones) as usize
     }
 
-    /// Blocks of sequential zones that can be appended to.
+    /// Free blocks in sequential zones.
     pub fn room(&self) -> u64 {
         self.zones.iter().map(|zone| zone.room).sum()
     }
@@ -208,7 +208,7 @@ impl<D: ZonedDevice> Space<D> {
         self.geometry.zone_of(at) == zone
     }
 
-    /// Empties a zone; what is in use of it must be in memory.
+    /// Resets a zone. Its live nodes must be in memory.
     pub fn reset(&mut self, zone: ZoneNumber) -> Result<()> {
         self.device.reset(zone)?;
         if let Contents::Beside(nodes) = &mut self.contents {
@@ -220,13 +220,13 @@ impl<D: ZonedDevice> Space<D> {
         Ok(())
     }
 
-    /// Blocks of sequential zones that were written since their last reset, and all there are.
+    /// Blocks of sequential zones written since their last reset, and the total.
     pub fn sequential_used(&self) -> (u64, u64) {
         let all = self.zones.len() as u64 * self.geometry.zone_capacity_blocks;
         (all - self.room(), all)
     }
 
-    /// Conventional blocks in use, and all there are.
+    /// Conventional blocks in use, and the total.
     pub fn conventional_used(&self) -> (u64, u64) {
         let all = u64::from(self.geometry.conventional_zones) * self.geometry.zone_blocks;
         (self.unused - self.free.len() as u64, all)

@@ -1,6 +1,6 @@
-//! What must always hold of a ZB+-tree, checked over the whole tree.
-//! Not a repair: these trees live as long as the process.
-//! Source: the paper's invariants of states, places and bounds.
+//! Checks the invariants of a ZB+-tree.
+//!
+//! Source: the paper's rules for states, placement and bounds.
 
 use super::{Ptr, State, ZbTree};
 use crate::paper::body::Change;
@@ -9,10 +9,10 @@ use longma_zoned::device::{Block, ZonedDevice};
 use longma_zoned::error::{Error, Result};
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Checks the whole tree: order, bounds, states and where nodes are; says how many nodes are in which state.
+    /// Checks the order, bounds, states and placement of all nodes, and counts nodes by state.
     ///
     /// # Errors
-    /// [`Error::Damaged`] with the first thing that does not hold; [`Error::Device`].
+    /// [`Error::Damaged`] with the first violation; [`Error::Device`].
     pub fn check(&mut self) -> Result<NodeStates> {
         let counts = self.space.counts;
         let mut states = NodeStates::default();
@@ -25,7 +25,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         Ok(states)
     }
 
-    /// Checks what is below a head, whose keys are in `first..=last`, and counts the keys.
+    /// Checks the subtree of a head, whose keys must be in `first..=last`, and counts its keys.
     fn check_head(
         &mut self,
         at: Block,
