@@ -1,5 +1,5 @@
-//! VIs over AF_XDP: two network namespaces joined by a veth pair. Skipped, with a word, where that is not permitted.
-//! Not the specification's whole list: that is the conformance suite.
+//! VIs over AF_XDP, in two network namespaces connected by a veth pair. Skipped with a message where that is not
+//! permitted. The conformance suite covers the specification.
 
 #[path = "conformance/namespaces.rs"]
 mod namespaces;

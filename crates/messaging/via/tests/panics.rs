@@ -1,4 +1,5 @@
-//! What a program gives its NIC to be called panics: other VIs, other futures and other errors of the same NIC hear nothing of it.
+//! Panics in callbacks of the program do not affect other VIs, futures and errors of the same NIC.
+//!
 //! Source: std::panic, catch_unwind.
 
 use longma_via::provider::udp::Udp;
@@ -72,10 +73,10 @@ fn a_vi_is_told_of_completions_though_telling_another_panics() {
             }
         }
         assert!(told.recv_timeout(SOON.unwrap()).is_ok_and(|told| told.is_success()));
-        // What was told of with a panic came once.
+        // The message whose callback panicked is received exactly once.
         assert!(bad.1.vi.receive_wait(SOON).unwrap().is_success());
         assert!(bad.1.vi.receive_wait(Some(Duration::from_millis(100))).is_err());
-        // The second receive is flushed, which panics too, and the VI is gone.
+        // The second receive is flushed, which panics too, and the VI is dropped nevertheless.
         let tag = bad.1.vi.attributes().tag;
         let Side { vi, memory } = bad.1;
         drop(vi);

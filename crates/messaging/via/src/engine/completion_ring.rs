@@ -1,6 +1,6 @@
-//! The notifications of a completion queue, and the VIs whose links it has to look at to get more.
-//! Not the completions: they stay in their work queues. Nor all VIs that are tied to it: of thousands it looks at those for which something
-//! came lately, and the others are parked (`parking.rs`).
+//! The notifications of a completion queue, and the VIs that it polls. The completions themselves stay in their work
+//! queues. A completion queue polls only VIs with recent traffic; the others are parked (`parking.rs`).
+//!
 //! Source: VIA, completion queues.
 
 use super::endpoint::Endpoint;
@@ -14,17 +14,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-/// VIs that are looked at, and slept on, however long nothing came for them. More cost more than the provider's thread takes to tell.
+/// The number of VIs that are polled and slept on however long they are quiet. Beyond this number, polling costs more
+/// than a notification by the provider's thread.
 const KEPT: usize = 8;
-/// How often beyond those a VI is looked at in vain before it is parked.
+/// The number of unsuccessful polls after which any further VI is parked.
 const VAIN_LOOKS: u32 = 512;
 
-/// Which queue of a VI.
+/// A work queue of a VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queue {
-    /// Its send queue.
+    /// The send queue.
     Send,
-    /// Its receive queue.
+    /// The receive queue.
     Receive,
 }
 
@@ -35,13 +36,13 @@ struct Contents {
     sleepers: u32,
 }
 
-/// The VIs tied to a queue, by their numbers.
+/// The VIs attached to a completion queue, by number.
 #[derive(Default)]
 struct Tied {
     all: BTreeSet<u32>,
-    /// Those to look at.
+    /// The VIs to be polled.
     hot: BTreeMap<u32, Weak<Endpoint>>,
-    /// The one looked at last. It goes round: who always has something holds up nobody else.
+    /// The VI polled last. Polling is round-robin, so that a busy VI cannot starve the others.
     last: u32,
 }
 
@@ -106,7 +107,7 @@ impl CompletionRing {
         !self.tied().all.is_empty()
     }
 
-    /// A VI is gone, and with it what was notified of it.
+    /// Detaches a VI and removes its notifications.
     pub(super) fn untie(&self, number: u32) {
         let mut tied = self.tied();
         tied.all.remove(&number);
@@ -115,7 +116,7 @@ impl CompletionRing {
         self.contents().notifications.retain(|(other, _)| *other != number);
     }
 
-    /// Looks at that VI from now on. Under the VI's lock, as `cool`.
+    /// Starts polling a VI. Called under the VI's lock, like `cool`.
     pub(super) fn heat(&self, number: u32, endpoint: &Weak<Endpoint>) {
         let mut tied = self.tied();
         if tied.all.contains(&number) {
@@ -123,18 +124,18 @@ impl CompletionRing {
         }
     }
 
-    /// Looks at it no more.
+    /// Stops polling a VI.
     pub(super) fn cool(&self, number: u32) {
         self.tied().hot.remove(&number);
     }
 
-    /// Whether somebody sleeps, or a future waits, until there is something in the queue.
+    /// Whether a thread or a future waits for a notification.
     pub(super) fn is_awaited(&self) -> bool {
         let contents = self.contents();
         contents.sleepers > 0 || contents.waker.is_some()
     }
 
-    /// Has whoever waits look again.
+    /// Makes all waiters check again.
     pub(super) fn rouse(&self) {
         let (sleepers, waker) = {
             let mut contents = self.contents();
@@ -146,7 +147,7 @@ impl CompletionRing {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Adds `count` notifications. Says whether all had room, and whom to wake.
+    /// Adds `count` notifications. Returns whether all of them fitted, and the waker to call.
     pub(super) fn push(&self, number: u32, queue: Queue, count: u32) -> (bool, Option<Waker>) {
         let mut contents = self.contents();
         let room = contents.capacity - contents.notifications.len();
@@ -175,7 +176,7 @@ impl CompletionRing {
         if let Some(notification) = self.pop() {
             return Some(notification);
         }
-        // One round of the VIs. The lock of the list is not held while a VI is looked at.
+        // Poll each VI once. The lock of the list is not held while a VI is polled.
         let count = self.tied().hot.len();
         for _ in 0..count {
             let Some(endpoint) = self.next_hot()? else { continue };
@@ -184,7 +185,7 @@ impl CompletionRing {
                 endpoint.quiet_looks.store(0, Ordering::Relaxed);
                 return Some(notification);
             }
-            // Two threads may count one look between them.
+            // The counter is not exact: two threads may count one poll between them.
             let quiet = endpoint.quiet_looks.load(Ordering::Relaxed).saturating_add(1);
             endpoint.quiet_looks.store(quiet, Ordering::Relaxed);
             if count > KEPT && quiet > VAIN_LOOKS {
@@ -194,7 +195,7 @@ impl CompletionRing {
         self.pop()
     }
 
-    /// The VI whose turn it is. `None`: there is none to look at.
+    /// The next VI in turn. `None` if there is none to poll.
     fn next_hot(&self) -> Option<Option<Arc<Endpoint>>> {
         let mut tied = self.tied();
         let after = (Bound::Excluded(tied.last), Bound::Unbounded);
@@ -213,7 +214,7 @@ impl CompletionRing {
     }
 
     pub(crate) fn poll_done(&self, waker: &Waker) -> Option<(u32, Queue)> {
-        // The end of a waker is the program's code, which may call for the queue: none is dropped under the lock.
+        // Dropping a waker runs code of the program, which may call this queue, so no waker is dropped under the lock.
         let waker = waker.clone();
         let before = self.contents().waker.replace(waker);
         drop(before);
@@ -229,11 +230,12 @@ impl CompletionRing {
         self.contents().waker.is_some()
     }
 
-    /// Parks what can be parked, but for those for which something came last. Gives the rest, which have to be waited for.
+    /// Parks the VIs that can be parked, except those with the most recent traffic. Returns the others, which must be
+    /// waited for.
     pub(crate) fn unparked(&self) -> Vec<Arc<Endpoint>> {
         let mut hot: Vec<_> = self.tied().hot.values().filter_map(Weak::upgrade).collect();
         if hot.len() > KEPT {
-            // Cached: others count meanwhile.
+            // Cached keys, because the counters change concurrently.
             hot.sort_by_cached_key(|endpoint| endpoint.quiet_looks.load(Ordering::Relaxed));
             let rest = hot.split_off(KEPT);
             hot.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
@@ -254,7 +256,7 @@ fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     Ok(capacity)
 }
 
-/// Somebody asleep on a completion queue.
+/// A thread that sleeps on a completion queue.
 struct RingSleeper<'a> {
     ring: &'a CompletionRing,
     armed: Vec<Arc<Endpoint>>,
@@ -268,7 +270,8 @@ impl Sleeper for RingSleeper<'_> {
     fn arm(&mut self, bells: &mut Vec<Bell>) {
         self.ring.contents().sleepers += 1;
         for endpoint in self.ring.unparked() {
-            // More words than the kernel waits for at once are looked at every now and then: those VIs need not hear that we sleep.
+            // The kernel cannot wait for more words at once. The remaining VIs are polled at intervals and need not be
+            // armed.
             if has_too_many(bells) {
                 return;
             }

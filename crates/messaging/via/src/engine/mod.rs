@@ -1,6 +1,6 @@
-//! What every provider's VIs have in common: queues, protection, states, completions, waiting.
-//! Not the way of the bytes: that is a provider's.
-//! Source: VIA 1.0; each module names its part.
+//! The provider-independent part of VIs: queues, protection, states, completions, waiting.
+//!
+//! Source: VIA 1.0; each module names its sections.
 
 mod arrivals;
 pub(crate) mod asymmetric;

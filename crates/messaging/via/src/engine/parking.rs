@@ -1,19 +1,19 @@
-//! VIs that nobody polls, because nothing has come for them in a long time: their providers say when something does.
-//! Not sleep: a thread that sleeps, sleeps on VIs; a parked one costs nobody anything.
-//! The rule: a connected VI is in the lists of those that its completion queues look at, or parked, or both; what changes
-//! that is done under its lock.
+//! Parking: VIs that have been quiet for a long time are not polled; their provider reports when something arrives.
+//!
+//! Invariant: a connected VI is polled by its completion queues, or parked, or both. All changes to this are made under
+//! its lock.
 
 use super::endpoint::{Endpoint, Inner};
 use std::sync::atomic::Ordering;
 
 impl Endpoint {
-    /// Has the VI's completion queues look at it.
+    /// Makes the VI's completion queues poll it.
     pub(super) fn have_polled(&self, inner: &Inner) {
         self.quiet_looks.store(0, Ordering::Relaxed);
         inner.queues.rings().for_each(|ring| ring.heat(self.number, &self.itself));
     }
 
-    /// Leaves the VI to its provider until something comes. `false`: it has to be polled.
+    /// Parks the VI. Returns `false` if it must be polled.
     pub(super) fn park(&self) -> bool {
         let mut inner = self.inner.lock();
         if !inner.queues.parked && inner.link.is_some() {
@@ -22,7 +22,7 @@ impl Endpoint {
                 return false;
             }
             self.set_parked(&mut inner, true);
-            // What came before the peer could know of it.
+            // Handle what arrived before the peer could see that the VI is parked.
             self.progress(&mut inner);
         }
         if inner.queues.news.any && inner.link.is_some() {
@@ -34,20 +34,20 @@ impl Endpoint {
         true
     }
 
-    /// The program calls for a parked VI, which is therefore likely to have something soon.
+    /// Called when the program uses a parked VI, which is therefore likely to have traffic soon.
     #[cold]
     pub(super) fn called_while_parked(&self, inner: &mut Inner) {
         self.have_polled(inner);
-        // Where there is no completion queue, this call is what polls. A queue decides itself when it looks next.
+        // Without a completion queue, this call is the only poll. A queue decides itself when to poll next.
         if inner.queues.rings().next().is_none() {
             self.unpark(inner);
         }
     }
 
-    /// Polls once for a completion queue.
+    /// Polls once on behalf of a completion queue.
     pub(super) fn look_for_queue(&self) {
         let mut inner = self.inner.lock();
-        // Whoever waits for one of its queues counts on being told.
+        // A waiter on one of the queues relies on the provider's report, so the VI stays parked.
         if inner.queues.parked && !inner.queues.rings().any(|ring| ring.is_awaited()) {
             self.unpark(&mut inner);
         }
@@ -63,13 +63,13 @@ impl Endpoint {
         self.have_polled(inner);
     }
 
-    /// The link is gone, and with it what it had said.
+    /// Ends parking because the link is gone.
     pub(super) fn end_parking(&self, inner: &mut Inner) {
         self.set_parked(inner, false);
         inner.queues.rings().for_each(|ring| ring.cool(self.number));
     }
 
-    /// Whether its provider looks after it.
+    /// Whether the VI is parked.
     pub(super) fn is_parked(&self) -> bool {
         self.is_parked.load(Ordering::Relaxed)
     }

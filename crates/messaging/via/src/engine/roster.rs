@@ -1,6 +1,5 @@
-//! The VIs of a NIC by number, and the thread that looks at those that futures wait for, and at those whose program looks only at
-//! what it is told.
-//! Not their owner: a VI lives as long as the program holds it.
+//! The VIs of a NIC by number, and the thread that polls VIs on behalf of futures and of programs with a completion
+//! callback.
 
 use super::endpoint::Endpoint;
 use super::memory_table::Region;
@@ -18,18 +17,19 @@ pub(crate) struct Roster {
     most: u32,
     next: AtomicU32,
     endpoints: Mutex<BTreeMap<u32, Weak<Endpoint>>>,
-    /// VIs that futures wait for. `None`: the thread is not running.
+    /// The VIs that futures wait for. `None` if the thread is not running.
     watched: Mutex<Option<BTreeMap<u32, Weak<Endpoint>>>>,
-    /// VIs whose completions are told, and how often their programs had called at the last look.
+    /// The VIs with a completion callback, with the program's call counter at the last poll.
     attended: Mutex<BTreeMap<u32, (Weak<Endpoint>, u32)>>,
     bell: Arc<LocalBell>,
 }
 
-/// A VI whose program has called since the last look is left to its program for so long.
+/// A VI whose program has made a call since the last poll is left to the program for this long.
 const LEAVE_TO_PROGRAM: Duration = Duration::from_millis(5);
-/// A VI that its program sleeps on wakes the program; it is looked at again so much later.
+/// A VI on which the program sleeps wakes the program itself; it is polled again after this time.
 const LEAVE_TO_SLEEPER: Duration = Duration::from_millis(50);
-/// Sleeping on a VI costs a barrier on all cores: more VIs than this are parked, or looked at by time where they cannot be.
+/// Sleeping on a VI costs a barrier on all cores. Beyond this number, VIs are parked, or polled at intervals if they
+/// cannot be parked.
 const MOST_ARMED: usize = 64;
 
 impl Roster {
@@ -48,7 +48,7 @@ impl Roster {
         self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the VI that `make` makes a number and remembers it.
+    /// Registers the VI created by `make` under a new number.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Arc<Endpoint>) -> Result<Arc<Endpoint>, Error> {
         let mut endpoints = self.endpoints();
         if endpoints.len() >= self.most as usize {
@@ -72,21 +72,21 @@ impl Roster {
     pub(super) fn leave(&self, number: u32) {
         self.endpoints().remove(&number);
         self.attended().remove(&number);
-        // The thread may be asleep with this VI in its hands.
+        // The thread may be sleeping on this VI.
         self.bell.ring();
     }
 
-    /// Tells all VIs that a region is about to go.
+    /// Informs all VIs that a region is being deregistered.
     pub(crate) fn retire(&self, region: &Arc<Region>) {
         let endpoints: Vec<_> = self.endpoints().values().filter_map(Weak::upgrade).collect();
         endpoints.iter().for_each(|endpoint| endpoint.hold(region));
     }
 
-    /// Has the thread look after `endpoint` as long as a future waits for it.
+    /// Makes the thread poll `endpoint` as long as a future waits for it.
     pub(crate) fn watch(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_thread(&mut watched) {
-            // Without the thread the future would never be woken: have it poll itself again.
+            // Without the thread the future would never be woken: make it poll again.
             drop(watched);
             endpoint.wake_futures();
             return;
@@ -96,7 +96,8 @@ impl Roster {
         self.bell.ring();
     }
 
-    /// Has the thread look after `endpoint` whenever its program does not. Without the thread only the program's calls do.
+    /// Makes the thread poll `endpoint` whenever the program does not. If the thread cannot be started, only the
+    /// program's calls poll it.
     pub(super) fn attend(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_thread(&mut watched) {
@@ -106,7 +107,7 @@ impl Roster {
         }
     }
 
-    /// Starts the thread if it does not run.
+    /// Starts the thread if it is not running. Returns whether it is running.
     fn has_thread(self: &Arc<Roster>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
         if watched.is_none() {
             let (roster, bell) = (Arc::downgrade(self), self.bell.clone());
@@ -118,19 +119,20 @@ impl Roster {
         watched.is_some()
     }
 
-    /// Something changed about which VIs there is something to look at.
+    /// Makes the thread check again which VIs it must poll.
     pub(super) fn look_around(&self) {
         self.bell.ring();
     }
 
-    /// The attended VIs that their programs leave alone, and how soon to see what has become of the others.
+    /// The VIs with a callback that their programs are not polling, and the time after which the others must be checked
+    /// again.
     fn left_alone(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
         let (mut alone, mut again) = (Vec::new(), None::<Duration>);
         for (endpoint, seen) in self.attended().values_mut() {
             let Some(endpoint) = endpoint.upgrade() else { continue };
             let calls = endpoint.calls();
             let pause = match std::mem::replace(seen, calls) {
-                // Of a parked one the provider's thread knows when there is something.
+                // The provider's thread reports arrivals for a parked VI.
                 _ if endpoint.state() != ViState::Connected || endpoint.is_parked() => continue,
                 _ if endpoint.is_waited_for() => LEAVE_TO_SLEEPER,
                 before if before != calls => LEAVE_TO_PROGRAM,
@@ -144,7 +146,7 @@ impl Roster {
         (alone, again)
     }
 
-    /// Those that futures still wait for. `None` when the thread may end.
+    /// The VIs that futures still wait for. `None` if the thread may end.
     fn still_watched(&self) -> Option<Vec<Arc<Endpoint>>> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let map = watched.as_mut()?;
@@ -175,12 +177,12 @@ impl Attention for Roster {
     }
 }
 
-/// Looks at a VI in a thread of the NIC, which is for other VIs too: what the program gave to be called may panic.
+/// Polls a VI in a thread that also serves other VIs, ignoring a panic of the program's callback.
 fn outlast(look: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(look));
 }
 
-/// The thread: sleeps until one of its VIs has news, looks at it (which wakes its futures, or tells its program), and so on.
+/// The thread: sleeps until one of its VIs has news, and then polls it, which wakes its futures or calls its callback.
 fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
     let mut bells = Vec::new();
     loop {
@@ -204,7 +206,7 @@ fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
     }
 }
 
-/// Looks at VIs that are left alone, after announcing for as many as that is worth it that the thread sleeps on them. Gives those.
+/// Polls the given VIs after arming as many of them as is worthwhile. Returns the armed ones.
 fn arm_alone(
     alone: Vec<Arc<Endpoint>>,
     mut again: Option<Duration>,

@@ -1,6 +1,7 @@
-//! Completions that are told as soon as there are any, and what the thread that looks after such VIs has to know of them.
-//! Not the thread, which is in `roster.rs`; nor the telling itself, which `queues.rs` does under the VI's lock.
-//! Source: VIA, completing descriptors: the NIC stores the status into the descriptor, whatever the program does meanwhile.
+//! Support for completion callbacks, and the call counters by which the roster's thread detects inactive programs.
+//!
+//! Source: VIA, completing descriptors: the NIC stores the status into the descriptor regardless of what the program
+//! does.
 
 use super::endpoint::{Endpoint, Inner};
 use super::queues::{Queues, Tell};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Endpoint {
-    /// From now on `tell` hears of each completion as soon as there is one.
+    /// Registers the completion callback.
     pub(crate) fn tell_completions(self: &Arc<Self>, tell: Tell) {
         let mut inner = self.inner.lock();
         inner.queues.send.begin_telling();
@@ -22,11 +23,12 @@ impl Endpoint {
         self.nic.roster.attend(self);
     }
 
-    /// The program called: the roster's thread can leave the VI to it for a while, and its completion queues look at it again.
+    /// Counts a call by the program. The roster's thread then leaves the VI to the program for a while, and its
+    /// completion queues poll it again.
     #[inline]
     pub(super) fn note_call(&self, inner: &mut Inner) {
         if inner.queues.is_special {
-            // Two threads may count one call between them: what matters is that the count changes.
+            // The counter is not exact: two threads may count one call between them. Only a change matters.
             self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             if inner.queues.parked {
                 self.called_while_parked(inner);
@@ -34,7 +36,7 @@ impl Endpoint {
         }
     }
 
-    /// How often the program called, about.
+    /// The approximate number of calls by the program.
     pub(super) fn calls(&self) -> u32 {
         self.calls.load(Ordering::Relaxed)
     }
@@ -44,15 +46,15 @@ impl Endpoint {
         self.waiters.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a segment lies in registered memory.
+    /// Whether a segment is in registered memory.
     pub(crate) fn is_registered(&self, segment: &Segment) -> bool {
         let mut inner = self.inner.lock();
         let Queues { cache, nic, .. } = &mut inner.queues;
         cache.is_registered(&nic.memory, segment)
     }
 
-    /// Announces that the roster's thread is about to sleep, and adds what it sleeps on. `false`: it has nothing to sleep on, since
-    /// the VI is not connected, or its time passes only while its program looks (a modelled NIC).
+    /// Announces that the roster's thread is about to sleep and adds the bells to sleep on. Returns `false` if there is
+    /// nothing to sleep on: the VI is not connected, or its time advances only while it is polled (a modelled NIC).
     pub(super) fn arm_for_roster(&self, bells: &mut Vec<Bell>) -> bool {
         let before = bells.len();
         self.arm_for_others(bells);

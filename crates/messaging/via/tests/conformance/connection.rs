@@ -1,5 +1,5 @@
-//! VIs, their states, how they are connected and parted.
-//! Source: VIA, "Creating and Destroying VIs", "VI States", "VI Connection and Disconnection".
+//! VIs, their states, connecting and disconnecting. Source: VIA, "Creating and Destroying VIs", "VI States", "VI
+//! Connection and Disconnection".
 
 use crate::bed::*;
 use crate::{Case, Levels};
@@ -169,7 +169,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = (bed.side(), bed.side());
             let name = bed.fresh();
-            // Listens, but takes nobody.
+            // The server listens but does not accept.
             let _ = server.nic.connect_wait(&Address::local(&name), Some(Duration::from_millis(1)));
             let remote = bed.address(&server.nic, &name);
             let asked =
@@ -221,7 +221,7 @@ pub const CASES: &[Case] = &[
         levels: Levels::Once,
         check: |bed| {
             let (one, two, stranger) = (bed.side(), bed.side(), bed.side());
-            // An Ethernet NIC does not reach itself: the stranger's has to be the peer's.
+            // An Ethernet NIC does not reach itself, so the third VI has to be on the peer's NIC.
             let stranger_vi = two.nic.create_vi(bed.attributes(two.tag), None, None).unwrap();
             let (first, second) = (format!("a-{}", bed.fresh()), format!("b-{}", bed.fresh()));
             let (to_one, to_two) = (bed.address(&one.nic, &first), bed.address(&two.nic, &second));

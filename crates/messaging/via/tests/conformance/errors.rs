@@ -1,5 +1,4 @@
-//! Errors that belong to no call.
-//! Source: VIA, "Error Handling", asynchronous errors; VIPL, VipErrorCallback.
+//! Asynchronous errors. Source: VIA, "Error Handling", asynchronous errors; VIPL, VipErrorCallback.
 
 use crate::bed::*;
 use crate::{Case, Levels};

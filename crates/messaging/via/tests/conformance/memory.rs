@@ -68,7 +68,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             let base = client.memory.as_ptr();
-            // SAFETY: the region outlives both registrations, and nothing in Rust refers to its bytes.
+            // SAFETY: the memory outlives both registrations, and no Rust reference to it exists.
             let first =
                 unsafe { client.nic.register(base, 4096, MemoryAttributes::local(client.tag)) }.unwrap();
             // SAFETY: as above.

@@ -1,11 +1,11 @@
-//! Remote memory: written, read, and not touched where it may not be.
-//! Source: VIA, "Remote Direct Memory Access", "Memory Protection".
+//! Remote memory access: writes, reads, and protection. Source: VIA, "Remote Direct Memory Access", "Memory
+//! Protection".
 
 use crate::bed::*;
 use crate::{Case, Levels};
 use longma_via::*;
 
-/// A region of `server` with the given rights.
+/// A region of `server` with the given access rights.
 fn region(server: &Side, rdma_write: bool, rdma_read: bool) -> MemoryRegion {
     let region =
         server.nic.allocate(4096, MemoryAttributes { tag: server.tag, rdma_write, rdma_read }).unwrap();
@@ -19,7 +19,8 @@ fn untouched(region: &MemoryRegion) {
     assert!(bytes == [0x33; 4096], "memory was written that should not be");
 }
 
-/// Posts and looks until the status is known, or the connection has broken (at levels where the poster is not told more).
+/// Posts a descriptor and polls until its status is known or the connection has broken (at levels that report nothing
+/// else to the sender).
 fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
     client.vi.post_send(descriptor).unwrap();
     server.await_state(client, ViState::Error);
@@ -63,7 +64,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             let mut own = vec![0u8; 70_000];
-            // SAFETY: `own` outlives the region and is looked at only when that is gone.
+            // SAFETY: `own` outlives the region and is accessed only after the region is dropped.
             let region = unsafe {
                 server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
             };
@@ -166,7 +167,7 @@ pub const CASES: &[Case] = &[
         check: |bed| {
             let (server, client) = bed.pair();
             let mut own = vec![0u8; 4096];
-            // SAFETY: the vector outlives the region, and nobody refers to its bytes meanwhile.
+            // SAFETY: the vector outlives the region, and no reference to its bytes exists meanwhile.
             let region = unsafe {
                 server.nic.register(own.as_mut_ptr(), own.len(), MemoryAttributes::remote(server.tag))
             }
@@ -176,7 +177,7 @@ pub const CASES: &[Case] = &[
                     let read = client.post_and_collect(&server, &Descriptor::rdma_read(segments, remote));
                     assert!(read.is_success() && read.length == 0, "{read:?}");
                 }
-                // There and back, so that everything before has come.
+                // A message in each direction, so that everything before has arrived.
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     to.receive_into(0, 64);
                     let sent = from.post_and_collect(to, &Descriptor::send(&[from.memory.segment(0, 8)]));

@@ -1,5 +1,5 @@
-//! A peer over UDP that asks and asks, and never takes an answer; and many that ask to be connected, whether there is anybody or not.
-//! Not one that forges packets of a connection: the reliable connection's own tests do that.
+//! Hostile UDP peers: one that sends endless requests and never accepts an answer, and many that request connections.
+//! Forged packets are tested in `longma-reliable`.
 
 use super::message::{Greeting, Head};
 use crate::descriptor::RemoteSegment;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 64 << 10;
 
-/// The peer: a real connection's sending half over a socket.
+/// The peer: the sending half of a real connection, over a socket.
 struct Asker {
     socket: UdpSocket,
     connection: Connection,
@@ -27,7 +27,7 @@ impl Asker {
         Self::at("127.0.0.1", server, asked)
     }
 
-    /// One at another of this host's addresses.
+    /// A peer at another address of this host.
     fn at(host: &str, server: &str, asked: &str) -> Self {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
@@ -37,7 +37,8 @@ impl Asker {
         Self { socket, connection, begin: Instant::now() }
     }
 
-    /// Sends what is due, and takes in what has come. Nobody takes the messages, so that they fill the window and shut it.
+    /// Sends what is due and processes what has arrived. The program never takes the messages, so they fill and close
+    /// the window.
     fn turn(&mut self) {
         let (mut out, mut datagram) = (Vec::new(), [0; 2048]);
         while self.connection.transmit(self.begin.elapsed(), &mut out) {
@@ -83,7 +84,7 @@ fn connected(nic: &Nic, vi: &Vi) -> Asker {
         while !asker.connection.is_open() {
             assert!(asker.begin.elapsed() < LIMIT, "not accepted");
             asker.turn();
-            // Nobody may wait there yet: then it is refused, and asks anew.
+            // Retry: the server may not be listening yet and reject the request.
             if let Some(Event::Rejected(_)) = asker.connection.take_event() {
                 asker = Asker::new(&String::from_utf8_lossy(&nic.attributes().local_address), "served");
             }
@@ -110,7 +111,7 @@ fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
             was_open
         });
         let asked = listen(LIMIT).unwrap();
-        // It asks again and again meanwhile, and gives up after three seconds.
+        // The request is repeated meanwhile; the client gives up after three seconds.
         let again = listen(Duration::from_secs(1)).is_ok();
         let accepted = asked.accept(&vi);
         let after = listen(Duration::from_millis(500)).is_ok();
@@ -156,7 +157,7 @@ fn evil() -> ViAttributes {
         .with_reliability(Reliability::ReliableDelivery)
 }
 
-/// A server at whose name something waits, though the program does not look; where it is, and its name.
+/// A server with a listening address whose program is slow to accept. Returns its NIC and its host.
 fn served_slowly() -> (Nic, String) {
     let nic = Nic::with_provider(Box::new(Udp::open("127.0.0.1:0".parse().unwrap()).unwrap()));
     let _ = nic.connect_wait(&Address::local("served"), Some(Duration::ZERO));
@@ -164,7 +165,7 @@ fn served_slowly() -> (Nic, String) {
     (nic, place)
 }
 
-/// An honest client of `nic` asks while the program does not look, and is let in when it does.
+/// Checks that a well-behaved client of `nic` is accepted when the program gets around to it.
 fn an_honest_client_gets_in(nic: &Nic, place: &str) {
     let (client, vi, _) = served();
     let tag = nic.create_protection_tag().unwrap();
@@ -173,7 +174,7 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
     std::thread::scope(|scope| {
         let remote = Address::new(place.as_bytes(), "served");
         let asks = scope.spawn(move || vi.connect(&Address::local("honest"), &remote, Some(LIMIT)));
-        // It asks last of all.
+        // Its request is the last one to arrive.
         std::thread::sleep(Duration::from_millis(300));
         while !asks.is_finished() && begin.elapsed() < LIMIT {
             let Ok(asked) = nic.connect_wait(&Address::local("served"), Some(Duration::from_millis(10)))

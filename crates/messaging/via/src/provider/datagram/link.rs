@@ -1,5 +1,5 @@
-//! A connected VI's path over a reliable connection of a datagram NIC.
-//! Not the connection itself, nor the socket: those are the node's.
+//! The link of a connected VI over a reliable connection of a datagram NIC.
+//!
 //! Source: VIA, reliability levels, RDMA.
 
 use super::MAX_DESCRIPTORS;
@@ -14,14 +14,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-/// Answers that may be owed to a peer. It has one for each descriptor of its send queue at most; one who asks for more before he has
-/// taken what he asked for breaks the protocol.
+/// The maximum number of pending answers to a peer. The peer may have one for each descriptor of its send queue; a peer
+/// that requests more before taking its answers violates the protocol.
 const MOST_OWED: usize = MAX_DESCRIPTORS as usize;
 
-/// An answer that is to be given.
+/// A pending answer.
 enum Answer {
     Message(Head),
-    /// The bytes of an RDMA read are gathered when there is room for them, so that a peer's questions cost no copies of memory.
+    /// Data for an RDMA read. It is gathered when there is space, so that a peer's requests do not cost copies in
+    /// memory.
     Read(RemoteSegment, u32, u32),
 }
 
@@ -29,14 +30,14 @@ pub(super) struct DatagramLink {
     node: Arc<Node>,
     tag: u64,
     reliability: Reliability,
-    /// Posts that are not complete, in their order, with what has become of them.
+    /// Incomplete posts in order, with their status if known.
     pending: VecDeque<(u32, Option<Status>)>,
     bytes: Vec<u8>,
-    /// Answers that found no room, to be said before anything else.
+    /// Answers waiting for space. They precede all other messages.
     owed: VecDeque<Answer>,
     over: bool,
     armed: bool,
-    /// Nothing rings here: the node's thread wakes sleepers through the engine.
+    /// A futex word that is never woken directly: the node's thread wakes sleepers through the engine.
     quiet: Box<AtomicU32>,
 }
 
@@ -56,7 +57,7 @@ impl DatagramLink {
         }
     }
 
-    /// Answers, now or when there is room.
+    /// Sends an answer, now or when there is space.
     fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), Gone> {
         if self.owed.len() >= MOST_OWED {
             return Err(self.lose());
@@ -65,7 +66,7 @@ impl DatagramLink {
         self.pay(target)
     }
 
-    /// Gives the answers that are owed, as far as there is room.
+    /// Sends pending answers while there is space.
     fn pay(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         while let Some(answer) = self.owed.front() {
             let sent = match *answer {
@@ -88,7 +89,7 @@ impl DatagramLink {
             if sent == Err(SendError::Full) {
                 return Ok(());
             }
-            // With the connection over there is nobody to hear it.
+            // If the connection is over, the answer is dropped.
             self.owed.pop_front();
         }
         Ok(())
@@ -140,12 +141,13 @@ impl DatagramLink {
         }
     }
 
-    /// The engine did not take what the peer sent: with reliable delivery that is the end of the connection.
+    /// Handles a message that the engine refused: with reliable delivery, the connection ends.
     fn refuse(&mut self, token: Option<u32>, refusal: Refusal) -> Result<(), Gone> {
         if self.reliability == Reliability::Unreliable {
             return Ok(());
         }
-        // Said at once or not at all: what is owed before it is not given any more, and a full queue tells the peer by its end.
+        // Try to send the reason now. Earlier pending answers are dropped, and if there is no space, the peer only sees
+        // the end of the connection.
         let _ = self.node.send(self.tag, &[&Head::Refused(token, refusal.remote_status()).write()]);
         Err(self.lose())
     }
@@ -164,7 +166,7 @@ impl DatagramLink {
 
 impl Link for DatagramLink {
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
-        // The next poll pays; what is said later must not overtake it.
+        // The next poll sends the pending answers. New messages must not overtake them.
         if !self.owed.is_empty() {
             return Posted::Full;
         }
@@ -181,7 +183,7 @@ impl Link for DatagramLink {
         }
         debug_assert!(is_read || self.bytes.len() == HEAD_BYTES + length as usize);
         match self.node.send(self.tag, &[&self.bytes]) {
-            // A copy is on its way, and what was posted before it is complete: then this is.
+            // The data has been copied and all earlier posts are complete, so this one is complete too.
             Ok(_) if !waits && self.pending.is_empty() => Posted::Done,
             Ok(_) => {
                 self.pending.push_back((token, (!waits).then_some(Status::DONE)));
@@ -207,7 +209,7 @@ impl Link for DatagramLink {
                 Event::Opened(_) | Event::Rejected(_) | Event::Delivered(_) => {}
             }
         }
-        // What has just come may have made room.
+        // The messages just received may have freed space.
         self.pay(target)
     }
 
@@ -225,7 +227,7 @@ impl Link for DatagramLink {
     }
 
     fn park(&mut self) -> bool {
-        // The node's thread has whoever gets something looked at, whether he polls or not.
+        // The node's thread reports arrivals for all VIs, polled or not.
         true
     }
 

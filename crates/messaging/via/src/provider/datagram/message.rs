@@ -1,5 +1,5 @@
-//! What VIs say to each other over a reliable connection: a head of 32 bytes, then the data; and the words of connecting.
-//! Not trusted: everything is parsed with care, and the engine checks what it means.
+//! The messages between VIs over a reliable connection: a 32-byte header followed by data; and the greetings exchanged
+//! while connecting. Parsing validates the format; the engine validates the meaning.
 
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};
@@ -8,26 +8,27 @@ use crate::protection::{MemoryHandle, ProtectionTag};
 use crate::provider::{Header, Request};
 use longma_reliable::MAX_GREETING;
 
-/// Bytes before a message's data.
+/// The size of a message header, bytes.
 pub const HEAD_BYTES: usize = 32;
 
-/// What a message is.
+/// A message header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A send or an RDMA write, with its token if it wants to hear of its reception.
+    /// A send or an RDMA write, with its token if the sender waits for the reception.
     Data(Header, Option<u32>),
-    /// An RDMA read of this token.
+    /// An RDMA read with this token.
     Read(Header, u32),
-    /// The data for the read of this token.
+    /// The data for the RDMA read with this token.
     ReadData(u32),
-    /// The message of this token is in memory.
+    /// The message with this token has been received into memory.
     Received(u32),
-    /// A message was not taken: the sender's token, if it waits, and what its descriptor is completed with. The end.
+    /// A message was refused: the sender's token, if it waits, and the status for its descriptor. The connection ends.
     Refused(Option<u32>, Status),
 }
 
 impl Head {
-    /// Its bytes. Numbers are in network order: kind, flags, two zero bytes, token, length, immediate, address, handle, status.
+    /// Encodes the header in network byte order: kind, flags, two zero bytes, token, length, immediate, address,
+    /// handle, status.
     pub fn write(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
@@ -59,7 +60,7 @@ impl Head {
         bytes
     }
 
-    /// Reads the head of a message; gives the data behind it. `None` if it is none.
+    /// Decodes the header of a message and returns it with the data. `None` if it is invalid.
     pub fn read(message: &[u8]) -> Option<(Self, &[u8])> {
         let (head, data) = message.split_first_chunk::<HEAD_BYTES>()?;
         let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -86,22 +87,22 @@ impl Head {
     }
 }
 
-/// The longest discriminator that fits a greeting twice.
+/// The maximum discriminator length. A greeting holds two discriminators.
 pub const MAX_DISCRIMINATOR: usize = 200;
 
-/// What a VI says of itself when it asks for a connection, or accepts one.
+/// The data exchanged when a VI requests or accepts a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Which VI is asked.
+    /// The discriminator of the requested VI.
     pub asked: Vec<u8>,
-    /// Who asks.
+    /// The discriminator of the requesting VI.
     pub asking: Vec<u8>,
-    /// What the VI that speaks is like; its tag is nobody else's business.
+    /// The attributes of the sender's VI, without its tag.
     pub attributes: ViAttributes,
 }
 
 impl Greeting {
-    /// Its bytes.
+    /// Encodes the greeting.
     pub fn write(&self) -> Vec<u8> {
         let ViAttributes { reliability, max_transfer_bytes, rdma_write, rdma_read, .. } = self.attributes;
         let mut bytes = vec![reliability as u16 as u8, u8::from(rdma_write) | u8::from(rdma_read) << 1];
@@ -114,7 +115,7 @@ impl Greeting {
         bytes
     }
 
-    /// Reads one; `None` if it is none.
+    /// Decodes a greeting. `None` if it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let ([reliability, flags, m0, m1, m2, m3], rest) = bytes.split_first_chunk()?;
         let (asked, rest) = name(rest)?;
@@ -129,7 +130,7 @@ impl Greeting {
         rest.is_empty().then_some(Self { asked, asking, attributes })
     }
 
-    /// Who asks, at that host.
+    /// The address of the requesting VI on the given host.
     pub fn address(&self, host: Vec<u8>) -> Address {
         Address { host, discriminator: self.asking.clone() }
     }

@@ -1,9 +1,9 @@
-//! Descriptors that came from a peer: closed at once if they are memory files with little to free, and otherwise by a thread of its
-//! user's own, which unmaps what is much too. And the sockets that they come over, which must not be closed with such descriptors on
-//! their way.
-//! Not for our own files.
-//! Source: close(2); fuse_flush in fs/fuse/file.c: closing a file of a FUSE file system waits for the answer of its server, which may be
-//! the peer, and cannot be interrupted; socket(7), SO_LINGER; unix(7), SCM_RIGHTS.
+//! Closes file descriptors received from peers. Memory files with few pages are closed at once; everything else is
+//! closed or unmapped by a separate thread for each peer user. Control sockets are handled likewise, because closing a
+//! socket closes the descriptors in its unread messages.
+//!
+//! Source: close(2); fuse_flush in fs/fuse/file.c (closing a file on FUSE waits uninterruptibly for its server, which
+//! may be the peer); socket(7), SO_LINGER; unix(7), SCM_RIGHTS.
 
 use super::ledger::{Account, Unclosed};
 use super::letters::{Letter, Unread, receive, take_unread};
@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// A descriptor that a peer has given us. While it waits to be closed it is one of the connections of the peer's user, so that who
-/// hands over what cannot be closed soon has no more connections, and no more descriptors are taken from him.
+/// A descriptor received from a peer. While it waits to be closed it counts as a connection of the peer's user. A user
+/// whose descriptors cannot be closed soon therefore runs out of connections, and no more descriptors are accepted from
+/// that user.
 pub(super) struct Foreign {
     file: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
-    /// A mapping here holds the file too: closing this is not the last.
+    /// Whether a mapping in this process also holds the file, so that closing this descriptor does not free it.
     is_mapped: Cell<bool>,
 }
 
@@ -33,14 +34,14 @@ impl Foreign {
         Foreign { file: ManuallyDrop::new(file), account: account.cloned(), is_mapped: Cell::new(false) }
     }
 
-    /// The seals, if it is a memory file.
+    /// The seals, if the file is a memory file.
     pub(super) fn seals(&self) -> Option<i32> {
-        // SAFETY: numbers only. Answered without asking the file's file system.
+        // SAFETY: the call takes only integers. The kernel answers it without involving the file system of the file.
         let seals = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GET_SEALS) };
         (seals >= 0).then_some(seals)
     }
 
-    /// It is mapped here, for longer than this is there.
+    /// Records that the file is mapped for longer than this descriptor lives.
     pub(super) fn note_mapped(&self) {
         self.is_mapped.set(true);
     }
@@ -54,9 +55,9 @@ impl AsFd for Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // Who closes a memory file last frees its pages: a few at once, many elsewhere.
+        // Closing the last reference to a memory file frees its pages. Close it here only if there are few.
         let is_quick = self.is_mapped.get() || self.seals().is_some() && is_small(self.file.as_fd());
-        // SAFETY: taken once, here.
+        // SAFETY: `drop` takes the value once.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
         if !is_quick {
             let uid = self.account.as_ref().map_or(u32::MAX, |account| account.uid);
@@ -65,15 +66,17 @@ impl Drop for Foreign {
     }
 }
 
-/// The most letters that are taken from a socket before it is closed; one with more is closed elsewhere.
+/// The maximum number of unread messages removed from a socket before it is closed. A socket with more is closed by the
+/// thread.
 const MOST_UNREAD: usize = 64;
 
-/// A socket to a peer. Closing one closes what is on its way in letters that nobody has read, in the thread that closes it; a socket with
-/// such letters is therefore closed elsewhere, as the one descriptor that it is: taken out, they could be thousands.
+/// A socket to a peer. Closing a socket closes the descriptors in its unread messages, in the calling thread. So a
+/// socket with such messages is passed to the thread as a whole; receiving the descriptors first could yield thousands
+/// of them.
 pub(super) struct Channel {
     socket: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
-    /// The process that has it: what a child does to its copy (fork(2)), it does to the parent's.
+    /// The process that owns the socket. Changes that a forked child makes to its copy also affect the parent.
     home: u32,
 }
 
@@ -82,13 +85,13 @@ impl Channel {
         Channel { socket: ManuallyDrop::new(socket), account: None, home: std::process::id() }
     }
 
-    /// From now on what comes over it is on that account.
+    /// Charges the descriptors received from this socket to an account.
     pub(super) fn with_account(mut self, account: &Arc<Account>) -> Channel {
         self.account = Some(account.clone());
         self
     }
 
-    /// The next letter, and the file that came with it.
+    /// Receives the next control message and the file attached to it.
     pub(super) fn receive(&self) -> io::Result<(Letter, Option<Foreign>)> {
         receive(&*self.socket, self.account.as_ref())
     }
@@ -105,12 +108,11 @@ impl Drop for Channel {
         if std::process::id() != self.home {
             return;
         }
-        // Nothing comes any more, and the peer is told.
-        // SAFETY: numbers only.
+        // Stop receiving, and notify the peer. SAFETY: the call takes only integers.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         let unread = take_unread(self.socket.as_raw_fd(), MOST_UNREAD);
         let uid = user_behind(self);
-        // SAFETY: taken once, here.
+        // SAFETY: `drop` takes the value once.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
         if let Unread::Files = unread {
             close_elsewhere(socket, uid, self.account.take());
@@ -118,29 +120,29 @@ impl Drop for Channel {
     }
 }
 
-/// What waits to be closed or unmapped, with what is counted until then: to drop it does both.
+/// An object to be closed or unmapped, together with its charges. Dropping it does both.
 type Waiting = Box<dyn Send>;
 
-/// The most threads that close at a time. Of more users at once some wait for others.
+/// The maximum number of closing threads. If more users need one, some of them wait.
 const MOST_THREADS: usize = 128;
-/// How long a thread with nothing to close stays for more.
+/// How long an idle thread waits for more work.
 const REST: Duration = Duration::from_millis(200);
-/// It only closes.
+/// The stack size of a closing thread, which only closes.
 const STACK_BYTES: usize = 64 << 10;
 
-/// What one user has had us take, and who closes it.
+/// The objects of one user to be dropped, and the thread that drops them.
 #[derive(Default)]
 struct OfUser {
     waiting: VecDeque<Waiting>,
     thread: Option<Thread>,
 }
 
-/// The users for whom something is being closed: each has a thread of its own, so that what one of them has made slow to close keeps no
-/// other's open, and counted.
+/// The users with objects to be dropped. Each has its own thread, so that slow closing caused by one user does not
+/// delay closing, and thus the accounting, of another.
 struct Closing {
     users: BTreeMap<u32, OfUser>,
     threads: usize,
-    /// The process whose threads they are.
+    /// The process that owns the threads.
     home: u32,
 }
 
@@ -150,7 +152,8 @@ fn closing() -> MutexGuard<'static, Closing> {
     let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let home = std::process::id();
     if std::mem::replace(&mut closing.home, home) != home {
-        // A child (fork(2)) has none of its parent's threads. Its copies of what the parent closes stay: it may take for ever.
+        // A forked child does not have its parent's threads. Leak the copies of the parent's objects: closing them
+        // might block indefinitely.
         std::mem::forget(std::mem::take(&mut closing.users));
         closing.threads = 0;
     }
@@ -162,7 +165,7 @@ fn close_elsewhere(file: OwnedFd, uid: u32, account: Option<Arc<Account>>) {
     drop_elsewhere(Box::new((file, unclosed)), uid);
 }
 
-/// Has the thread of that user drop what takes long.
+/// Queues an object for the closing thread of its user.
 pub(super) fn drop_elsewhere(what: Box<dyn Send>, uid: u32) {
     let mut closing = closing();
     let has_room = closing.threads < MOST_THREADS;
@@ -173,21 +176,21 @@ pub(super) fn drop_elsewhere(what: Box<dyn Send>, uid: u32) {
     }
     if has_room {
         let named = std::thread::Builder::new().name("via-closing".into()).stack_size(STACK_BYTES);
-        // Where there is no thread now, there may be one for the next; until then what has come lies there, as it is and counted.
+        // If no thread can be started, the object stays queued and charged until a later call starts one.
         user.thread = named.spawn(move || close_for(uid)).ok().map(|handle| handle.thread().clone());
         closing.threads += usize::from(closing.users[&uid].thread.is_some());
     }
 }
 
 impl Closing {
-    /// A user for whom something waits, and who has no thread; those behind `uid` have their turn first.
+    /// A user with queued objects and no thread, starting the search after `uid`.
     fn unserved(&self, uid: u32) -> Option<u32> {
         let behind = self.users.range((Bound::Excluded(uid), Bound::Unbounded));
         let all = behind.chain(self.users.range(..uid));
         all.filter(|(_, user)| user.thread.is_none()).map(|(uid, _)| *uid).next()
     }
 
-    /// This thread is no longer `uid`'s, but `other`'s.
+    /// Reassigns the current thread from `uid` to `other`.
     fn serve(&mut self, uid: u32, other: u32) {
         match self.users.get_mut(&uid) {
             Some(user) if user.waiting.is_empty() => _ = self.users.remove(&uid),
@@ -198,8 +201,8 @@ impl Closing {
     }
 }
 
-/// Closes what that user has had us take, then, or between, what is another's and has no thread; and ends. Whatever it closes is that of
-/// the user whose thread it is meanwhile: it may take for ever.
+/// The closing thread: drops the objects of its user, and then, or in between, those of users without a thread. While
+/// it drops an object it is assigned to the owner of that object, because the drop may block indefinitely.
 fn close_for(mut uid: u32) {
     let (mut has_closed, mut has_rested) = (false, false);
     loop {
@@ -238,7 +241,7 @@ mod tests {
     use std::io::{ErrorKind, Write};
     use std::time::Instant;
 
-    /// A pipe whose reading end that user has had us take, and that is to be closed.
+    /// The writing end of a pipe whose reading end was received from the user and is to be closed.
     fn taken_from(account: &Arc<Account>) -> io::PipeWriter {
         let (reader, writer) = io::pipe().unwrap();
         drop(Foreign::new(reader.into(), Some(account)));
@@ -262,7 +265,7 @@ mod tests {
             assert!(Instant::now() < end, "an honest user's descriptors stay open behind another's");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // And are counted no more. The slow one's own wait for each other.
+        // They are no longer counted. The rest of the slow user's objects is still waiting.
         assert!(!is_closed(&behind));
         drop(others);
         assert!((0..300).all(|user| (0..10).all(|_| ledger.open(71_000 + user).is_ok())));
@@ -282,7 +285,7 @@ mod tests {
         while closing().users.get(&slow).is_some_and(|user| !user.waiting.is_empty()) {
             std::thread::yield_now();
         }
-        // What comes next for the other user finds that nobody serves him.
+        // The next object of the other user finds no thread assigned to that user.
         let (reader, second) = io::pipe().unwrap();
         drop_elsewhere(Box::new(reader), other);
         let end = Instant::now() + Duration::from_secs(25);
@@ -292,16 +295,16 @@ mod tests {
         }
     }
 
-    /// A child (fork(2)) has its parent's books on closing, and none of its threads.
+    /// A forked child inherits its parent's closing state, but not its threads.
     #[test]
     fn what_a_child_is_given_is_closed_there_though_its_parent_has_a_thread_for_the_same_user() {
         let ledger = Ledger::new(Limits::default());
         let account = ledger.open(73_000).unwrap();
-        // It has a thread from now on, for `REST`.
+        // This starts a thread that lives for `REST`.
         drop(taken_from(&account));
-        // No thread of another test has the lock, which the child would wait for.
+        // No thread of another test holds the lock at the fork, or the child would wait for it forever.
         let held = closing();
-        // SAFETY: the child closes what is its own and leaves without running anything else's end.
+        // SAFETY: the child closes only its own objects and exits without running destructors.
         let child = unsafe { libc::fork() };
         drop(held);
         if child == 0 {
@@ -314,7 +317,7 @@ mod tests {
             unsafe { libc::_exit(i32::from(!is_closed(&writer))) };
         }
         let mut status = 0;
-        // SAFETY: writes to the number given.
+        // SAFETY: writes to the given integer.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "what the child was given stays open");
     }

@@ -1,5 +1,6 @@
-//! The other side as a socket and a process, before and while a VI is connected to it: what it shows us is mapped here, within limits.
-//! Not what we show it (`peer.rs`) nor how the two came together (`rendezvous.rs`).
+//! The peer as a socket and a process, while connecting and while connected. Maps the regions that the peer exports,
+//! within the quota.
+//!
 //! Source: unix(7), memfd_create(2).
 
 use super::borrowing;
@@ -16,7 +17,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A half of what two connected VIs share, as it is mapped here: ours to write, or the peer's to read.
+/// The mapping of one half of a connection: ours, which is writable, or the peer's, which is read-only.
 pub(super) struct Half {
     mapping: Mapping,
     _charge: Charge,
@@ -28,7 +29,7 @@ impl Half {
         Half { mapping, _charge: charge }
     }
 
-    /// Room for a `Side`, as long as this is there. Only ours can be written to.
+    /// A pointer to the `Side`, valid as long as `self` lives. Only our own half may be written to.
     pub(super) fn side(&self) -> *mut Side {
         self.mapping.base().cast()
     }
@@ -38,31 +39,32 @@ pub(super) struct Contact {
     pub(super) socket: Channel,
     pub(super) process: Process,
     pub(super) account: Arc<Account>,
-    /// Whether large messages are copied once between the two.
+    /// Whether large messages between the two processes are copied once.
     pub(super) single_copy: bool,
     regions: Mutex<Vec<Arc<PeerRegion>>>,
-    /// Regions that were lent and are still to be borrowed, with their descriptors' numbers, by their place, until the peer says something
-    /// else of it or of them. Whoever maps a region has this meanwhile.
+    /// Regions that the peer has lent and that are still to be borrowed, with their descriptor numbers, by slot.
+    /// Entries are dropped when the peer exports or revokes the region or reuses the slot. The lock is held while a
+    /// region is being mapped.
     lent: Mutex<BTreeMap<u32, (Showing, u32)>>,
     changes: AtomicU32,
-    /// Regions of ours that it was shown and has not heard of, as far as is known; `unread.rs` counts them.
+    /// The number of exported regions that the peer has not received yet, as far as known; maintained by `unread.rs`.
     pub(super) unread: AtomicU32,
 }
 
-/// The peer broke the protocol.
+/// The peer violated the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// Whoever is at the other end of a socket is not let in.
+/// A connection that is refused.
 pub(super) struct Denied {
     pub(super) socket: Channel,
     pub(super) reason: String,
-    /// It may be otherwise soon, whoever goes until then.
+    /// Whether a later attempt may succeed.
     pub(super) again: bool,
 }
 
 impl Contact {
-    /// Whoever is at the other end of `socket`, if the settings let them; or why not.
+    /// Creates the contact for the process at the other end of `socket`, if the settings permit it.
     pub(super) fn new(
         socket: Channel,
         settings: &Settings,
@@ -81,7 +83,7 @@ impl Contact {
             let reason = format!("user {uid} with group {} is not allowed", process.gid);
             return Err(Denied { socket, reason, again: false });
         }
-        // SAFETY: asks for a number.
+        // SAFETY: takes no arguments and returns an integer.
         let same_user = uid == unsafe { libc::geteuid() };
         let single_copy = match settings.single_copy {
             SingleCopy::Never => false,
@@ -98,19 +100,22 @@ impl Contact {
         Ok(Contact { socket, process, account, single_copy, regions, lent, changes, unread })
     }
 
-    /// Enters the mapping of a half, or says why there may be none.
+    /// Charges the mapping of a half to the peer's quota.
+    ///
+    /// # Errors
+    /// The reason, if the quota is exceeded.
     pub(super) fn charge_half(&self) -> Result<Charge, String> {
         self.account.charge(HALF_BYTES as u64)
     }
 
-    /// Maps the half that the peer made.
+    /// Maps the peer's half.
     pub(super) fn take_half(&self, file: &Foreign, charge: Charge) -> Result<Half, String> {
         let mapping = map_half(file)
             .map_err(|why| format!("the peer's half of what both share is not mapped: {why}"))?;
         Ok(Half::new(mapping, charge))
     }
 
-    /// A region is shown: maps it, if it may be, and answers.
+    /// Handles an export: maps the region if permitted, and answers.
     pub(super) fn hear_show(&self, showing: Showing, file: Option<Foreign>) -> Result<(), Broken> {
         let file = file.ok_or(Broken)?;
         check(&showing)?;
@@ -120,7 +125,8 @@ impl Contact {
         Ok(())
     }
 
-    /// A region is lent for single copies: asks for it. Nothing is said where they are not wanted, or the kernel does not let us.
+    /// Handles a lent region: queues it to be borrowed. It is ignored if single copies are disabled or the kernel
+    /// denies access.
     pub(super) fn hear_lend(self: &Arc<Self>, showing: Showing, number: u32) -> Result<(), Broken> {
         check(&showing)?;
         if showing.write || showing.read {
@@ -136,8 +142,8 @@ impl Contact {
         Ok(())
     }
 
-    /// Takes and maps what was lent, unless it was taken back since: its descriptor's number may be another file's by now, and its place
-    /// another region's.
+    /// Borrows and maps a lent region, unless it has been revoked. After a revocation the descriptor number may belong
+    /// to another file and the slot to another region.
     pub(super) fn borrow(&self, showing: Showing, number: u32) {
         let what = (showing, number);
         if self.lent().get(&showing.slot) != Some(&what) {
@@ -155,18 +161,20 @@ impl Contact {
         let Showing { handle, serial, .. } = showing;
         let answer = match self.map(showing, file) {
             Ok(()) if self.single_copy => Letter::Mapped { handle, serial },
-            // For RDMA of ours only: that no message is to lie there is what the peer takes for granted.
+            // The region is only for our own RDMA. The peer does not expect to use it for messages, so no answer is
+            // needed.
             Ok(()) => return,
             Err(reason) => {
                 self.account.note(false, &reason);
                 Letter::Declined { handle, reason }
             }
         };
-        // A peer that does not empty its socket does not learn of it, and sends in parts.
+        // If the peer does not empty its socket, it does not receive the answer and continues to send in parts.
         let _ = send(self.socket.as_raw_fd(), &answer, None);
     }
 
-    /// Maps a region in the place of what it replaces, in which a message may lie: whoever looks for that finds the one or the other.
+    /// Maps a region in place of the one it replaces, in which a message may still be pending. A lookup finds either
+    /// the old region or the new one.
     fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
         let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
         let mut regions = self.regions();

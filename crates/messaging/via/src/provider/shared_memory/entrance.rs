@@ -1,5 +1,6 @@
-//! Where peers come in: every socket that connects is heard as its letters come, all at a time, and who has said everything is a request.
-//! Not waiting for anybody: who is silent holds up nobody, and goes after a while.
+//! Accepts connections. The control messages of all connecting sockets are received as they arrive, without waiting for
+//! any single peer; a peer whose handshake is complete becomes a request. Silent peers are dropped after a timeout.
+//!
 //! Source: unix(7); accept(2).
 
 use super::closing::{Channel, Foreign};
@@ -19,24 +20,25 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a peer may take until it has said what it wants.
+/// The time that a peer has to complete its handshake.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How many sockets may be about to say what they want, in all and of one user.
+/// The maximum number of sockets in the handshake, in total and per user.
 const MOST_SILENT: usize = 1024;
 const MOST_SILENT_OF_USER: usize = 64;
-/// How many requests of one user may wait for the program.
+/// The maximum number of complete requests of one user that wait for the program.
 const MOST_READY_OF_USER: usize = 64;
-/// Sockets taken in at one look.
+/// The maximum number of sockets accepted per call.
 const MOST_AT_A_LOOK: usize = 64;
-/// Letters taken at one look, from all and from one. A letter costs some ten system calls, and whoever looks may have others to serve.
+/// The maximum number of control messages received per call, in total and from one peer. A message costs about ten
+/// system calls, and the calling thread may have other peers to serve.
 const LETTERS_A_LOOK: usize = 128;
 const LETTERS_OF_ONE: usize = 16;
-/// Of those who are let go, as many as that cost at most: what they have shown is unmapped, and what they have said is thrown away.
+/// The allowance, in messages, charged for dropping a peer: its regions are unmapped and its messages discarded.
 const LETTERS_OF_ONE_WHO_GOES: usize = 16;
-/// How long to leave new sockets where they are when there is no descriptor for them.
+/// The pause before accepting again after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A socket whose owner has not said everything yet.
+/// A socket whose handshake is not complete.
 struct Entrant {
     contact: Arc<Contact>,
     until: Instant,
@@ -44,17 +46,17 @@ struct Entrant {
     letters: usize,
 }
 
-/// What the first letter says.
+/// The contents of the first control message.
 pub(super) struct Asked {
     pub(super) remote: Address,
     pub(super) attributes: ViAttributes,
     pub(super) barrier: bool,
-    /// The peer's half of what both will share, and the room for ours.
+    /// The peer's half, and the charge for mapping ours.
     pub(super) theirs: Half,
     pub(super) room: Charge,
 }
 
-/// Somebody who wants to be connected, and has said everything.
+/// A complete connection request.
 pub(super) struct Wish {
     pub(super) contact: Arc<Contact>,
     pub(super) asked: Asked,
@@ -62,14 +64,14 @@ pub(super) struct Wish {
 
 #[derive(Default)]
 struct Room {
-    /// In the order in which they came.
+    /// In order of arrival.
     entrants: VecDeque<Entrant>,
     ready: VecDeque<Wish>,
-    /// There was no descriptor for a new socket: until when none is taken in.
+    /// Until when no sockets are accepted, because the process ran out of descriptors.
     full_until: Option<Instant>,
 }
 
-/// A name that peers come to.
+/// A listening address.
 pub(super) struct Listener {
     socket: OwnedFd,
     place: Place,
@@ -79,24 +81,24 @@ pub(super) struct Listener {
 }
 
 enum Step {
-    /// It has not said everything.
+    /// The handshake is not complete.
     More,
-    /// Nor has everything been heard that it has said.
+    /// There are further messages to receive.
     Busy,
-    /// It has.
+    /// The handshake is complete.
     Whole,
-    /// It said something else, or went.
+    /// The peer sent an unexpected message or disconnected.
     Gone,
-    /// It cannot be let in.
+    /// The peer is refused.
     Refused(String),
 }
 
 impl Entrant {
-    /// Takes the letters that have come, as far as the look's allowance goes.
+    /// Receives the messages that have arrived, within the allowance.
     fn step(&mut self, allowance: &mut usize) -> Step {
         let mut left = LETTERS_OF_ONE;
         loop {
-            // Everything that may be said at the beginning, and no more.
+            // The limit is the maximum length of a valid handshake.
             if self.letters > EXPORTS + 2 {
                 return Step::Gone;
             }
@@ -167,7 +169,7 @@ impl Listener {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next who has said everything; waits for one until the deadline.
+    /// Returns the next complete request, waiting until the deadline if there is none.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Wish> {
         loop {
             let (sockets, next) = {
@@ -188,14 +190,16 @@ impl Listener {
             };
             let until = [deadline, next].into_iter().flatten().min();
             readable(&sockets, until);
-            // Though more has come: somebody may always have something to say. The next call hears it.
+            // Stop although there may be more to receive, because peers could send without end. The next call
+            // continues.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return None;
             }
         }
     }
 
-    /// Hears those who are there, from where the last look ended, and throws out who has been silent for too long.
+    /// Receives from the sockets in the handshake, starting where the last call ended, and drops those that were silent
+    /// too long.
     fn look(&self, room: &mut Room, allowance: &mut usize) {
         let now = Instant::now();
         for _ in 0..room.entrants.len() {
@@ -203,7 +207,7 @@ impl Listener {
                 return;
             }
             let Some(mut entrant) = room.entrants.pop_front() else { break };
-            // Whatever came is heard first, however long ago.
+            // Messages that have arrived are received before the timeout is checked.
             match entrant.step(allowance) {
                 Step::More if now >= entrant.until => {
                     *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
@@ -220,7 +224,7 @@ impl Listener {
         }
     }
 
-    /// Takes new sockets in, and hears them.
+    /// Accepts new sockets and receives their messages.
     fn take_in(&self, room: &mut Room, allowance: &mut usize) {
         let now = Instant::now();
         if room.full_until.is_some_and(|until| now < until) {
@@ -228,7 +232,7 @@ impl Listener {
         }
         room.full_until = None;
         for _ in 0..MOST_AT_A_LOOK {
-            // What has come before is heard before others come in.
+            // Receive from the existing sockets before accepting more.
             if *allowance == 0 {
                 return;
             }
@@ -237,7 +241,7 @@ impl Listener {
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     io::ErrorKind::WouldBlock => return,
-                    // No descriptor or no memory for it: it waits where it is, and so do we.
+                    // Out of descriptors or memory: leave the socket in the backlog for now.
                     _ => return room.full_until = Some(now + PAUSE),
                 },
             }
@@ -247,19 +251,19 @@ impl Listener {
     fn next_socket(&self) -> io::Result<Channel> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: no address is asked for.
+        // SAFETY: no peer address is requested.
         let fd = unsafe { libc::accept4(self.socket.as_raw_fd(), no_address, no_length, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         Ok(Channel::new(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// A socket has connected.
+    /// Handles a newly accepted socket.
     fn enter(&self, room: &mut Room, socket: Channel, allowance: &mut usize) {
         let mut socket = socket;
-        // Of a user who has as much as is allowed, the one goes that has been silent the longest.
+        // If the user has reached a limit, drop the user's socket that has been silent the longest.
         let contact = loop {
             match Contact::new(socket, &self.settings, &self.settings.clients, &self.ledger) {
                 Ok(contact) => break Arc::new(contact),
@@ -296,8 +300,8 @@ impl Listener {
         }
     }
 
-    /// Makes room: of the entrants that `which` says, the one that came first is heard once more and goes, unless there is more to hear.
-    /// `false`: there is none.
+    /// Drops the oldest of the sockets selected by `which`, after receiving its pending messages once more. A socket
+    /// that still has more to receive is kept. Returns `false` if none is selected.
     fn evict(&self, room: &mut Room, which: impl Fn(&Entrant) -> bool, allowance: &mut usize) -> bool {
         let oldest = (0..room.entrants.len())
             .filter(|index| which(&room.entrants[*index]))
@@ -317,7 +321,7 @@ impl Listener {
         true
     }
 
-    /// An entrant is one no longer.
+    /// Ends the handshake of a socket.
     fn leave(&self, room: &mut Room, entrant: Entrant, step: Step) {
         let uid = entrant.contact.process.uid;
         match step {
@@ -341,41 +345,42 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.place.remove();
-        // Nobody comes any more. Who has come is let go one by one, with whatever is on its way to us.
-        // SAFETY: numbers only.
+        // Accept no more connections, and drop pending ones individually, including the descriptors in their messages.
+        // SAFETY: the call takes only integers.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         while self.next_socket().is_ok() {}
     }
 }
 
-/// Has the kernel make its table of this process's descriptors large enough for so many connections, now: when it grows later, under a
-/// descriptor that a peer brings, that waits for all cores (expand_files in fs/file.c), and everybody waits for us.
+/// Makes the kernel enlarge this process's descriptor table for the given number of connections now. If the table had
+/// to grow when a peer's descriptor arrives, the call would wait for all cores (expand_files in fs/file.c) and delay
+/// all other peers.
 fn make_room(socket: &OwnedFd, connections: u32) {
-    /// Eight bytes each.
+    /// The table takes eight bytes per descriptor.
     const MOST: u32 = 1 << 16;
     let mut room = connections.saturating_mul(2).saturating_add(256).min(MOST) as i32;
     while room > 64 {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, room - 1) };
         if fd >= 0 {
-            // SAFETY: just opened, and nobody else has it.
+            // SAFETY: the descriptor was just opened and has no other owner.
             return drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
-        // More than may be open.
+        // The number exceeds the limit on open files.
         room /= 2;
     }
 }
 
-/// Waits until one of `sockets` is readable. `false`: the deadline passed.
+/// Waits until one of `sockets` is readable. Returns `false` if the deadline passes first.
 pub(super) fn readable(sockets: &[RawFd], deadline: Option<Instant>) -> bool {
     let mut polls: Vec<_> =
         sockets.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Up to the next millisecond, so that the wait never ends before the deadline.
+        // Round up to the next millisecond, so that the wait never ends before the deadline.
         let timeout =
             left.map_or(-1, |left| i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
-        // SAFETY: the array is ours and as long as said.
+        // SAFETY: the array is local and has the given length.
         let count = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout) };
         if count > 0 {
             return true;
@@ -384,7 +389,8 @@ pub(super) fn readable(sockets: &[RawFd], deadline: Option<Instant>) -> bool {
             return false;
         }
         if count < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // More sockets than may be waited for at once, since the limit was lowered, or no memory: look, now and then.
+            // The limit on open files was lowered below the number of sockets, or memory is exhausted: poll at
+            // intervals instead.
             std::thread::sleep(PAUSE);
             return true;
         }

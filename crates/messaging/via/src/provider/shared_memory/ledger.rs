@@ -1,13 +1,14 @@
-//! The books on what peers take up here: bytes and mappings of a peer, of its user, and of all; connections; what was refused.
-//! Not the mappings themselves.
-//! Source: the limits are the program's, in `settings.rs`.
+//! Quotas: accounts for the bytes and mappings used by each peer, each user and the whole NIC, and for connections; and
+//! the log of refusals.
+//!
+//! Source: the limits are configured in `settings.rs`.
 
 use super::settings::{Limits, Refused};
 use super::unread::Unread;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many refusals are kept for the program to read; the oldest go first.
+/// The number of refusals kept for the program. The oldest are dropped first.
 const MOST_REFUSALS: usize = 64;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -47,28 +48,28 @@ impl Books {
     }
 }
 
-/// The books of one NIC.
+/// The accounts of one NIC.
 pub(super) struct Ledger {
     limits: Limits,
     books: Mutex<Books>,
-    /// What its peers were shown and have not heard of.
+    /// Regions exported to peers that they have not received yet.
     unread: Unread,
 }
 
-/// One peer's page in them. What is left on it when it is dropped is only what charges that still live hold.
+/// The account of one connection. When it is dropped, only live charges remain in it.
 pub(super) struct Account {
     ledger: Arc<Ledger>,
     pub(super) uid: u32,
     used: Mutex<Usage>,
 }
 
-/// Something taken up; given back when dropped.
+/// Resources in use; returned when dropped.
 pub(super) struct Charge {
     account: Arc<Account>,
     bytes: u64,
 }
 
-/// A descriptor that a user has handed over and that is not closed yet: one of its connections until this is dropped.
+/// A descriptor received from a user and not closed yet. It counts as one of the user's connections until dropped.
 pub(super) struct Unclosed {
     ledger: Arc<Ledger>,
     uid: u32,
@@ -83,7 +84,10 @@ impl Ledger {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A page for a connection of that user, or why not.
+    /// Opens an account for a connection of a user.
+    ///
+    /// # Errors
+    /// The reason, if a limit is reached.
     pub(super) fn open(self: &Arc<Ledger>, uid: u32) -> Result<Arc<Account>, String> {
         let limits = &self.limits;
         let mut books = self.books();
@@ -99,7 +103,7 @@ impl Ledger {
         Ok(Arc::new(Account { ledger: self.clone(), uid, used: Mutex::default() }))
     }
 
-    /// Notes a refusal for the program to read.
+    /// Logs a refusal for the program.
     pub(super) fn note(&self, uid: u32, by_peer: bool, reason: &str) {
         let mut books = self.books();
         if books.refusals.len() == MOST_REFUSALS {
@@ -127,7 +131,10 @@ fn beyond(who: &str, used: Usage, bytes: u64, limit: (u64, u32)) -> Result<(), S
 }
 
 impl Account {
-    /// Enters a mapping of `bytes`, or says why it may not be.
+    /// Charges a mapping of `bytes`.
+    ///
+    /// # Errors
+    /// The reason, if a limit is exceeded.
     pub(super) fn charge(self: &Arc<Account>, bytes: u64) -> Result<Charge, String> {
         let limits = &self.ledger.limits;
         let mut books = self.ledger.books();
@@ -144,31 +151,32 @@ impl Account {
         Ok(Charge { account: self.clone(), bytes })
     }
 
-    /// Counts a descriptor that waits to be closed. This may pass the limit, since it is here already.
+    /// Counts a descriptor that waits to be closed. This may exceed the limit, because the descriptor has already been
+    /// received.
     pub(super) fn unclosed(&self) -> Unclosed {
         self.ledger.books().connect(self.uid);
         Unclosed { ledger: self.ledger.clone(), uid: self.uid }
     }
 
-    /// Whether descriptors are taken from this user: not while so many of its wait to be closed that it has passed its limit.
+    /// Whether descriptors are accepted from this user: not while unclosed ones put the user over its limit.
     pub(super) fn may_bring_files(&self) -> bool {
         let books = self.ledger.books();
         books.users.get(&self.uid).is_none_or(|user| user.connections <= self.ledger.limits.user_connections)
     }
 
-    /// What the NIC's peers have not heard of.
+    /// The exports that the NIC's peers have not received yet.
     pub(super) fn unread(&self) -> &Unread {
         &self.ledger.unread
     }
 
-    /// Notes a refusal on either side.
+    /// Logs a refusal by either side.
     pub(super) fn note(&self, by_peer: bool, reason: &str) {
         self.ledger.note(self.uid, by_peer, reason);
     }
 }
 
 impl Charge {
-    /// Whose it is.
+    /// The user charged.
     pub(super) fn uid(&self) -> u32 {
         self.account.uid
     }

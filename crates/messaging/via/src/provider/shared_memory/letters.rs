@@ -1,6 +1,7 @@
-//! The letters of the control socket: connection set-up, regions shown and hidden, a nudge. Seldom sent; data never goes this way.
-//! Not trusted: a letter that does not parse ends the connection.
-//! Source: SCM_RIGHTS and SOCK_SEQPACKET as in unix(7).
+//! Control messages, sent over a Unix socket: connection setup, exporting and revoking regions, and wakeups. They are
+//! infrequent and carry no data. A message that cannot be parsed ends the connection.
+//!
+//! Source: SCM_RIGHTS and SOCK_SEQPACKET in unix(7).
 
 use super::closing::Foreign;
 use super::ledger::Account;
@@ -11,13 +12,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Changes with every change of a letter or of a half.
+/// The protocol version. It must change with every change of the control messages or of the layout of a half.
 const VERSION: u32 = 5;
 const MOST_BYTES: usize = 1024;
-/// The most bytes of a reason. Longer ones are cut.
+/// The maximum length of a reason, bytes. Longer ones are truncated.
 const MOST_REASON_BYTES: usize = 300;
 
-/// A region of the sender that the receiver may map; the memory file travels along.
+/// A region of the sender that the receiver may map. The memory file is attached to the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::provider) struct Showing {
     pub(super) handle: u32,
@@ -25,58 +26,59 @@ pub(in crate::provider) struct Showing {
     pub(super) length: u64,
     pub(super) write: bool,
     pub(super) read: bool,
-    /// Its place in the sender's `exports`.
+    /// The slot in the sender's `exports`.
     pub(super) slot: u32,
-    /// The sender's own number of this letter: a region may be shown again, as another file.
+    /// The sender's sequence number of this message. A region may be exported again with another file.
     pub(super) serial: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::provider) enum Letter {
-    /// The connecting side begins; its half of what both will share travels along.
+    /// The first message of the connecting side, with its half attached.
     Hello {
         local: Address,
         attributes: ViAttributes,
         barrier: bool,
     },
-    /// A `Hello` of another version of the letters, of which no more is understood.
+    /// A `Hello` of another protocol version. The rest of it is not parsed.
     Stranger {
         version: u32,
     },
-    /// The accepting side agrees; its half travels along.
+    /// The accepting side agrees; its half is attached.
     Accept {
         attributes: ViAttributes,
         barrier: bool,
     },
-    /// Or does not, and why; without a reason it is the program that did not want. `again`: it may be otherwise soon.
+    /// The accepting side refuses. An empty reason means that the program rejected the request. `again`: a later
+    /// attempt may succeed.
     Reject {
         reason: String,
         again: bool,
     },
     Show(Showing),
-    /// A region that is not enabled for RDMA, for single copies from it: the sender's descriptor of that number is its file, which
-    /// the receiver gets from the kernel if it has the right.
+    /// A region that is not enabled for RDMA is lent for single copies. `file` is the number of the sender's
+    /// descriptor, which the receiver duplicates if the kernel permits it.
     Lend {
         showing: Showing,
         file: u32,
     },
-    /// All regions that there were at connection time have been shown.
+    /// All regions that existed at connection time have been exported.
     Shown,
-    /// A region is no longer to be used.
+    /// A region is revoked.
     Hide {
         handle: u32,
     },
-    /// A region that was shown or lent is mapped, as that letter said: messages may lie in it.
+    /// The region exported or lent with this serial number is mapped, so messages may refer to it.
     Mapped {
         handle: u32,
         serial: u32,
     },
-    /// Or it is not, and why; it is reached by messages.
+    /// The region is not mapped, for this reason. It is accessed by messages.
     Declined {
         handle: u32,
         reason: String,
     },
-    /// There is a message that has to be placed although nobody may be polling, or news for a side that is parked.
+    /// There is data to be stored although the program may not be polling, or there is news for a parked side.
     Nudge,
 }
 
@@ -155,7 +157,7 @@ impl<'a> Reader<'a> {
 
     fn reason(&mut self) -> Option<String> {
         let bytes = self.bytes().filter(|bytes| bytes.len() <= MOST_REASON_BYTES)?;
-        // It will be printed, and is not to move the cursor of whoever reads it.
+        // The reason will be printed, so it must not contain terminal control characters.
         let shown = |character: char| if character.is_control() { '?' } else { character };
         Some(std::str::from_utf8(bytes).ok()?.chars().map(shown).collect())
     }
@@ -201,7 +203,7 @@ impl Letter {
         writer.0
     }
 
-    /// The letter in `bytes`, if it is one.
+    /// Parses a message.
     pub(in crate::provider) fn parse(bytes: &[u8]) -> Option<Letter> {
         let mut reader = Reader(bytes);
         let letter = match reader.number()? {
@@ -228,39 +230,39 @@ impl Letter {
     }
 }
 
-/// What is said to whoever speaks another version of the letters.
+/// The reason sent to a peer with another protocol version.
 pub(super) fn not_understood(version: u32) -> String {
     format!(
         "it speaks version {version} of the letters, and this side version {VERSION}: both need the same version of longma-via"
     )
 }
 
-/// Room for as many descriptors as the kernel lets a message have (253), aligned as `cmsghdr`. What had no room the kernel would close in
-/// our thread, however long that takes.
+/// A control buffer for the maximum number of descriptors in a message (253), aligned like `cmsghdr`. Descriptors that
+/// do not fit would be closed by the kernel in our thread, which could take arbitrarily long.
 #[repr(C, align(8))]
 struct ControlRoom([u8; 1040]);
 
 const MOST_FILES: usize = 253;
 
-/// Sends a letter, with a file if there is one. Never blocks: a full socket is `WouldBlock`.
+/// Sends a message with an optional file. Never blocks: `WouldBlock` means that the socket is full.
 pub(super) fn send(socket: RawFd, letter: &Letter, file: Option<RawFd>) -> io::Result<()> {
     send_with(socket, &letter.write(), file.as_slice())
 }
 
-/// Sends bytes, with so many files (253 at most).
+/// Sends bytes with the given files (253 at most).
 pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Result<()> {
     assert!(files.len() <= MOST_FILES);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut room = ControlRoom([0; 1040]);
-    // SAFETY: `msghdr` is plain old data, for which zeroes are a value.
+    // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     if !files.is_empty() {
         let length = size_of_val(files) as u32;
         header.msg_control = room.0.as_mut_ptr().cast();
-        // SAFETY: arithmetic only.
+        // SAFETY: only arithmetic.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
-        // SAFETY: the control room is aligned, zeroed and not shorter than what the most descriptors need.
+        // SAFETY: the control buffer is aligned, zeroed, and large enough for the maximum number of descriptors.
         unsafe {
             let control = libc::CMSG_FIRSTHDR(&raw const header);
             (*control).cmsg_level = libc::SOL_SOCKET;
@@ -272,17 +274,17 @@ pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Res
             }
         }
     }
-    // SAFETY: the header points to parts that live until the call returns.
+    // SAFETY: the header refers to buffers that live until the call returns.
     let sent = unsafe { libc::sendmsg(socket, &raw const header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What recvmsg(2) says.
+/// The result of recvmsg(2).
 struct Taken {
     bytes: [u8; MOST_BYTES],
     length: usize,
     flags: i32,
-    /// Where the control room ends that the kernel filled.
+    /// Describes the part of the control buffer that the kernel filled.
     header: libc::msghdr,
 }
 
@@ -292,12 +294,12 @@ impl Taken {
     }
 }
 
-/// recvmsg(2), with as many bytes of the control room as said. Never blocks. The header of what is returned points into `room`, and to
-/// nothing else that may be used.
+/// Calls recvmsg(2) with the first `room_bytes` bytes of the control buffer. Never blocks. The returned header points
+/// only into `room`.
 fn take(socket: RawFd, flags: i32, room: &mut ControlRoom, room_bytes: usize) -> io::Result<Taken> {
     let mut bytes = [0u8; MOST_BYTES];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: `msghdr` is plain old data, for which zeroes are a value.
+    // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     if room_bytes > 0 {
@@ -305,16 +307,19 @@ fn take(socket: RawFd, flags: i32, room: &mut ControlRoom, room_bytes: usize) ->
         header.msg_controllen = room_bytes.min(room.0.len()) as _;
     }
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to room of the lengths said.
+    // SAFETY: the header refers to buffers of the given lengths.
     let received = unsafe { libc::recvmsg(socket, &raw mut header, flags) };
     let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     (header.msg_iov, header.msg_iovlen) = (std::ptr::null_mut(), 0);
     Ok(Taken { bytes, length, flags: header.msg_flags, header })
 }
 
-/// Receives a letter and the file that came with it, which is on the peer's account. Never blocks. `UnexpectedEof`: the peer is gone;
-/// `InvalidData`: not a letter, or one with files that it should not have; those then stay where they are, in the socket, since
-/// a descriptor that cannot be closed soon (`closing.rs`) is best never taken.
+/// Receives a message and the file attached to it, which is charged to the peer's account. Never blocks.
+///
+/// # Errors
+/// `UnexpectedEof` if the peer has closed the socket. `InvalidData` if the message is invalid or has files that it must
+/// not have. Such files are left in the socket, because a descriptor that cannot be closed quickly (`closing.rs`) is
+/// best never received.
 pub(super) fn receive(
     socket: &impl AsRawFd,
     account: Option<&Arc<Account>>,
@@ -322,10 +327,10 @@ pub(super) fn receive(
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut room = ControlRoom([0; 1040]);
     let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, 0)?;
-    // Without room for them files show by this alone.
+    // With an empty control buffer, MSG_CTRUNC shows that files are attached.
     let brings_files = seen.flags & libc::MSG_CTRUNC != 0;
     if let Some(stranger @ Letter::Stranger { .. }) = seen.letter() {
-        // Whatever it brings stays where it is, as does the letter.
+        // Leave the message and its files in the socket.
         return Ok((stranger, None));
     }
     let takes_file =
@@ -335,9 +340,9 @@ pub(super) fn receive(
     }
     let mut files = Vec::new();
     if brings_files {
-        // Looked at with room for one descriptor, while the letter stays in the socket: what has no room, or finds no free place in this
-        // process's table, the kernel then lets go of without closing it for good, which could take as long as the peer likes.
-        // SAFETY: arithmetic only.
+        // Peek with space for a single descriptor, while the message stays in the socket. Descriptors that do not fit,
+        // or for which the descriptor table has no free entry, keep their reference in the socket, so releasing the
+        // others closes nothing. SAFETY: only arithmetic.
         let one = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
         let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, one)?;
         files = received_files(&seen.header, account);
@@ -345,29 +350,30 @@ pub(super) fn receive(
             return Err(invalid());
         }
     }
-    // Ours is another reference, so that the kernel's is not the last.
+    // We hold a second reference, so removing the message does not close the file.
     let taken = take(socket.as_raw_fd(), 0, &mut room, 0)?;
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     if !brings_files && taken.flags & libc::MSG_CTRUNC != 0 {
-        // The look had no memory to show the files with: better no letter than one that seems to bring none.
+        // When peeking, the kernel had no memory to report the files. Reject the message rather than treat it as one
+        // without files.
         return Err(invalid());
     }
     let letter = taken.letter().filter(|_| files.len() <= 1).ok_or_else(invalid)?;
     Ok((letter, files.into_iter().next()))
 }
 
-/// What is in a socket that is shut down.
+/// The unread messages in a socket that has been shut down.
 pub(super) enum Unread {
     Nothing,
-    /// Something that closing the socket would close, however long that takes.
+    /// There are messages with files, which would be closed with the socket, however long that takes.
     Files,
 }
 
-/// Takes letters that bring nothing out of a socket that is shut down, `most` at the most, until there is one with files, or none.
+/// Removes up to `most` messages without files from a socket that has been shut down. Stops at a message with files.
 pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
-    // With the sender's credentials a letter without bytes is another thing than the end.
+    // With SO_PASSCRED, an empty message can be distinguished from the end of the stream.
     let yes = 1i32;
     let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: reads four bytes.
@@ -377,7 +383,7 @@ pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
     if asked < 0 {
         return Unread::Files;
     }
-    // SAFETY: arithmetic only. Room for these, and none for files.
+    // Space for the credentials, but not for files. SAFETY: only arithmetic.
     let room_bytes = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
     let mut room = ControlRoom([0; 1040]);
     for _ in 0..most {
@@ -397,8 +403,8 @@ pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
 }
 
 fn received_files(header: &libc::msghdr, account: Option<&Arc<Account>>) -> Vec<Foreign> {
-    // SAFETY: the kernel filled the control room that the header points to; the macros stay inside its length. All descriptors are
-    // taken.
+    // SAFETY: the kernel filled the control buffer that the header points to, and the macros stay inside its length.
+    // Each descriptor gets exactly one owner.
     unsafe {
         let control = libc::CMSG_FIRSTHDR(std::ptr::from_ref(header));
         if control.is_null()

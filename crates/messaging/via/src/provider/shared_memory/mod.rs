@@ -1,8 +1,8 @@
-//! The shared-memory NIC: between processes of one host that need not trust each other.
-//! Not for peers on other hosts.
+//! The shared-memory provider. It connects processes of one host that need not trust each other.
+//!
 //! Source: memfd_create(2), futex(2), membarrier(2), pidfd_getfd(2), unix(7).
 //!
-//! What is shared is described in `layout.rs`, who may write what in `link.rs`; the book's chapter says why it is safe.
+//! `layout.rs` describes the shared memory, and `link.rs` its use. The book's chapter explains why it is safe.
 
 mod barrier;
 mod borrowing;
@@ -56,19 +56,20 @@ pub struct SharedMemory {
     attention: Mutex<Option<Weak<dyn Attention>>>,
     monitor: Mutex<Option<MonitorHandle>>,
     listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
-    /// Registered regions that peers are told of, by handle.
+    /// Registered regions to be exported or lent to peers, by handle.
     regions: Mutex<BTreeMap<u32, RegionFacts>>,
 }
 
 impl SharedMemory {
-    /// Opens it as it usually is: anybody of this host may connect.
+    /// Opens the provider with default settings: any process of this host may connect.
     pub fn open() -> Result<Arc<SharedMemory>, Error> {
         SharedMemory::open_with(Settings::default())
     }
 
-    /// Opens it. The first connection starts a thread, which sleeps unless a peer ends or sends a control message.
+    /// Opens the provider. The first connection starts a thread, which sleeps unless a peer exits or sends a control
+    /// message.
     pub fn open_with(settings: Settings) -> Result<Arc<SharedMemory>, Error> {
-        // Registers the process early: a barrier of a peer then covers it from its first message on.
+        // Register the process early, so that barriers of peers cover it from its first message on.
         barrier::is_available();
         let attributes = NicAttributes {
             name: "shm".into(),
@@ -87,8 +88,8 @@ impl SharedMemory {
         }))
     }
 
-    /// What was refused since the last call, by this NIC to its peers or by them to it; the last 64. Keep a clone of the `Arc` that the
-    /// [`Nic`](crate::Nic) is made of to ask.
+    /// Returns the refusals since the last call, by this NIC or by its peers; at most the last 64. To call this, keep a
+    /// clone of the `Arc` from which the [`Nic`](crate::Nic) was created.
     pub fn take_refusals(&self) -> Vec<Refused> {
         self.ledger.take_refusals()
     }
@@ -182,7 +183,7 @@ impl Provider for Arc<SharedMemory> {
     }
 
     fn registered(&self, region: &RegionFacts) {
-        // Without a file peers reach the region by messages, which is slower and means the same.
+        // Without a file, peers access the region by messages, which is slower but equivalent.
         let _ = self.changed(region);
     }
 
@@ -192,14 +193,15 @@ impl Provider for Arc<SharedMemory> {
         else {
             return Ok(());
         };
-        // What peers were shown before, they were shown under other attributes. Those of another tag keep what they have mapped.
+        // Revoke exports made under the old attributes. Peers connected through VIs of another tag keep what they have
+        // mapped.
         let before = self.regions().get(&region.handle.0).map(|before| before.tag);
         self.deregistered(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
         if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
             return if before.is_some() { Err(error) } else { Ok(()) };
         }
-        // What is not shown may be lent, as far as there are places for it; the rest need not keep a descriptor open.
+        // Regions that are not exported may be lent, as long as there are free slots. Files of the others are closed.
         let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
         if peers_write.is_none() && !lends {
             pages.close_file();

@@ -1,5 +1,6 @@
-//! The provider's thread: notices peers that end, takes their letters, and has the engine place data that nobody polls for.
-//! Not on the data path; it sleeps until something happens.
+//! The provider's thread. It detects peers that exit, receives their control messages, and makes the engine store data
+//! that no program polls for. It sleeps unless one of these occurs.
+//!
 //! Source: epoll(7), pidfd_open(2).
 
 use super::letters::Letter;
@@ -12,38 +13,39 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The token of the descriptor that wakes the thread to end.
+/// The token of the event descriptor that ends the thread.
 const END: u64 = u64::MAX;
-/// What is heard of a peer's socket, once.
+/// The events of a peer's socket, which are delivered once.
 const LETTERS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT;
-/// Letters of one peer that are taken before the others have their turn.
+/// The number of messages received from one peer per turn.
 const LETTERS_A_TURN: usize = 4;
-/// Turns before it is looked who else has something to say.
+/// The number of turns between checks for new events.
 const TURNS_A_LOOK: usize = 8;
-/// Peers of whom one look learns that they have. Those that are many are to be known soon, not served soon.
+/// The maximum number of events per check. Even with many talking peers, each of them should be noticed soon.
 const HEARD_AT_A_LOOK: usize = 512;
 
-/// What is to be done with a peer after a turn.
+/// What to do with a peer after a turn.
 #[derive(PartialEq, Eq)]
 enum After {
-    /// It has said everything.
+    /// There are no more messages.
     Rest,
-    /// There may be more.
+    /// There may be more messages.
     More,
     Gone,
 }
 
-/// The connections of one process that have something to say.
+/// The connections of one process with pending messages.
 #[derive(Default)]
 struct Talkers {
-    /// Those that have had no turn since they began.
+    /// Connections that have not had a turn since their event.
     fresh: VecDeque<Weak<Peer>>,
     behind: VecDeque<Weak<Peer>>,
     turns: usize,
 }
 
 impl Talkers {
-    /// Whose turn it is: of one that only began now most often, since what it says may be all.
+    /// Selects the next connection, three out of four times one that has had no turn yet, because its first turn may be
+    /// all it needs.
     fn next(&mut self) -> Option<Weak<Peer>> {
         self.turns = self.turns.wrapping_add(1);
         let (first, second) = match self.turns % 4 {
@@ -54,11 +56,11 @@ impl Talkers {
     }
 }
 
-/// Whose turn it is to be heard: processes one after the other, however many connections each has.
+/// Round-robin scheduling by process, independent of the number of connections of each process.
 #[derive(Default)]
 struct Turns {
     talkers: BTreeMap<(u32, i32), Talkers>,
-    /// Each of them once.
+    /// Each process once.
     order: VecDeque<(u32, i32)>,
 }
 
@@ -97,7 +99,7 @@ pub(super) struct Monitor {
     peers: Mutex<BTreeMap<u64, Weak<Peer>>>,
 }
 
-/// Keeps the thread running; it ends soon after this is dropped.
+/// Keeps the thread running. The thread ends soon after this is dropped.
 pub(super) struct MonitorHandle(Arc<Monitor>);
 
 impl std::ops::Deref for MonitorHandle {
@@ -111,7 +113,7 @@ impl Drop for MonitorHandle {
     fn drop(&mut self) {
         self.0.ending.store(true, Ordering::Release);
         let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes of our own, to a descriptor of our own.
+        // SAFETY: writes eight bytes of a local array to a descriptor owned by `self`.
         unsafe { libc::write(self.0.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }
@@ -120,15 +122,15 @@ fn owned(fd: RawFd, what: &'static str) -> Result<OwnedFd, Error> {
     if fd < 0 {
         return Err(Error::last_system(what));
     }
-    // SAFETY: the caller has just opened it, and nobody else has it.
+    // SAFETY: the caller has just opened the descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Monitor {
     pub(super) fn start(attention: Weak<dyn Attention>) -> Result<MonitorHandle, Error> {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "making an epoll descriptor")?;
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "making an event descriptor")?;
         let ending = AtomicBool::new(false);
         let monitor = Arc::new(Monitor { epoll, event, ending, peers: Mutex::default() });
@@ -147,23 +149,23 @@ impl Monitor {
 
     fn watch(&self, fd: RawFd, token: u64, events: i32) -> Result<(), Error> {
         let mut event = libc::epoll_event { events: events as u32, u64: token };
-        // SAFETY: reads the structure given.
+        // SAFETY: reads the given structure.
         if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) } < 0 {
             return Err(Error::last_system("watching a peer"));
         }
         Ok(())
     }
 
-    /// Hears of that peer's letters again.
+    /// Rearms the event of a peer's socket.
     fn watch_again(&self, peer: &Arc<Peer>) {
         let mut event = libc::epoll_event { events: LETTERS as u32, u64: Arc::as_ptr(peer) as u64 };
         let (epoll, socket) = (self.epoll.as_raw_fd(), peer.contact.socket.as_raw_fd());
-        // SAFETY: reads the structure given. One that was removed meanwhile is not watched, and stays so.
+        // SAFETY: reads the given structure. A socket that has been removed meanwhile is not added again.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, socket, &raw mut event) };
     }
 
     fn unwatch(&self, fd: RawFd) {
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
@@ -172,7 +174,7 @@ impl Monitor {
         self.peers().insert(token, Arc::downgrade(peer));
         let watched = self.watch(peer.contact.socket.as_raw_fd(), token, LETTERS).and_then(|()| {
             match &peer.contact.process.file {
-                // Once is enough: every turn looks at the process.
+                // One event is enough: every turn checks the process.
                 Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
                 None => Ok(()),
             }
@@ -191,7 +193,7 @@ impl Monitor {
         self.peers().remove(&(Arc::as_ptr(peer) as u64));
     }
 
-    /// All connected peers.
+    /// Calls `act` for every connected peer.
     pub(super) fn each(&self, mut act: impl FnMut(&Peer)) {
         let peers: Vec<_> = self.peers().values().filter_map(Weak::upgrade).collect();
         peers.iter().for_each(|peer| act(peer));
@@ -213,11 +215,12 @@ impl Monitor {
         }
     }
 
-    /// Learns who has something to say; waits for somebody, if nobody has a turn to come. Of each it is heard once, until it is watched again.
+    /// Collects the peers with events. Waits for an event if no peer has a pending turn. Each event is delivered once,
+    /// until it is rearmed.
     fn hear_of(&self, turns: &mut Turns) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; HEARD_AT_A_LOOK];
         let wait = if turns.is_empty() { -1 } else { 0 };
-        // SAFETY: the array is as long as said.
+        // SAFETY: the array has the given length.
         let count = unsafe {
             libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, wait)
         };
@@ -229,7 +232,7 @@ impl Monitor {
         }
     }
 
-    /// Something happened to a peer: takes some of its letters, and sees whether it is still there.
+    /// Performs a turn: receives some messages of a peer and checks whether it still exists.
     fn attend(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) -> After {
         let mut look = false;
         let mut after = After::More;
@@ -249,9 +252,9 @@ impl Monitor {
                 break;
             }
         }
-        // For a parked VI letters mean news, whatever they say: the one that says so may have had no room behind them.
+        // For a parked VI any message means news: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
-        // Whoever else may still send letters in its name.
+        // Even if another process still sends messages over the socket.
         if peer.contact.process.has_ended() {
             after = After::Gone;
         }

@@ -1,7 +1,7 @@
-//! How a work request goes out: in its slot, through the arena, by a store into the peer's mapped memory, as a list of places
-//! from which the peer fetches it, or in parts.
-//! Not how it comes in, which is `incoming.rs`.
-//! Source: see `layout.rs`; the choice by size follows what was measured (the book's chapter).
+//! Sends work requests: in a slot, through the arena, by a direct store to the peer's mapped memory, as a list of
+//! sources from which the peer fetches the data, or in parts.
+//!
+//! Source: see `layout.rs`. The size thresholds are based on measurements (the book's chapter).
 
 use super::layout::*;
 use super::letters::{Letter, send};
@@ -14,21 +14,21 @@ use crate::shared_bytes::{copy, load_word};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering as Order;
 
-/// The largest message that is copied twice through the arena although the peer could fetch it.
+/// The maximum size of a message that is copied twice through the arena although the peer could fetch it.
 const FETCH_FROM_BYTES: u32 = 8 * 1024;
-/// From so many messages on without one coming back a sender asks for the cache lines of the next ones. In a conversation that would
-/// only take them from the peer, who looks at them.
+/// The number of consecutive posts without an incoming message after which the sender prefetches the cache lines of the
+/// next slots. In a request-response exchange this would only take them from the peer, which polls them.
 const ROW_BEGINS: u32 = 4;
-/// Words of the payload that an RDMA message's remote address takes.
+/// The payload words taken by the remote address of an RDMA message.
 const REMOTE_WORDS: usize = 2;
-/// The payload word that holds an arena offset.
+/// The payload word that holds the arena offset.
 pub(super) const OFFSET_WORD: usize = WORDS - 1;
-/// Sources that fit into a slot.
+/// The number of sources that fit into a slot.
 pub(super) const SOURCES_IN_SLOT: usize = WORDS / 2;
 
-/// A message that goes out in parts, as the arena has room.
+/// A message being sent in parts, as the arena has space.
 pub(super) struct Stream {
-    /// What the first part says.
+    /// Stored in the first part.
     request: Request,
     immediate: Option<u32>,
     token: u32,
@@ -41,10 +41,10 @@ fn flags_of(immediate: Option<u32>) -> u8 {
     if immediate.is_some() { HAS_IMMEDIATE } else { 0 }
 }
 
-/// Copies `length` bytes at `offset` of what the slices hold to `to`.
+/// Copies `length` bytes at `offset` of the slices' concatenation to `to`.
 ///
 /// # Safety
-/// `to` must have room, and the slices must hold that much and be readable.
+/// `to` must have space for them, and the slices must have that many readable bytes.
 unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
     let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
     for slice in slices {
@@ -54,8 +54,8 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
             continue;
         }
         let count = (held - skip).min(length - done);
-        // SAFETY: inside the slice, and inside the room that the caller promises. The memory of a descriptor may be shared with
-        // anybody, even with the destination.
+        // SAFETY: the range is inside the slice and inside what the caller guarantees. The memory of a descriptor may
+        // be shared with any process and may overlap the destination.
         unsafe { copy(slice.address.add(skip).cast_const(), to.add(done), count) };
         (skip, done) = (0, done + count);
         if done == length {
@@ -64,17 +64,17 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
     }
 }
 
-/// Up to 48 bytes of the slices as payload words, from word `first` on; gives the words used.
+/// Copies up to 48 bytes of the slices to payload words, from word `first` on. Returns the number of words used.
 #[inline]
 fn gather_words(slices: &[Slice], words: &mut [u64; WORDS], first: usize, length: u32) -> usize {
     if let [slice] = slices
         && length == 8
     {
-        // SAFETY: the slice was checked to hold eight readable bytes.
+        // SAFETY: the slice was validated to have eight readable bytes.
         words[first] = unsafe { load_word(slice.address) };
         return first + 1;
     }
-    // SAFETY: the callers keep `first * 8 + length` within the words; the slices hold `length` bytes, as their sum says.
+    // SAFETY: the callers ensure that `first * 8 + length` does not exceed the words; the slices have `length` bytes.
     unsafe { gather(slices, 0, words[first..].as_mut_ptr().cast(), length) };
     first + (length as usize).div_ceil(8)
 }
@@ -109,7 +109,7 @@ impl SharedLink {
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// The message was pushed: is that all that this reliability level asks for?
+    /// Called after a message was pushed: determines whether the post is complete at this reliability level.
     #[inline]
     fn taken(&mut self, token: u32, slices_in_use: bool) -> Posted {
         self.published();
@@ -145,7 +145,7 @@ impl SharedLink {
             return Ok(Posted::Full);
         }
         let Some(offset) = self.out.take_arena(outgoing.length)? else { return Ok(Posted::Full) };
-        // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes.
+        // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes.
         unsafe { gather(outgoing.slices, 0, self.peer.our_arena().add(offset as usize), outgoing.length) };
         words[OFFSET_WORD] = u64::from(offset);
         let head = head(kind, Place::Arena, flags_of(outgoing.immediate), 0);
@@ -153,7 +153,7 @@ impl SharedLink {
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// Whether the peer has mapped these bytes where they are.
+    /// Whether the peer has mapped these slices.
     fn can_be_fetched(&mut self, slices: &[Slice]) -> bool {
         slices.len() <= SOURCES_IN_SLOT && slices.iter().all(|slice| self.is_mapped_by_peer(slice.handle.0))
     }
@@ -179,7 +179,7 @@ impl SharedLink {
             source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
         }
         let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
-        // Before the message is seen.
+        // Must happen before the message is visible.
         self.peer.lay();
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))
@@ -187,7 +187,7 @@ impl SharedLink {
 
     // ---- remote memory ----------------------------------------------------------------------------------------------
 
-    /// Whether what we do to the peer's memory ourselves comes after what we have asked the peer to do.
+    /// Whether a direct access to the peer's memory would come after everything that the peer was asked to do.
     fn may_go_directly(&mut self) -> Result<bool, Gone> {
         if self.level == Reliability::ReliableReception && !self.pending.is_empty() {
             return Ok(false);
@@ -217,7 +217,8 @@ impl SharedLink {
         let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Write) else {
             return self.post_write_by_message(outgoing, remote);
         };
-        // SAFETY: `mapped` gave `length` writable bytes of a mapping that `self.regions` keeps; the slices hold as many.
+        // SAFETY: `mapped` guarantees `length` writable bytes of a mapping that `self.regions` keeps; the slices have
+        // as many.
         unsafe { store(outgoing.slices, to, outgoing.length) };
         let Some(immediate) = outgoing.immediate else { return Ok(Posted::Done) };
         let words = [remote.address, u64::from(remote.handle.0)];
@@ -230,7 +231,8 @@ impl SharedLink {
         Ok(self.taken(outgoing.token, false))
     }
 
-    /// The peer's memory is not mapped here, so the peer's own process stores.
+    /// Sends an RDMA write as a message, because the peer's memory is not mapped here. The peer's process stores the
+    /// data.
     fn post_write_by_message(
         &mut self,
         outgoing: &Outgoing<'_>,
@@ -259,7 +261,7 @@ impl SharedLink {
         Ok(posted)
     }
 
-    /// Has the peer's process look, even if its program does not: RDMA needs no call at the target.
+    /// Makes the peer's process poll even if its program does not: RDMA does not require calls at the target.
     pub(super) fn nudge(&self) {
         let _ = send(self.peer.contact.socket.as_raw_fd(), &Letter::Nudge, None);
     }
@@ -270,7 +272,8 @@ impl SharedLink {
         {
             let mut offset = 0;
             for slice in outgoing.slices {
-                // SAFETY: `mapped` gave `length` readable bytes, the slices' sum; each slice is writable for its length.
+                // SAFETY: `mapped` guarantees `length` readable bytes, the total length of the slices; each slice is
+                // writable for its length.
                 unsafe { copy(from.add(offset).cast_const(), slice.address, slice.length as usize) };
                 offset += slice.length as usize;
             }
@@ -293,7 +296,7 @@ impl SharedLink {
     // ---- in parts ---------------------------------------------------------------------------------------------------
 
     fn begin_stream(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, Gone> {
-        // The list of the last stream's, so that sending allocates nothing.
+        // Reuse the buffer of the last stream, so that sending does not allocate.
         let mut slices = std::mem::take(&mut self.stream_slices);
         slices.clear();
         slices.extend_from_slice(outgoing.slices);
@@ -315,14 +318,15 @@ impl SharedLink {
         Ok(Posted::Pending)
     }
 
-    /// Sends as many parts as have room.
+    /// Sends as many parts as there is space for.
     pub(super) fn pump_stream(&mut self) -> Result<(), Gone> {
         let Some(mut stream) = self.stream.take() else { return Ok(()) };
         let mut pushed = false;
         while stream.sent < stream.length && self.out.has_room(1)? {
             let count = CHUNK_BYTES.min(stream.length - stream.sent);
             let Some(offset) = self.out.take_arena(count)? else { break };
-            // SAFETY: the producer gave us that much of the arena; the slices hold `length` bytes and stay until completion.
+            // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes and stay valid
+            // until completion.
             unsafe { gather(&stream.slices, stream.sent, self.peer.our_arena().add(offset as usize), count) };
             self.push_part(&stream, offset);
             stream.sent += count;
@@ -368,7 +372,7 @@ impl SharedLink {
         self.out.push(head, stream.length, stream.immediate.unwrap_or(0), &words);
     }
 
-    /// Sends as much as has room of what the peer asked to read, and checks each time that it may still be read.
+    /// Sends as much of the data requested by the peer as there is space for. Access is validated again each time.
     pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
         let mut pushed = false;
         while let Some(answer) = self.answers.front_mut() {
@@ -384,7 +388,7 @@ impl SharedLink {
             if answer.sent == answer.length {
                 self.answers.pop_front();
             }
-            // SAFETY: the producer gave us that much of the arena; the engine has just checked the slice.
+            // SAFETY: the producer reserved that range of the arena; the engine has just validated the slice.
             unsafe { gather(&[slice], 0, self.peer.our_arena().add(offset as usize), count) };
             let mut words = [0; WORDS];
             (words[0], words[1], words[OFFSET_WORD]) = (u64::from(token), u64::from(sent), u64::from(offset));
@@ -398,22 +402,22 @@ impl SharedLink {
     }
 }
 
-/// A remote store: eight aligned bytes at once, so that the target never sees half of them; anything else in order of addresses,
-/// as far as the processor's copy keeps it.
+/// A remote store. Eight aligned bytes are stored atomically; anything else is stored in address order, as far as the
+/// processor's copy preserves it.
 ///
 /// # Safety
-/// `to` must have room for `length` bytes, and the slices must hold as many and be readable.
+/// `to` must have space for `length` bytes, and the slices must have as many readable bytes.
 #[inline]
 unsafe fn store(slices: &[Slice], to: *mut u8, length: u32) {
     if let [slice] = slices
         && length == 8
         && to.addr().is_multiple_of(8)
     {
-        // SAFETY: eight readable bytes, and eight writable aligned ones, as the caller promises.
+        // SAFETY: eight readable bytes, and eight aligned writable ones, as guaranteed by the caller.
         unsafe { AtomicU64::from_ptr(to.cast()).store(load_word(slice.address), Order::Release) };
         return;
     }
     std::sync::atomic::fence(Order::Release);
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe { gather(slices, 0, to, length) };
 }

@@ -1,6 +1,7 @@
-//! A region of the peer's, mapped here, and how it is given up: little is unmapped at once, much by the thread of the peer's user.
-//! Not how it comes to be mapped, which is `contact.rs`.
-//! Source: munmap(2), memfd_create(2): who lets go of a memory file last frees its pages, all that it has.
+//! A mapped region of the peer. When it is released, few pages are unmapped at once and many by the closing thread of
+//! the peer's user.
+//!
+//! Source: munmap(2), memfd_create(2). Releasing the last reference to a memory file frees all of its pages.
 
 use super::closing::drop_elsewhere;
 use super::ledger::Charge;
@@ -8,35 +9,36 @@ use super::letters::Showing;
 use super::mapping::Mapping;
 use std::sync::Arc;
 
-/// So many small regions are unmapped by whoever gives them up. Each costs a system call, and at most `mapping::LARGE_BYTES` of pages.
+/// Up to this many small regions are unmapped by the thread that releases them. Each costs a system call and frees at
+/// most `mapping::LARGE_BYTES` of pages.
 const FEW: usize = 8;
 
-/// A mapping, and what is counted for it until it is gone.
+/// A mapping and its charge.
 type Held = (Mapping, Charge);
 
-/// A region of the peer, mapped here.
+/// A mapped region of the peer.
 pub(super) struct PeerRegion {
     pub(super) showing: Showing,
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     held: Option<Held>,
     base: *mut u8,
-    /// Unmapping it may free many pages: those of the whole file, not only what is mapped.
+    /// Whether unmapping may free many pages: those of the whole file, not only of the mapped part.
     is_large: bool,
 }
 
-// SAFETY: the address of a mapping, which belongs to the whole process.
+// SAFETY: `base` is the address of a mapping, which belongs to the process.
 unsafe impl Send for PeerRegion {}
-// SAFETY: as above; it is only read.
+// SAFETY: as above; the value is only read.
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
-    /// `mapping` has `showing.length` bytes at least.
+    /// Wraps a mapping of at least `showing.length` bytes.
     pub(super) fn new(showing: Showing, mapping: Mapping, charge: Charge, is_large: bool) -> PeerRegion {
         let base = mapping.base();
         PeerRegion { showing, held: Some((mapping, charge)), base, is_large }
     }
 
-    /// Where it is mapped; `showing.length` bytes from there on are.
+    /// The start of the mapping, which has at least `showing.length` bytes.
     pub(super) fn base(&self) -> *mut u8 {
         self.base
     }
@@ -52,7 +54,7 @@ impl Drop for PeerRegion {
     }
 }
 
-/// Gives regions up; those that somebody still uses are unmapped when he gives them up too.
+/// Releases regions. A region that is still in use is unmapped when its last user releases it.
 pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
     let mut is_much = false;
     let held: Vec<Held> = regions

@@ -1,5 +1,6 @@
-//! How two processes agree on a connection: asking, answering, and showing each other their regions.
-//! Not trusting: until a letter is parsed and a half is checked, a connection is only a socket with a time limit.
+//! Connection setup between two processes: request, answer, and the exchange of exported regions. Until a message is
+//! parsed and a half is validated, a connection is only a socket with a time limit.
+//!
 //! Source: unix(7).
 
 use super::SharedMemory;
@@ -22,12 +23,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long to wait before asking again where there is no room at the moment.
+/// The pause before retrying when the other side has no free resources.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The most letters that a server may send while it answers: its regions, what became of ours, and a few more.
+/// The maximum number of messages that a server may send while answering: its regions, the results for ours, and a few
+/// more.
 const MOST_LETTERS: usize = 2 * EXPORTS + 8;
 
-/// A peer that asks.
+/// An incoming request.
 pub(super) struct SharedIncoming {
     nic: Arc<SharedMemory>,
     wish: Wish,
@@ -47,7 +49,7 @@ fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     send(peer.contact.socket.as_raw_fd(), &Letter::Shown, None)
 }
 
-/// What it means that a letter could not be sent. Where that is not the peer's doing, it is told why.
+/// Converts an error of sending the answer. If it is not the peer's fault, the peer is told the reason.
 fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
     if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
@@ -57,7 +59,7 @@ fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
     Error::system("answering the peer", error)
 }
 
-/// What both sides do once they have agreed.
+/// The steps that both sides take after agreeing.
 fn join(
     nic: &Arc<SharedMemory>,
     peer: Arc<Peer>,
@@ -95,7 +97,7 @@ impl Incoming for SharedIncoming {
             ours,
             theirs: Some(theirs),
         }));
-        // Watched before it is told, so that what cannot be watched is not connected.
+        // Watch the peer before answering, so that a peer that cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)
             .inspect_err(|error| super::contact::refuse(&peer.contact.socket, &error.to_string(), true))?;
         let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
@@ -112,7 +114,7 @@ impl Incoming for SharedIncoming {
     }
 }
 
-/// Connects a socket to whoever listens at `remote`.
+/// Connects a socket to the server at `remote`.
 pub(super) fn reach(place: &Place, remote: &Address, deadline: Option<Instant>) -> Result<OwnedFd, Error> {
     loop {
         let socket = socket()?;
@@ -121,7 +123,7 @@ pub(super) fn reach(place: &Place, remote: &Address, deadline: Option<Instant>) 
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
                 return Err(Error::NoMatch(remote.to_string()));
             }
-            // Its queue is full: a moment's patience.
+            // The backlog is full: retry shortly.
             io::ErrorKind::WouldBlock => pause(deadline)?,
             io::ErrorKind::Interrupted => {}
             _ => return Err(Error::system("connecting", error)),
@@ -137,9 +139,9 @@ fn pause(deadline: Option<Instant>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the answer to a question is, as far as it is one.
+/// The answer to a request.
 enum Answer {
-    /// With the peer's half, if it has sent one.
+    /// With the peer's half, if it was attached.
     Accepted {
         attributes: ViAttributes,
         barrier: bool,
@@ -151,7 +153,7 @@ enum Answer {
     },
 }
 
-/// The other end's letters while it answers: so many at most, and until a time.
+/// Receives the messages of the server's answer, with a limit on their number and a deadline.
 struct Hearing<'a> {
     contact: &'a Contact,
     deadline: Option<Instant>,
@@ -161,7 +163,7 @@ struct Hearing<'a> {
 impl Hearing<'_> {
     fn next(&mut self) -> Result<(Letter, Option<Foreign>), Error> {
         self.left = self.left.checked_sub(1).ok_or_else(|| broken("the peer does not come to an end"))?;
-        // Who closes a socket with letters unread leaves an error before its own last letter.
+        // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
         let mut was_reset = false;
         loop {
             match self.contact.socket.receive() {
@@ -180,7 +182,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Whether the other end agrees.
+    /// Waits for the decision of the server.
     fn answer(&mut self, peer: &Peer) -> Result<Answer, Error> {
         loop {
             match self.next() {
@@ -188,9 +190,9 @@ impl Hearing<'_> {
                     return Ok(Answer::Accepted { attributes, barrier, file });
                 }
                 Ok((Letter::Reject { reason, again }, _)) => return Ok(Answer::Refused { reason, again }),
-                // What it says of regions may come before.
+                // Messages about regions may come first.
                 Ok((letter, file)) => hear(peer, letter, file)?,
-                // A peer that closes without an answer refuses as well.
+                // Closing without an answer is a refusal.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {
                     return Ok(Answer::Refused { reason: String::new(), again: false });
                 }
@@ -199,7 +201,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Learns what the other end shows at the beginning.
+    /// Receives the regions that the server exports at the beginning.
     fn regions(&mut self, peer: &Peer) -> Result<(), Error> {
         loop {
             match self.next()? {
@@ -235,7 +237,7 @@ pub(super) fn request(
     }
 }
 
-/// Asks once. The inner error is why the other end refused, and whether to ask again.
+/// Makes one request. The inner error is the reason of the refusal, and whether to retry.
 fn request_once(
     nic: &Arc<SharedMemory>,
     ask: &Ask<'_>,
@@ -258,11 +260,11 @@ fn request_once(
         barrier: barrier::is_available(),
     };
     match send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
-        // Too many descriptors of this user's are on their way.
+        // Too many descriptors of this user are in flight.
         Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
             return Err(Error::system("asking for a connection", error));
         }
-        // Should it fail otherwise, an answer may be there nevertheless.
+        // After other errors, there may still be an answer.
         _ => drop(file),
     }
     let attributes = *ask.attributes;

@@ -1,11 +1,10 @@
-//! The ring after very many messages: its counts pass the ends of what 31 and 32 bits hold.
-//! Not the interleavings of its two ends, which are in `tests/ring_model.rs`.
+//! Tests of a ring whose counters wrap around at 31 and 32 bits. Interleavings are checked in `tests/ring_model.rs`.
 
 use super::layout::*;
 use super::ring::{Consumer, Producer, head};
 
 fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
-    // SAFETY: all zero is a valid value of these structures of atomics; they are never freed, as a mapping outlives its ends.
+    // SAFETY: all zeros is a valid value of these structures of atomics. They are leaked, so they outlive both ends.
     let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
     side.progress.consumed.store(position as u32, Ordering::Relaxed);
     (
@@ -78,7 +77,7 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
     let messages = (1u64 << 32) / u64::from(CHUNK_BYTES) + 40;
     let mut expected = 0;
     for number in 0..messages {
-        // One is always under way, so that what is free is never all of it.
+        // One message is always in flight, so the arena is never completely free.
         let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room beside one other message");
         assert_eq!(offset, expected, "message {number}");
         expected = (expected + CHUNK_BYTES) % ARENA_BYTES;
@@ -88,7 +87,7 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
             consumer.advance(CHUNK_BYTES, true);
         }
     }
-    // However far the count is, no more is given out than there is.
+    // Wherever the counter is, no more than the free space is allocated.
     let more =
         (0..ARENA_BYTES / CHUNK_BYTES).take_while(|_| producer.take_arena(CHUNK_BYTES).unwrap().is_some());
     assert_eq!(more.count() as u32, ARENA_BYTES / CHUNK_BYTES - 1);

@@ -1,4 +1,4 @@
-//! More messages at once than wait for a VI at a time: one that was lost comes last.
+//! Test: a late packet completes more messages at once than may wait for a VI.
 
 use super::Peer;
 use super::paths::{MOST_EVENTS, Path, Paths};
@@ -27,7 +27,7 @@ fn all_messages_that_a_late_one_completes_are_there_without_another_datagram() {
     let mut server = Connection::accept(config, 8, &opening, b"", now);
     hear(&mut client, now, &sent(&mut server, now));
     hear(&mut server, now, &sent(&mut client, now));
-    // The flight grows with what is acknowledged.
+    // The number of packets in flight grows with the acknowledgements.
     let (mut messages, mut flight) = (0, Vec::new());
     while flight.len() <= MOST_EVENTS {
         now += Duration::from_millis(1);

@@ -1,5 +1,5 @@
-//! How the connections of a datagram NIC come about: who is asked, who asks, and what is answered.
-//! Not the connections (see `paths.rs`), nor the words (see `message.rs`).
+//! Establishes the connections of a datagram NIC: outgoing and incoming requests and their answers.
+//!
 //! Source: VIA, VI connection and disconnection.
 
 use super::super::MAX_TRANSFER_BYTES;
@@ -17,17 +17,17 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that wait at one address, in all and of one host; more are refused.
+/// The maximum number of requests waiting at an address, in total and from one host. Further requests are rejected.
 const MOST_REQUESTS: usize = 1024;
 const MOST_REQUESTS_OF_HOST: usize = 64;
 
-/// How long what a peer is given to show that it hears us is good for: between this and twice this.
+/// The validity of a connection cookie is between one and two of these periods.
 const PROOF_PERIOD: Duration = Duration::from_secs(10);
 
-/// Rejections that are remembered, to be said again when the request comes again.
+/// The number of rejections remembered, to be repeated when a request is repeated.
 const MOST_REJECTIONS: usize = 64;
 
-/// What the peer is told when nobody waits where it asks.
+/// Reasons in rejections: no process is waiting at the address, or the request was rejected.
 const NOBODY: &[u8] = b"nobody";
 const REFUSED: &[u8] = b"refused";
 
@@ -38,13 +38,13 @@ pub(super) struct Wish {
 }
 
 impl Node {
-    /// The host part of an address, in the form in which peers are told of.
+    /// The host part of an address in canonical form.
     pub(in super::super) fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         let peer = (self.resolve)(host)?;
         Ok(self.lock().medium.host(peer))
     }
 
-    /// The same of an address of our own; one that stands for all of this host's addresses is none that a peer knows.
+    /// The same for an own address. The unspecified address is not one that peers can use.
     pub(in super::super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         match (self.resolve)(host)? {
             Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
@@ -95,7 +95,7 @@ impl Node {
         let answer = loop {
             self.turn(&mut state, self.now());
             if !state.news.is_empty() {
-                // They are other VIs': the node's thread tells them.
+                // Other VIs have news: let the NIC's thread notify them.
                 self.wakeup.ring();
             }
             if let Some(answer) = state.paths.take_event(tag) {
@@ -113,7 +113,7 @@ impl Node {
             Event::Opened(words) => Greeting::read(&words).ok_or(Error::Rejected),
             Event::Rejected(words) if words == NOBODY => Err(Error::NoMatch(remote.to_string())),
             Event::Rejected(_) => Err(Error::Rejected),
-            // Silence: no process has that socket, or the network is cut.
+            // No answer: no process has that socket, or the network is down.
             _ => Err(Error::NoMatch(remote.to_string())),
         };
         drop(state);
@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// The configuration of a connection to `peer`: its largest datagram, a window that the medium has room for, and no longer messages
-    /// than the VI takes.
+    /// The configuration of a connection to `peer`: its maximum datagram size, a window that fits the receive buffer,
+    /// and the maximum message size of the VI.
     fn config_for(&self, state: &State, peer: Peer, attributes: &ViAttributes) -> Config {
         let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
         let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
@@ -140,7 +140,7 @@ impl Node {
 }
 
 impl State {
-    /// A tag that nobody can tell from those that were seen before: from the system's generator.
+    /// A random tag that cannot be predicted from earlier ones.
     fn fresh_tag(&self) -> Result<u64, Error> {
         loop {
             let tag = getrandom::u64()
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// Somebody asks for a connection; gives the one that he has already.
+    /// Handles a connection request. Returns the connection if the request has already been accepted.
     pub(super) fn asked(&mut self, now: Duration, peer: Peer, packet: &Packet) -> Option<u64> {
         if let Some(tag) = self.paths.accepted.get(&(peer, packet.from)).copied() {
             self.paths.by_tag.get_mut(&tag)?.connection.receive(now, packet);
@@ -194,13 +194,13 @@ impl State {
         None
     }
 
-    /// What only somebody who gets datagrams at `peer` knows. Never 0.
+    /// The connection cookie, which is known only to a peer that receives datagrams at `peer`. Never 0.
     fn proof(&self, at: Duration, peer: Peer, from: u64) -> u64 {
         self.proofs.hash_one((at.as_secs() / PROOF_PERIOD.as_secs(), peer, from)).max(1)
     }
 
-    /// Whether the sender of an `Open` has had our answer, and does not only give an address that is somebody else's: requests
-    /// that cost nothing to forge must not take the places of others.
+    /// Whether the sender of an `Open` packet has received our cookie, so its source address is not forged. Otherwise
+    /// forged requests could crowd out others.
     fn proves_itself(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
         [now, now.saturating_sub(PROOF_PERIOD)]
             .into_iter()
@@ -208,7 +208,7 @@ impl State {
     }
 
     fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {
-        // Without a tag the peer hears nothing, and asks again.
+        // Without a tag no answer is sent; the peer repeats its request.
         let Ok(tag) = self.fresh_tag() else { return };
         let mut answer = Vec::new();
         opening.reject(tag, words, &mut answer);
@@ -220,7 +220,7 @@ impl State {
     }
 }
 
-/// A peer that asks.
+/// An incoming request.
 struct Asked {
     node: Arc<Node>,
     from: Address,
@@ -228,7 +228,7 @@ struct Asked {
     wish: Option<Wish>,
 }
 
-/// What the engine is told of a peer that was answered already.
+/// The attributes reported for a request that has been answered already.
 static NOTHING: ViAttributes = ViAttributes {
     reliability: crate::attributes::Reliability::Unreliable,
     max_transfer_bytes: 0,
@@ -281,7 +281,7 @@ impl Drop for Asked {
             return;
         }
         let mut state = self.node.lock();
-        // Whoever asked has to show by then that it still hears us.
+        // By the end of this time, a repeated request would have to present a new cookie.
         state.given.answer(self.asked, self.node.now(), 2 * PROOF_PERIOD);
         if let Some(wish) = self.wish.take() {
             state.reject(wish.peer, &wish.opening, REFUSED);

@@ -1,29 +1,29 @@
-//! Requests that the program was given: each is one, however often the datagrams come that ask for it.
-//! Not those that wait to be given.
-//! Source: the time that a connection is remembered after its end is TCP's (RFC 9293, TIME-WAIT).
+//! Requests that the program has taken. Duplicate datagrams of a request are recognized, so that it is reported once.
+//!
+//! Source: answered requests are remembered like TCP connections in TIME-WAIT (RFC 9293).
 
 use super::Peer;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// The most that are remembered after they were answered; the oldest go first.
+/// The maximum number of answered requests to remember. The oldest are dropped first.
 const MOST_ANSWERED: usize = 1 << 14;
 
-/// Who asks, and his tag.
+/// The peer and its tag.
 pub(super) type Asking = (Peer, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The program has it.
+    /// The program has taken the request and not answered it.
     Open,
-    /// It was accepted or refused. What asks again is late, or was repeated by the network.
+    /// The request was accepted or rejected. Further copies of it are late or duplicated.
     Answered,
 }
 
 #[derive(Default)]
 pub(super) struct Given {
     stages: BTreeMap<Asking, Stage>,
-    /// The answered ones, and when they can be forgotten.
+    /// Answered requests with the time at which they can be dropped.
     ends: VecDeque<(Duration, Asking)>,
 }
 
@@ -36,7 +36,7 @@ impl Given {
         self.stages.insert(asking, Stage::Open);
     }
 
-    /// It was answered at `now`, and what asks for it can come for so long.
+    /// Marks a request as answered at `now`. Copies of it can arrive for the time `longest`.
     pub(super) fn answer(&mut self, asking: Asking, now: Duration, longest: Duration) {
         while let Some((end, oldest)) = self.ends.front().copied()
             && (end <= now || self.ends.len() >= MOST_ANSWERED)

@@ -1,32 +1,31 @@
-//! An attacker that knows the protocol: it goes as far as it likes in good order, and then does anything that a peer can do, in any order.
-//! Not random bytes only: what it says fits what it has heard, or just does not.
-//! Source: `letters.rs` and `layout.rs`, of which it can say every letter and write every word.
+//! An attacker that knows the protocol: it follows the protocol up to a chosen point and then performs arbitrary steps,
+//! many of them nearly valid. It can send every control message of `letters.rs` and write every word of `layout.rs`.
 
 use super::stall::Stall;
 use super::*;
 use proptest::prelude::*;
 use std::os::fd::{AsFd, FromRawFd};
 
-/// A number, as the attacker's state makes sense of it.
+/// A number, interpreted in the attacker's current state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value {
     Any(u64),
     Small(u16),
     /// Just below, at, or just above a limit of the layout.
     Edge(u8, i8),
-    /// The handle, the address or the length of a region that it was shown, or lent.
+    /// The handle, the address or the length of a region that was exported or lent to the attacker.
     Handle(u8),
     Address(u8, i16),
     Length(u8),
-    /// An address of its own whose page never arrives.
+    /// An own address whose page never arrives.
     Stalled,
-    /// How far it is with its own messages, and nearly so.
+    /// The attacker's own position, or one close to it.
     Position(i8),
-    /// The number of a descriptor that it holds: a sealed memory file, or something else.
+    /// The number of a descriptor that the attacker holds: a sealed memory file, or something else.
     OwnFile(u8),
 }
 
-/// A letter, whose numbers are yet to be made sense of.
+/// A control message whose numbers are not interpreted yet.
 #[derive(Debug, Clone)]
 pub(super) enum Phrase {
     Hello { level: u8, barrier: bool, name: Vec<u8> },
@@ -41,17 +40,17 @@ pub(super) enum Phrase {
     Nudge,
 }
 
-/// What travels along.
+/// The file attached to a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Luggage {
     Nothing,
-    /// Its half.
+    /// The attacker's half.
     Half,
-    /// A sealed memory file of so many bits, of which nothing exists.
+    /// A sealed, sparse memory file of 2 to the given power bytes.
     Sparse(u8),
     Unsealed,
     Pipe,
-    /// A connection that has something to send to somebody who does not take it: closing it waits.
+    /// A connection with unsent data that its peer does not read, so that closing it blocks.
     Lingering,
     Folder,
 }
@@ -62,21 +61,21 @@ pub(super) enum Step {
     Bytes(Vec<u8>),
     Cut(Phrase, u16),
     Flood(Phrase, u16),
-    /// A word of its half, at a place that is likely to be looked at.
+    /// Writes a word of the attacker's half, at an offset that is likely to be read.
     Word {
         word: u16,
         value: Value,
     },
-    /// A message at its place, or a few before or after.
+    /// Writes a message at the current position, or a few slots before or after it.
     Message {
         ahead: i8,
         head: [u8; 4],
         length: Value,
         words: [Value; WORDS],
     },
-    /// Gives everything back that it was lent, wakes who sleeps.
+    /// Releases everything that was lent, and wakes sleepers.
     Wake,
-    /// Tries to make holes in both halves, which must fail.
+    /// Tries to punch holes in both halves, which must fail.
     Hole,
     Pause(u8),
     HalfClose,
@@ -144,22 +143,22 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the attacker has and knows.
+/// The attacker's state and knowledge.
 pub(super) struct Attacker {
     socket: Option<OwnedFd>,
     half: Mapping,
     file: OwnedFd,
-    /// The victim's half and its file, when it has come.
+    /// The victim's half and its file, once received.
     theirs: Option<(Mapping, super::super::closing::Foreign)>,
     position: u32,
     heard: Vec<Showing>,
     page: Stall,
-    /// A sealed memory file of its own.
+    /// A sealed memory file of the attacker.
     memory: OwnedFd,
 }
 
 impl Attacker {
-    /// Over a socket that has connected, or was accepted.
+    /// Creates an attacker on a connected or accepted socket.
     pub(super) fn new(socket: OwnedFd) -> Attacker {
         let (file, half) = create_half().unwrap();
         let (memory, _) = create(1 << 16, false).unwrap();
@@ -175,7 +174,7 @@ impl Attacker {
         }
     }
 
-    /// Does as it should, so far: 1, says hello; 2, has shown everything; 3, has heard the answer.
+    /// Follows the protocol up to a point: 1 sends the hello, 2 completes the exports, 3 waits for the answer.
     pub(super) fn behave(&mut self, until: u8, level: Reliability) {
         if until >= 1 {
             let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
@@ -191,7 +190,7 @@ impl Attacker {
         }
     }
 
-    /// Hears a client to its end, takes its half and agrees.
+    /// Receives a client's complete handshake, takes its half and accepts.
     pub(super) fn behave_as_server(&mut self, level: Reliability) {
         let end = Instant::now() + Duration::from_millis(500);
         while Instant::now() < end {
@@ -211,7 +210,7 @@ impl Attacker {
         self.send(&Letter::Shown, None);
     }
 
-    /// Takes the letters that have come; says whether one was the last of the beginning, or the end.
+    /// Receives pending messages. Returns true at the end of the handshake or of the stream.
     fn listen(&mut self) -> bool {
         let Some(socket) = &self.socket else { return true };
         loop {
@@ -311,12 +310,12 @@ impl Attacker {
     fn raw(&self, bytes: &[u8]) {
         if let Some(socket) = &self.socket {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: bytes of our own.
+            // SAFETY: the buffer is a local slice.
             unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
         }
     }
 
-    /// Does one thing.
+    /// Performs a step.
     pub(super) fn act(&mut self, step: &Step) {
         self.listen();
         match step {
@@ -324,7 +323,7 @@ impl Attacker {
                 let file = pack(*luggage, &self.file);
                 self.send(&self.letter(phrase), file.as_ref().map(AsRawFd::as_raw_fd));
                 if matches!(luggage, Luggage::Lingering) {
-                    // Closing it may wait for the attacker as well.
+                    // Closing the file may block the attacker too.
                     let _ = std::thread::Builder::new().spawn(move || drop(file));
                 }
             }
@@ -340,7 +339,7 @@ impl Attacker {
             Step::Word { word, value } => {
                 // Progress, presence, bell, exports and the first slots.
                 let offset = (usize::from(*word) * 4) % 4096;
-                // SAFETY: inside its half, and aligned; the other side uses it through atomics too.
+                // SAFETY: inside the attacker's half and aligned; the other side also accesses it through atomics.
                 let word = unsafe { AtomicU32::from_ptr(self.half.base().add(offset).cast()) };
                 word.store(self.number(*value) as u32, Order::Relaxed);
             }
@@ -350,7 +349,7 @@ impl Attacker {
                 self.position = position.wrapping_add(1);
             }
             Step::Wake => {
-                // SAFETY: its half; all that is reached through the reference is atomics.
+                // SAFETY: the attacker's half; only atomics are accessed through the reference.
                 let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
                 bell.fetch_add(1, Order::Relaxed);
                 crate::futex::wake_all(bell, false);
@@ -359,7 +358,7 @@ impl Attacker {
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
             Step::HalfClose => {
                 if let Some(socket) = &self.socket {
-                    // SAFETY: numbers only.
+                    // SAFETY: the call takes only integers.
                     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
                 }
             }
@@ -368,7 +367,7 @@ impl Attacker {
     }
 
     fn fill_slot(&self, position: u32, head: u32, length: Value, words: &[Value; WORDS]) {
-        // SAFETY: its half; all that is reached through the reference is atomics.
+        // SAFETY: the attacker's half; only atomics are accessed through the reference.
         let side = unsafe { &*self.half.base().cast::<Side>() };
         let slot = &side.slots[(position % SLOTS) as usize];
         slot.head.store(head, Order::Relaxed);
@@ -379,35 +378,35 @@ impl Attacker {
         slot.stamp.store(position / SLOTS + 1, Order::Release);
     }
 
-    /// Neither half lets itself be emptied under the other side's feet.
+    /// Checks that no holes can be punched in either half.
     fn try_holes(&self) {
         let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         let theirs = self.theirs.iter().map(|(_, file)| file.as_fd());
         for file in theirs.chain([self.file.as_fd()]) {
-            // SAFETY: numbers only.
+            // SAFETY: the call takes only integers.
             let made = unsafe { libc::fallocate(file.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) == 0 };
             assert!(!made, "a hole in a half");
         }
     }
 
-    /// Whether those eight bytes are somewhere in what the victim has written for it.
+    /// Whether the eight bytes of `secret` occur in what the victim has written for the attacker.
     pub(super) fn has_learnt(&self, secret: u64) -> bool {
         self.theirs.as_ref().is_some_and(|(theirs, _)| stands_in(theirs, secret))
     }
 }
 
-/// The file that goes with a letter.
+/// Creates the file to attach to a message.
 pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
     let memory = |seals: i32, length: u64| {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-        // SAFETY: a constant name; makes a new descriptor.
+        // SAFETY: the name is a constant; the call only creates a descriptor.
         let fd = unsafe { libc::memfd_create(c"luggage".as_ptr(), flags) };
         if fd < 0 {
             return None;
         }
-        // SAFETY: just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: numbers only.
+        // SAFETY: the call takes only integers.
         let made = unsafe {
             libc::ftruncate(fd, length as libc::off_t) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0
         };
@@ -424,11 +423,11 @@ pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
     }
 }
 
-/// A TCP connection whose closing waits for that long, since nobody takes what it still has to send.
+/// A TCP connection that takes `seconds` to close, because its unsent data is never read.
 pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Result<OwnedFd> {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    /// Ends of connections that nobody reads; the oldest go.
+    /// Connection ends that are never read. The oldest are dropped.
     static UNREAD: std::sync::Mutex<Vec<TcpStream>> = std::sync::Mutex::new(Vec::new());
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;
@@ -443,7 +442,7 @@ pub(in crate::provider::shared_memory) fn lingering(seconds: i32) -> std::io::Re
     let linger = libc::linger { l_onoff: 1, l_linger: seconds };
     let length = size_of::<libc::linger>() as libc::socklen_t;
     let fd = stream.as_raw_fd();
-    // SAFETY: reads the structure given.
+    // SAFETY: reads the given structure.
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), length) };
     Ok(stream.into())
 }

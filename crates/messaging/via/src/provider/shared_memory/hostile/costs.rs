@@ -1,18 +1,19 @@
-//! What a peer can have done for it in the program's own thread: so much at a time, whatever it says and however much it has shown.
-//! Not waits for a peer; there are none. Measured is processor time of the thread, since the machine may have other work.
+//! Bounds on the work that a peer can cause in the program's thread, whatever it sends and however much it has
+//! exported. The tests measure the processor time of the thread, because the machine may be busy.
+//!
 //! Source: clock_gettime(2), CLOCK_THREAD_CPUTIME_ID.
 
 use super::*;
 
-/// Processor time of this thread so far.
+/// The processor time of this thread.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to the structure given.
+    // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What an honest client may have to wait, with room for a slow machine.
+/// The maximum delay for a well-behaved client, with a margin for slow machines.
 const MOST: Duration = Duration::from_millis(10);
 
 #[test]
@@ -42,11 +43,11 @@ fn a_look_for_requests_is_short_however_much_sockets_have_to_say() {
         longest = longest.max(worked() - before);
     };
     (0..400).for_each(|_| look());
-    // Now all of them have been silent for too long.
+    // By now all of them have been silent too long.
     std::thread::sleep(Duration::from_millis(1200));
     (0..100).for_each(|_| look());
     assert!(longest < MOST, "one look took {longest:?}");
-    // Who comes now is heard all the same.
+    // A new client is served nevertheless.
     let honest = reach(&name).unwrap();
     let _half = say_hello(&honest);
     send(honest.as_raw_fd(), &Letter::Shown, None).unwrap();
@@ -118,7 +119,7 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     while !matches!(hear(&hostile.socket), Ok(Letter::Mapped { .. })) {
         std::thread::yield_now();
     }
-    // Messages that lie in all of it.
+    // Messages located in all of the region.
     let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
     for part in 0..LENGTH >> 24 {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 24)])).unwrap();
@@ -132,14 +133,14 @@ fn letting_a_peer_go_is_short_however_much_of_its_memory_was_touched() {
     assert!(took < Duration::from_millis(3), "leaving took {took:?}");
 }
 
-/// A memory file of which all pages are there, with those seals.
+/// A memory file with all pages allocated and the given seals.
 fn filled(length: u64, seals: i32) -> OwnedFd {
-    // SAFETY: a constant name; makes a new descriptor.
+    // SAFETY: the name is a constant; the call only creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"filled".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     assert!(fd >= 0);
-    // SAFETY: just opened, and nobody else has it.
+    // SAFETY: the descriptor was just opened and has no other owner.
     let file: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
-    // SAFETY: numbers only.
+    // SAFETY: the calls take only integers.
     unsafe {
         assert_eq!(libc::fallocate(fd, 0, 0, length as libc::off_t), 0);
         assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
@@ -158,7 +159,7 @@ fn a_large_file_that_is_refused_is_not_freed_by_who_refuses_it() {
     let attributes = ViAttributes::new(ProtectionTag::default());
     let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
     send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
-    // The letter holds it now.
+    // The control message holds the file now.
     drop(file);
     let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(10));
     let answer = loop {
@@ -200,7 +201,7 @@ fn letting_a_peer_go_is_short_however_large_the_file_is_of_which_it_showed_a_pag
     assert!(took < MOST, "leaving took {took:?}");
 }
 
-/// Shows that many regions, each a file with all of its pages, of which the other side has the last hold as soon as it has heard.
+/// Exports `count` regions, each a fully allocated file whose last reference is then held by the other side.
 fn show_full_files(socket: &OwnedFd, count: u32, length: u64, mut meanwhile: impl FnMut()) {
     let end = Instant::now() + Duration::from_secs(20);
     for slot in 0..count {
