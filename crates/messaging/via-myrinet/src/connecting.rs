@@ -1,5 +1,5 @@
-//! The modelled network from outside: opening NICs on it, meeting of those who ask and those who wait, and its clock.
-//! Not the path of messages: that is `link`.
+//! The public interface of the modelled network: opening NICs, connecting VIs, and the clock.
+//!
 //! Source: VIA, VI connection and disconnection.
 
 use super::Settings;
@@ -13,14 +13,14 @@ use longma_via::{Address, Error, MemoryHandle, NicAttributes, Reliability, ViAtt
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A modelled network: a switch and hosts with a NIC each. Clones are the same network.
+/// A modelled network: a switch and hosts with one NIC each. Clones refer to the same network.
 #[derive(Clone)]
 pub struct Fabric {
     shared: Arc<Shared>,
 }
 
 impl Fabric {
-    /// The network of a machine, whose NICs run the firmware of `settings`.
+    /// Creates the network of a machine. All NICs run the firmware of `settings`.
     ///
     /// # Errors
     /// If the settings do not fit the NIC.
@@ -65,13 +65,13 @@ impl Fabric {
         Duration::from_ps(self.shared.world().time(station).ps())
     }
 
-    /// Lets time pass until some host has news: for a program that drives several hosts and has nothing to do on any.
-    /// `false` if nothing is under way.
+    /// Advances the time until some host has news. For a program that drives several hosts and has nothing to do on any
+    /// of them. Returns `false` if nothing is in progress.
     pub fn skip(&self) -> bool {
         self.shared.world().skip()
     }
 
-    /// What a host's NIC did so far.
+    /// The statistics of a host's NIC.
     pub fn counts(&self, station: usize) -> Counts {
         self.shared.world().counts(station)
     }
@@ -148,7 +148,8 @@ impl Provider for Myrinet {
             let (again, in_time) = self.shared.pause(meeting, deadline);
             meeting = again;
             if !in_time {
-                // From now on an acceptance fails, so that no side believes in a connection that the other does not have.
+                // From here on an accept fails, so that neither side believes in a connection that the other side does
+                // not have.
                 meeting.answers.remove(&number);
                 let asked = meeting.waiting.get_mut(&key);
                 asked.into_iter().for_each(|wishes| wishes.retain(|wish| wish.number != number));
@@ -180,7 +181,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Says whether somebody still waits for it.
+    /// Delivers the answer. Returns whether the peer still waits for it.
     fn answer(&mut self, answer: Answer) -> bool {
         let Some(wish) = self.wish.take() else { return false };
         let mut meeting = self.shared.meeting();

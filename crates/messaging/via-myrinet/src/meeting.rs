@@ -1,5 +1,4 @@
-//! What all NICs of a network share: its world, and those who wait for each other.
-//! Not who asks whom: that is `connecting`.
+//! The state shared by all NICs of a network: the simulated world, and pending connection requests.
 
 use super::world::World;
 use longma_via::{Address, ViAttributes};
@@ -13,11 +12,11 @@ pub(super) struct Shared {
     pub(super) changed: Condvar,
 }
 
-/// Who waits where, and who has asked.
+/// The listening addresses with their pending requests.
 #[derive(Default)]
 pub(super) struct Meeting {
     pub(super) waiting: BTreeMap<(usize, Vec<u8>), VecDeque<Wish>>,
-    /// Those who wait for an answer, and the answer when it is there.
+    /// The requests waiting for an answer, with the answer once it is known.
     pub(super) answers: BTreeMap<u64, Option<Answer>>,
     pub(super) next: u64,
 }
@@ -35,7 +34,7 @@ pub(super) enum Answer {
     Rejected,
 }
 
-/// The place of a VI: its station, and its number there.
+/// A VI: its station and its number there.
 pub(super) type Place = (usize, usize);
 
 impl Shared {
@@ -51,7 +50,7 @@ impl Shared {
         self.meeting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change. `false` when the deadline has passed.
+    /// Waits for a change. Returns `false` when the deadline has passed.
     pub(super) fn pause<'a>(
         &self,
         meeting: MutexGuard<'a, Meeting>,

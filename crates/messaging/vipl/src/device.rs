@@ -1,5 +1,5 @@
-//! Device names: which NIC a program means by the name that it opens.
-//! Not the NICs, which are `longma-via`'s providers.
+//! Device names: selects the NIC that a program opens.
+//!
 //! Source: VIPL, VipOpenNic, which leaves the names to the provider.
 
 use crate::handles::lock;
@@ -9,25 +9,25 @@ use longma_via::{Error, Nic};
 use std::net::ToSocketAddrs;
 use std::sync::Mutex;
 
-/// Devices that another crate brings: a program opens them as `KIND:...`.
+/// A family of devices provided by another crate. A program opens them as `KIND:...`.
 #[derive(Clone, Copy)]
 pub struct Devices {
-    /// What their names begin with, before a colon.
+    /// The part of the name before the colon.
     pub kind: &'static str,
-    /// Their names, for messages.
+    /// A description of the names, for error messages.
     pub names: &'static str,
-    /// Opens the one that has this behind the colon.
+    /// Opens the device with the given name after the colon.
     pub open: fn(&str) -> Result<Nic, Error>,
 }
 
 static ADDED: Mutex<Vec<Devices>> = Mutex::new(Vec::new());
 
-/// Lets programs open these too, beside those that this crate knows.
+/// Registers additional devices.
 pub fn add_devices(devices: Devices) {
     lock(&ADDED).push(devices);
 }
 
-/// Opens the NIC of that name.
+/// Opens the NIC with the given name.
 pub(crate) fn open(name: &str) -> Result<Nic, Error> {
     if matches!(name, "" | "shm") {
         return Nic::open();

@@ -1,7 +1,9 @@
-//! Handles: what a C program names objects by, checked in every call.
-//! Not pointers: a handle that was given back, one of another kind and any other number find nothing.
-//! Source: Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15 (2004), with the barrier on the
-//! side of those who give back, as in Dice, Huang and Yang, "Asymmetric Dekker synchronization" (2001).
+//! Handles, which identify objects for C programs and are validated in every call. Stale handles, handles of another
+//! kind and arbitrary numbers are detected.
+//!
+//! Source: Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15 (2004), with the
+//! barrier on the side of the thread that destroys an object, as in Dice, Huang and Yang, "Asymmetric Dekker
+//! synchronization" (2001).
 
 use crate::layout::{Handle, Return};
 use longma_via::barriers::{heavy_barrier, is_available, light_barrier};
@@ -10,7 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A handle's lowest bits say where its object is, the next what kind it is of, the rest that it is this one: no number comes again.
+/// The lowest bits of a handle are the slot index of the object, the next ones its kind, and the rest a counter that
+/// makes handles unique.
 const INDEX_BITS: u32 = 20;
 const KIND_BITS: u32 = 4;
 const CHUNK: usize = 1024;
@@ -18,12 +21,12 @@ const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
 
 const _: () = assert!(usize::BITS == 64, "the numbers of handles need 40 bits");
 
-/// How long giving back waits for calls of other threads. None takes so long, also on a machine so busy that a thread stands still for
-/// seconds; only one that is gone in the midst of a call does, and then the object stays for ever.
+/// How long destroying an object waits for calls by other threads. No call takes that long, even on a machine so busy
+/// that threads stop for seconds. Only a thread that disappears within a call does; the object is then leaked.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 struct Slot<T> {
-    /// The handle that finds this object now; 0: none.
+    /// The current handle of the object; 0 if the slot is empty.
     handle: AtomicUsize,
     /// From `Arc::into_raw`.
     object: AtomicPtr<T>,
@@ -48,7 +51,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T: Send + Sync + 'static> Table<T> {
-    /// A table of the kind of that number, 1 to 15.
+    /// Creates the table for a kind, 1 to 15.
     pub(crate) const fn new(kind: usize) -> Table<T> {
         let places = Places { free: Vec::new(), used: 0, made: 0 };
         Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::new(places) }
@@ -60,7 +63,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         &chunk[index % CHUNK]
     }
 
-    /// Where `handle` would be, if it is of this kind.
+    /// The slot of `handle`, if it is of this kind.
     #[inline]
     fn slot(&self, handle: usize) -> Option<&Slot<T>> {
         if handle >> INDEX_BITS & ((1 << KIND_BITS) - 1) != self.kind {
@@ -70,7 +73,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         Some(&self.chunks[index / CHUNK].get()?[index % CHUNK])
     }
 
-    /// Takes an object in, and says by which handle it is found. `None`: there are a million of them.
+    /// Inserts an object and returns its handle. `None` if there are a million objects.
     pub(crate) fn insert(&self, object: Arc<T>) -> Option<Handle> {
         let mut places = lock(&self.places);
         let index = match places.free.pop() {
@@ -89,12 +92,13 @@ impl<T: Send + Sync + 'static> Table<T> {
         Some(std::ptr::without_provenance_mut(handle))
     }
 
-    /// A reference of its own to the object, for a call that may take long.
+    /// Returns a counted reference to the object, for calls that may take long.
     pub(crate) fn shared(&self, handle: Handle) -> Option<Arc<T>> {
         self.shared_after(handle, |_| {})
     }
 
-    /// As `shared`, after `note` has entered the call with the object: whoever gives the object back sees that, or is first.
+    /// Like `shared`, but calls `note` with the object while it is locked. A thread that destroys the object either
+    /// sees the effect of `note` or is first.
     pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
         let _places = lock(&self.places);
         let slot = self.slot(handle.addr())?;
@@ -102,7 +106,8 @@ impl<T: Send + Sync + 'static> Table<T> {
             return None;
         }
         let object = slot.object.load(Ordering::Relaxed);
-        // SAFETY: from `Arc::into_raw`; with the lock held and the handle in place nobody takes the table's reference away.
+        // SAFETY: the pointer is from `Arc::into_raw`. The table's reference is released only under the lock, which is
+        // held, and only after the handle is cleared.
         let object = unsafe {
             Arc::increment_strong_count(object);
             Arc::from_raw(object)
@@ -111,7 +116,8 @@ impl<T: Send + Sync + 'static> Table<T> {
         Some(object)
     }
 
-    /// Does something short with the object, without a lock or any other atomic exchange. `None`: there is no such object.
+    /// Calls `act`, which must be short, with the object, without a lock or an atomic exchange. `None` if there is no
+    /// such object.
     #[inline]
     pub(crate) fn with<R>(&self, handle: Handle, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (handle, slot) = (handle.addr(), self.slot(handle.addr())?);
@@ -122,14 +128,14 @@ impl<T: Send + Sync + 'static> Table<T> {
             if slot.handle.load(Ordering::Acquire) != handle {
                 return Some(None);
             }
-            // SAFETY: whoever takes the object away first empties `handle` and then waits for all who are inside with it; this
-            // thread said so before it saw that it was not emptied.
+            // SAFETY: a thread that removes the object first clears `handle` and then waits for all threads using it.
+            // This thread announced its use before it saw that `handle` was not cleared.
             let object = unsafe { &*slot.object.load(Ordering::Relaxed) };
             Some(act.take().map(|act| act(object)))
         });
         match done {
             Ok(Some(outcome)) => outcome,
-            // Called from within a call, or while the thread ends.
+            // Nested in another call, or during thread exit.
             _ => {
                 let object = self.shared(std::ptr::without_provenance_mut(handle))?;
                 act.take().map(|act| act(&object))
@@ -137,7 +143,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         }
     }
 
-    /// Takes an object out if `allowed` finds nothing against it; its handle finds nothing any more.
+    /// Removes an object if `allowed` returns `Ok`. Its handle is invalid afterwards.
     pub(crate) fn remove(
         &self,
         handle: Handle,
@@ -150,29 +156,32 @@ impl<T: Send + Sync + 'static> Table<T> {
             return Err(Return::InvalidParameter);
         }
         let object = slot.object.load(Ordering::Relaxed);
-        // SAFETY: from `Arc::into_raw`, and the table's reference goes only under the lock that we have.
+        // SAFETY: the pointer is from `Arc::into_raw`, and the table's reference is released only under the lock, which
+        // is held.
         allowed(unsafe { &*object })?;
         slot.handle.store(0, Ordering::Release);
-        // Without the lock, for which others wait, and with them the call that this waits for, if a signal's handler makes one within it.
-        // The place is nobody else's until it is free.
+        // Release the lock before waiting: other threads need it, and so may the call that is being waited for, if a
+        // signal handler makes another call within it. The slot is not reused until it is marked free.
         drop(places);
         if wait_until_nobody_uses(handle) {
             lock(&self.places).free.push(handle & ((1 << INDEX_BITS) - 1));
         } else {
-            // SAFETY: as above. The table's own reference and its place stay as they are, for whoever still uses them.
+            // SAFETY: as above. The table's reference and the slot are leaked for the threads that still use the
+            // object.
             unsafe { Arc::increment_strong_count(object) };
         }
-        // SAFETY: from `Arc::into_raw`, and no one finds it any more.
+        // SAFETY: the pointer is from `Arc::into_raw`, and the object can no longer be found.
         Ok(unsafe { Arc::from_raw(object) })
     }
 }
 
-// ---- who is inside ------------------------------------------------------------------------------------------------------
+// ---- threads using handles
+// ----------------------------------------------------------------------------------------------
 
-/// The handles that threads are using, one a thread; 0: none.
+/// The handle in use by each thread; 0 if none.
 static USED: Mutex<Vec<Arc<AtomicUsize>>> = Mutex::new(Vec::new());
 
-/// A thread's place in `USED`.
+/// A thread's entry in `USED`.
 struct Place {
     inside: Arc<AtomicUsize>,
 }
@@ -195,7 +204,7 @@ impl Drop for Place {
     }
 }
 
-/// A thread that is using a handle.
+/// Marks a handle as in use by this thread.
 struct Inside<'a>(&'a AtomicUsize);
 
 impl Inside<'_> {
@@ -218,11 +227,11 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Waits for all who began to use `handle` before it was emptied. `false`: one did not end.
+/// Waits for all threads that started to use `handle` before it was cleared. Returns `false` if one did not finish.
 fn wait_until_nobody_uses(handle: usize) -> bool {
     let end = Instant::now() + PATIENCE;
     if is_available() {
-        // It worked before; should it not now, nobody may be taken for being outside.
+        // The barrier worked before. If it fails now, no thread can be assumed to be outside.
         while !heavy_barrier() {
             if Instant::now() >= end {
                 return false;
@@ -246,7 +255,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU32};
 
-    /// Says, and remembers, when it is dropped.
+    /// Counts its drops, and detects a second one.
     struct Watched(Arc<AtomicU32>, AtomicBool);
 
     impl Drop for Watched {
@@ -316,7 +325,7 @@ mod tests {
                     }
                 });
             }
-            // Also where an assertion fails: nobody would end the threads then.
+            // Also when an assertion fails, because the threads would not end otherwise.
             let _end = Ends(&stop);
             for round in 0..ROUNDS {
                 let handle = TABLE.insert(object(&dropped)).unwrap();
@@ -342,7 +351,7 @@ mod tests {
             scope.spawn(move || {
                 TABLE.with(of(handle), |_| {
                     begun.send(()).unwrap();
-                    // As one that others do not let run meanwhile.
+                    // Simulates a thread that is not scheduled for a while.
                     std::thread::sleep(Duration::from_millis(1500));
                 })
             });
@@ -403,7 +412,7 @@ mod tests {
         });
         let waited_for = TABLE.shared_after(of(handle), |users| {
             begun.send(()).unwrap();
-            // The other thread has the time to come between.
+            // Give the other thread time to run in between.
             std::thread::sleep(Duration::from_millis(200));
             users.fetch_add(1, Ordering::AcqRel);
         });
