@@ -101,13 +101,13 @@ pub enum Loss {
     )]
     Blocked(u32),
     /// The peer does not know the connection, because it was restarted or has given up the connection.
-    #[error("the peer does not know the connection any more")]
+    #[error("the peer no longer knows the connection")]
     Reset,
     /// The peer violated the protocol.
-    #[error("the peer broke the protocol: {0}")]
+    #[error("the peer violated the protocol: {0}")]
     Violation(Violation),
     /// The peer's answer is malformed.
-    #[error("the peer's answer cannot be read")]
+    #[error("the peer's answer is malformed")]
     Greeting,
 }
 
@@ -115,10 +115,10 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// Too many packets are queued; retry after [`Event::Delivered`].
-    #[error("too many packets wait to be sent")]
+    #[error("too many packets are queued")]
     Full,
     /// The message exceeds the agreed maximum.
-    #[error("the message is longer than the {0} bytes both ends agreed on")]
+    #[error("the message is longer than the agreed maximum of {0} bytes")]
     TooLong(usize),
     /// The connection is not open.
     #[error("the connection is not open")]
@@ -292,7 +292,7 @@ impl Connection {
     }
 
     fn new(config: Config, phase: Phase, tag: u64, greeting: &[u8], now: Duration) -> Self {
-        assert!(tag != 0 && greeting.len() <= MAX_GREETING, "a tag other than 0 and a greeting that fits");
+        assert!(tag != 0 && greeting.len() <= MAX_GREETING, "the tag must not be 0, and the greeting must fit");
         assert!(
             usize::from(config.max_datagram) >= MIN_DATAGRAM,
             "datagrams of {MIN_DATAGRAM} bytes or more"

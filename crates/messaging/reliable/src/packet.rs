@@ -104,19 +104,19 @@ pub struct Packet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// There are fewer bytes than the header requires.
-    #[error("the packet is cut short")]
+    #[error("the packet is truncated")]
     Short,
     /// The magic number or version is wrong.
     #[error("not a packet of this protocol and version")]
     Magic,
     /// The type is unknown.
-    #[error("unknown kind of packet {0}")]
+    #[error("unknown packet type {0}")]
     Kind(u8),
     /// The checksum does not match.
-    #[error("the checksum does not fit")]
+    #[error("the checksum does not match")]
     Checksum,
     /// A field is invalid: too many selective-acknowledgement words, unknown flags, tag 0, or nonzero reserved bytes.
-    #[error("a field has a value that is not allowed")]
+    #[error("a field has an invalid value")]
     Field,
 }
 

@@ -22,17 +22,17 @@ pub enum Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A message exceeded the agreed maximum size.
-    #[error("it sent a message of more than {0} bytes, the most that was agreed")]
+    #[error("it sent a message longer than the agreed maximum of {0} bytes")]
     TooLong(usize),
     /// A message began inside another one, or continued without a beginning.
-    #[error("its fragments do not make up messages")]
+    #[error("its fragments do not form messages")]
     Fragments,
     /// A packet exceeded the agreed maximum size.
-    #[error("its packet is larger than the {0} bytes agreed on")]
+    #[error("it sent a packet larger than the agreed maximum of {0} bytes")]
     Datagram(usize),
     /// This process has no memory for the message. This is the peer's fault only if it occurs with all of its
     /// connections.
-    #[error("there is no memory here for more than {0} bytes of its message")]
+    #[error("this process cannot allocate memory for more than {0} bytes of its message")]
     Memory(usize),
 }
 

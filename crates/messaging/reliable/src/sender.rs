@@ -106,7 +106,7 @@ impl Sender {
             let mut payload = self.spare.pop().unwrap_or_default();
             while payload.len() < bytes {
                 if part.is_empty() {
-                    part = parts.next().expect("the parts hold what they were counted to hold");
+                    part = parts.next().expect("the parts have the counted length");
                     continue;
                 }
                 let taken = part.len().min(bytes - payload.len());
@@ -180,7 +180,7 @@ impl Sender {
         let mut arrived = 0;
         while self.base < ack.below {
             arrived += u32::from(self.arrived(0, now));
-            let done = self.queue.pop_front().expect("as many were sent");
+            let done = self.queue.pop_front().expect("acknowledged packets were sent");
             self.messages_delivered += u64::from(done.last);
             self.recycle(done.payload);
             self.base += 1;

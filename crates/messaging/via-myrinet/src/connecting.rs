@@ -30,7 +30,7 @@ impl Fabric {
             if ring == 0 || settings.low_water >= ring {
                 let low = settings.low_water;
                 let why =
-                    format!("a small ring of {ring} with a low-water mark of {low}: the mark must be less");
+                    format!("the low-water mark {low} must be less than the size {ring} of the small ring");
                 return Err(Error::InvalidParameter(why));
             }
         }
@@ -216,7 +216,7 @@ impl Incoming for Asked {
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let Some(peer) = self.wish.as_ref().map(|wish| (wish.station, wish.slot)) else {
-            return Err(Error::NoMatch("the request was answered already".into()));
+            return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let slot = self.shared.world().add_vi(self.station);
         if !self.answer(Answer::Accepted { slot, attributes: *attributes }) {

@@ -45,7 +45,7 @@ pub enum Error {
     #[error("name service: {0}")]
     NameService(String),
     /// No process is waiting for a connection at the address.
-    #[error("nobody waits for a connection at {0}")]
+    #[error("no process is waiting for a connection at {0}")]
     NoMatch(String),
     /// The address is unreachable.
     #[error("not reachable: {0}")]

@@ -56,7 +56,7 @@ impl Nic {
     /// Allocates and registers zeroed memory of the type that the provider moves most efficiently.
     pub fn allocate(&self, bytes: usize, attributes: MemoryAttributes) -> Result<MemoryRegion, Error> {
         if bytes == 0 {
-            return Err(Error::InvalidParameter("a region of no bytes".into()));
+            return Err(Error::InvalidParameter("a region needs at least one byte".into()));
         }
         let memory: Arc<dyn Memory> = match self.shared.provider.allocate(bytes)? {
             Some(memory) => memory,
@@ -80,7 +80,7 @@ impl Nic {
     ) -> Result<MemoryRegion, Error> {
         if bytes == 0 || base.is_null() || (base as usize).checked_add(bytes).is_none() {
             return Err(Error::InvalidParameter(format!(
-                "{bytes} bytes at {base:p} are no memory to register"
+                "{bytes} bytes at {base:p} cannot be registered"
             )));
         }
         self.insert(base as u64, bytes as u64, attributes, None)

@@ -121,7 +121,7 @@ impl Crowd {
 
     /// Takes the next notification.
     fn heard(&self) -> u32 {
-        let (number, queue) = self.queue.wait(SOON).expect("somebody is heard");
+        let (number, queue) = self.queue.wait(SOON).expect("a notification arrives");
         assert_eq!(queue, Queue::Receive);
         number
     }
@@ -400,11 +400,11 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
             .collect();
         let outcomes: Vec<_> = talkers.into_iter().map(|talker| talker.join()).collect();
         stop.store(true, Ordering::Relaxed);
-        assert!(outcomes.iter().all(Result::is_ok), "somebody was not answered");
+        assert!(outcomes.iter().all(Result::is_ok), "a client was not answered");
     });
     let answered = answered.into_inner();
     println!("{answered} answers");
-    assert!(answered > 0, "nobody asked");
+    assert!(answered > 0, "no client asked");
 }
 
 #[test]

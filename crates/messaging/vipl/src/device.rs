@@ -48,13 +48,13 @@ fn open_added(name: &str, kind: &str, at: &str) -> Result<Nic, Error> {
     }
     let more: String = added.iter().map(|devices| format!(", {}", devices.names)).collect();
     Err(Error::InvalidParameter(format!(
-        "\"{name}\" is none of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE{more}"
+        "\"{name}\" is not a device name: give one of shm, udp:ADDRESS:PORT, af_xdp:INTERFACE{more}"
     )))
 }
 
 fn open_udp(at: &str) -> Result<Nic, Error> {
     let address = at.to_socket_addrs().ok().and_then(|mut all| all.next());
-    let unknown = || Error::InvalidParameter(format!("\"{at}\" is no address and port of this host"));
+    let unknown = || Error::InvalidParameter(format!("\"{at}\" is not an address and port of this host"));
     Ok(Nic::with_provider(Box::new(Udp::open(address.ok_or_else(unknown)?)?)))
 }
 
@@ -71,7 +71,7 @@ mod tests {
         for name in ["eth0", "shm:", "af_xdp:", "udpx:1", ":", "SHM"] {
             assert!(refusal(name).contains("udp:ADDRESS:PORT"), "{name}");
         }
-        assert!(refusal("udp:nowhere").contains("no address and port"));
+        assert!(refusal("udp:nowhere").contains("not an address and port"));
         assert!(refusal("af_xdp:no-such-interface").contains("no-such-interface"));
     }
 

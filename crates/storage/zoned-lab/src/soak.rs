@@ -273,7 +273,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
         if found == expected {
             return Ok(());
         }
-        let what = format!("record {record} is not what was put last");
+        let what = format!("record {record} does not have its last value");
         Err(Error::Damaged { block: longma_zoned::device::Block(0), what })
     }
 

@@ -120,11 +120,11 @@ impl Geometry {
             ));
         }
         if self.zone_blocks == 0 || self.zone_capacity_blocks == 0 {
-            return wrong("zones without blocks".into());
+            return wrong("zones must have at least one block".into());
         }
         if self.zone_capacity_blocks > self.zone_blocks {
             return wrong(format!(
-                "a zone capacity of {} blocks in zones of {}",
+                "a zone capacity of {} blocks is not possible in zones of {}",
                 self.zone_capacity_blocks, self.zone_blocks
             ));
         }
@@ -134,12 +134,12 @@ impl Geometry {
         }
         let bytes = zones.checked_mul(self.zone_blocks).and_then(|b| b.checked_mul(self.block_bytes.into()));
         if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            return wrong("more bytes than a file offset can count".into());
+            return wrong("the device is larger than the largest file offset".into());
         }
         if self.max_open_zones > 0 && self.max_active_zones > 0 && self.max_open_zones > self.max_active_zones
         {
             return wrong(format!(
-                "{} zones may be open but only {} active",
+                "the limit of {} open zones is greater than the limit of {} active zones",
                 self.max_open_zones, self.max_active_zones
             ));
         }

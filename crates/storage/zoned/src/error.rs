@@ -23,7 +23,7 @@ pub enum Error {
         free: u64,
     },
     /// The key length is outside the range that this map supports.
-    #[error("a key of {bytes} bytes: this map takes {shortest} to {longest}")]
+    #[error("a key of {bytes} bytes: keys of this map have {shortest} to {longest} bytes")]
     KeyLength {
         /// The length of the key, bytes.
         bytes: usize,
@@ -33,7 +33,7 @@ pub enum Error {
         longest: usize,
     },
     /// The value length is outside the range that this map supports.
-    #[error("a value of {bytes} bytes: this map takes {shortest} to {longest}")]
+    #[error("a value of {bytes} bytes: values of this map have {shortest} to {longest} bytes")]
     ValueLength {
         /// The length of the value, bytes.
         bytes: usize,
@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The input of a bulk load is not in ascending key order.
     #[error(
-        "the key of record {record} is not greater than the one before it: sort the records and remove doubles"
+        "the key of record {record} is not greater than the one before it: sort the records and remove duplicates"
     )]
     Unsorted {
         /// The index of the first record out of order, from 0.
@@ -82,7 +82,7 @@ pub enum Error {
     },
     /// The state in memory violates an invariant. This is a bug in this crate.
     #[error(
-        "{what}: this is an error of the program, please report it; open the map again, which brings back all that was acknowledged"
+        "{what}: this is a bug, please report it; reopen the map, which restores all acknowledged changes"
     )]
     Inconsistent {
         /// The violated invariant.
@@ -102,7 +102,7 @@ pub enum Error {
     },
     /// An earlier write failed, so the state of the device is unknown.
     #[error(
-        "an earlier write to {device} failed ({what}): open it again, which brings back all that was acknowledged"
+        "an earlier write to {device} failed ({what}): reopen the map, which restores all acknowledged changes"
     )]
     Stopped {
         /// The device's name.
@@ -131,7 +131,7 @@ impl fmt::Display for LostBatches {
         match self.last {
             Some(last) if last == self.first => write!(f, "batch {last}"),
             Some(last) => write!(f, "batches {} to {last}", self.first),
-            None => write!(f, "batch {} and what came after it, if anything did", self.first),
+            None => write!(f, "batch {} and all later ones, if there are any", self.first),
         }
     }
 }
@@ -139,8 +139,8 @@ impl fmt::Display for LostBatches {
 fn journal_damaged(block: Block, what: &str, lost: &[LostBatches], later: u64) -> String {
     let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
     format!(
-        "{block} of the journal is damaged: {what}. It had been written whole, so that batches are lost with it: {}; {later} batches after the \
-         damage are whole. Nothing was changed. A check lists all damage; a repair goes on without the lost batches",
+        "{block} of the journal is damaged: {what}. It had been written completely, so batches are lost: {}; {later} batches after the damage \
+         are intact. Nothing was changed. A check lists all damage; a repair continues without the lost batches",
         lost.join(", ")
     )
 }

@@ -148,7 +148,7 @@ impl<D> Shared<D> {
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(|poisoned| {
             let mut writer = poisoned.into_inner();
-            writer.stopped.get_or_insert_with(|| "an operation panicked in the middle of a change".into());
+            writer.stopped.get_or_insert_with(|| "an operation panicked during a change".into());
             writer
         })
     }

@@ -63,7 +63,7 @@ pub struct Parameters {
 
 /// The error for a machine without a complete Myrinet description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("machine {machine}: {missing}; `longma machine show piii-myrinet` shows one that has it all")]
+#[error("machine {machine}: {missing}; `longma machine show piii-myrinet` shows a complete one")]
 pub struct ParametersError {
     /// The name of the machine.
     pub machine: String,
@@ -87,9 +87,9 @@ impl Parameters {
             return Err(lack("it needs two hosts with a Myrinet NIC"));
         }
         let bus = host.buses.iter().find(|bus| *bus.name == *placed.on);
-        let bus = bus.ok_or_else(|| lack("the NIC must hang on one of the host's buses"))?;
+        let bus = bus.ok_or_else(|| lack("the NIC must be on one of the host's buses"))?;
         if bus.protocol != Protocol::Pci {
-            return Err(lack("the NIC's bus must speak PCI"));
+            return Err(lack("the NIC's bus must be PCI"));
         }
         let (width, rate) =
             bus.width.zip(bus.rate).ok_or_else(|| lack("the bus needs `width` and `rate`"))?;
@@ -148,7 +148,7 @@ impl Parameters {
             return Ok(());
         }
         let sram = self.sram_bytes;
-        Err(format!("buffers, rings and firmware take {needed} bytes of SRAM, and the NIC has {sram}"))
+        Err(format!("buffers, rings and firmware need {needed} bytes of SRAM, but the NIC has {sram}"))
     }
 }
 

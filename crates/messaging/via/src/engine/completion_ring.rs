@@ -91,7 +91,7 @@ impl CompletionRing {
         let held = contents.notifications.len();
         if capacity < held {
             return Err(Error::Resource(format!(
-                "{held} notifications are in the queue, {capacity} would be its size"
+                "the queue holds {held} notifications, more than the requested size {capacity}"
             )));
         }
         contents.notifications.reserve(capacity - held);
@@ -246,7 +246,7 @@ impl CompletionRing {
 
 fn checked(capacity: usize, most: usize) -> Result<usize, Error> {
     if capacity == 0 {
-        return Err(Error::InvalidParameter("a completion queue of no entries".into()));
+        return Err(Error::InvalidParameter("a completion queue needs at least one entry".into()));
     }
     if capacity > most {
         return Err(Error::Resource(format!(

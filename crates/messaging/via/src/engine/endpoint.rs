@@ -139,7 +139,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         if inner.queues.state != ViState::Idle {
             return Err(Error::InvalidState(format!(
-                "attributes change only while idle, not {:?}",
+                "attributes can be changed only while idle, not {:?}",
                 inner.queues.state
             )));
         }
@@ -654,13 +654,13 @@ fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Er
     let facts = nic.provider.attributes();
     if !facts.reliability.contains(&attributes.reliability) {
         return Err(Error::InvalidReliability(format!(
-            "this NIC does not have {:?}",
+            "this NIC does not support {:?}",
             attributes.reliability
         )));
     }
     if attributes.rdma_read && !facts.rdma_read.contains(&attributes.reliability) {
         return Err(Error::InvalidRdmaRead(format!(
-            "this NIC does not have it at {:?}",
+            "this NIC does not support it at {:?}",
             attributes.reliability
         )));
     }
@@ -669,7 +669,7 @@ fn checked(nic: &NicShared, attributes: ViAttributes) -> Result<ViAttributes, Er
         if attributes.max_transfer_bytes == u32::MAX { most } else { attributes.max_transfer_bytes };
     if max_transfer_bytes > most {
         return Err(Error::InvalidTransferSize(format!(
-            "{max_transfer_bytes} bytes, and this NIC takes {most}"
+            "{max_transfer_bytes} bytes, but the maximum of this NIC is {most}"
         )));
     }
     Ok(ViAttributes { max_transfer_bytes, ..attributes })

@@ -141,7 +141,7 @@ impl<T> Lock<T> {
 #[inline(never)]
 fn taken_twice() -> ! {
     panic!(
-        "a VI was called from within itself: what it tells of completions, and what wakes a future, must not call it"
+        "a VI was called from within its own callback: completion callbacks and wakers must not call the VI"
     );
 }
 

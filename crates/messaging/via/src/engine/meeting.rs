@@ -109,7 +109,7 @@ impl Endpoint {
         }
         let own = self.nic.provider.named_host(&local.host)?;
         if own == remote.host {
-            let why = format!("{remote} is this VI's own address: a peer needs another");
+            let why = format!("{remote} is this VI's own address; a peer must have another one");
             return Err(Error::InvalidParameter(why));
         }
         Ok(own < remote.host)

@@ -91,7 +91,7 @@ impl MemoryTable {
                 Ok(())
             }
             Some(uses) => Err(Error::InvalidProtectionTag(format!(
-                "tag {} still has {uses} VIs and memory regions",
+                "tag {} is still used by {uses} VIs and memory regions",
                 tag.0
             ))),
         }
@@ -207,11 +207,11 @@ impl Contents {
 }
 
 fn unknown_tag(tag: ProtectionTag) -> Error {
-    Error::InvalidProtectionTag(format!("{} is no protection tag of this NIC", tag.0))
+    Error::InvalidProtectionTag(format!("{} is not a protection tag of this NIC", tag.0))
 }
 
 fn unknown_region(handle: MemoryHandle) -> Error {
-    Error::InvalidParameter(format!("{:#x} is no memory handle of this NIC", handle.0))
+    Error::InvalidParameter(format!("{:#x} is not a memory handle of this NIC", handle.0))
 }
 
 const CACHED: usize = 8;

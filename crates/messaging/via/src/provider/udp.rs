@@ -143,7 +143,7 @@ impl Medium for UdpMedium {
             let text = String::from_utf8_lossy(host);
             let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
             let why =
-                || format!("\"{text}\" is no address and port, such as 192.168.0.7:7471 or server:7471");
+                || format!("\"{text}\" is not an address and port such as 192.168.0.7:7471 or server:7471");
             found.map(Peer::Socket).ok_or_else(|| Error::NotReachable(why()))
         }
     }

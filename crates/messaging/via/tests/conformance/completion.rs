@@ -27,7 +27,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        assert!(Instant::now() < end, "nobody woke the future");
+        assert!(Instant::now() < end, "the future was not woken");
         std::thread::park_timeout(PATIENCE);
     }
 }

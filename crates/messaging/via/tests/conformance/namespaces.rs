@@ -57,7 +57,7 @@ impl Namespaces {
         match (self.nic(0), self.nic(1)) {
             (Ok(left), Ok(right)) => Some([left, right]),
             (Err(error), _) | (_, Err(error)) => {
-                assert!(error.to_string().contains("the provider `udp` needs no privilege"), "{error}");
+                assert!(error.to_string().contains("the provider `udp` needs no privileges"), "{error}");
                 eprintln!("left out: {error}");
                 None
             }

@@ -101,7 +101,7 @@ impl<D: ZonedDevice> CowTree<D> {
         let kept = self.kept.has(kind(level), at == self.root);
         let body: Arc<Body> = if kept { self.space.recall(at)? } else { self.space.read(kind(level), at)? };
         match level > 0 && body.entries.is_empty() {
-            true => Err(Error::Damaged { block: at, what: "an interior node without entries".into() }),
+            true => Err(Error::Damaged { block: at, what: "it is an interior node without entries".into() }),
             false => Ok(body),
         }
     }

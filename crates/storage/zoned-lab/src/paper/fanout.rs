@@ -41,7 +41,7 @@ impl Fanout {
     /// Checks that nodes can be split: both halves must have at least two entries.
     pub(super) fn check(self, device: String) -> Result<Self> {
         if self.body < 4 || self.head < 4 {
-            let what = format!("{} and {} entries a node: give at least 4", self.body, self.head);
+            let what = format!("{} and {} entries per node: give at least 4", self.body, self.head);
             return Err(Error::Unsuitable { device, what });
         }
         Ok(self)

@@ -37,7 +37,7 @@ pub(super) enum Node {
 }
 
 fn unexpected<R>(what: &str) -> Result<R, String> {
-    Err(format!("{what} was expected, and something else is there"))
+    Err(format!("expected {what}, but found something else"))
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {
@@ -57,11 +57,11 @@ fn begin(block: &mut [u8], kind: u32, count: usize) {
 fn count(block: &[u8], kind: u32, most: usize) -> Result<usize, String> {
     let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
     if word(0) != kind {
-        return Err(format!("a node of kind {kind:#x} was expected, and {:#x} is there", word(0)));
+        return Err(format!("expected a node of kind {kind:#x}, but found {:#x}", word(0)));
     }
     match word(4) as usize {
         count if count <= most => Ok(count),
-        count => Err(format!("{count} entries in a node that holds {most}")),
+        count => Err(format!("{count} entries exceed the node's capacity of {most}")),
     }
 }
 
@@ -168,7 +168,7 @@ impl Record for Head {
             let at = HEADER_BYTES + index * HEAD_ENTRY_BYTES;
             let (word, log) = (u64_at(block, at + 8), u64_at(block, at + 16));
             let state = State::ALL.get((word >> 56) as usize).copied();
-            let state = state.ok_or_else(|| format!("a child in state {}", word >> 56))?;
+            let state = state.ok_or_else(|| format!("a child has the invalid state {}", word >> 56))?;
             let ptr = Ptr { state, addr: Block(word & ADDRESS), log: (log != NONE).then_some(Block(log)) };
             Ok((u64_at(block, at), ptr))
         };

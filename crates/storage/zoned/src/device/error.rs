@@ -51,7 +51,7 @@ impl fmt::Display for Operation {
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The write is not at the write pointer of its sequential zone.
-    #[error("{zone} can be written at its block {write_pointer} only, not at {offset}")]
+    #[error("{zone} must be written at its write pointer, block {write_pointer}, not at {offset}")]
     NotAtWritePointer {
         /// The zone.
         zone: ZoneNumber,
@@ -67,7 +67,7 @@ pub enum DeviceError {
         zone: ZoneNumber,
     },
     /// The write extends beyond the capacity of the zone.
-    #[error("{count} blocks at block {offset} do not fit into {zone}, which holds {capacity_blocks}")]
+    #[error("{count} blocks at block {offset} do not fit into {zone}, which has {capacity_blocks}")]
     BeyondCapacity {
         /// The zone.
         zone: ZoneNumber,
@@ -79,7 +79,7 @@ pub enum DeviceError {
         capacity_blocks: u64,
     },
     /// The limit on open zones is reached, and no open zone can be closed implicitly.
-    #[error("{zone} cannot be opened: {limit} zones are open, which is all the device allows")]
+    #[error("{zone} cannot be opened: {limit} zones are open, the device's limit")]
     TooManyOpen {
         /// The zone.
         zone: ZoneNumber,
@@ -88,7 +88,7 @@ pub enum DeviceError {
     },
     /// The limit on active zones is reached.
     #[error(
-        "{zone} cannot be made active: {limit} zones are open or partly written, which is all the device allows"
+        "{zone} cannot be made active: {limit} zones are open or partly written, the device's limit"
     )]
     TooManyActive {
         /// The zone.
@@ -143,7 +143,7 @@ pub enum DeviceError {
         blocks: u64,
     },
     /// The block range spans several zones.
-    #[error("cannot {operation} {count} blocks from {block} on: they reach beyond {zone}")]
+    #[error("cannot {operation} {count} blocks from {block} on: they extend beyond {zone}")]
     AcrossZones {
         /// The operation requested.
         operation: Operation,
@@ -155,7 +155,7 @@ pub enum DeviceError {
         zone: ZoneNumber,
     },
     /// The length is zero or not a multiple of the block size.
-    #[error("cannot {operation} {bytes} bytes: a block has {block_bytes}")]
+    #[error("cannot {operation} {bytes} bytes: not a multiple of the block size of {block_bytes}")]
     Unaligned {
         /// The operation requested.
         operation: Operation,
@@ -186,7 +186,7 @@ pub enum DeviceError {
     #[error("the power is off")]
     PowerCut,
     /// The geometry is invalid.
-    #[error("not a possible device: {what}")]
+    #[error("invalid device geometry: {what}")]
     Geometry {
         /// The reason.
         what: String,

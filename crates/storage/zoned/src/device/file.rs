@@ -221,7 +221,7 @@ impl FileDevice {
     /// [`DeviceError::Host`].
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
-            return Err(DeviceError::Geometry { what: format!("a worn-out zone that is {condition}") });
+            return Err(DeviceError::Geometry { what: format!("a zone cannot wear out to the condition {condition}") });
         }
         let mut rules = self.changing(Operation::Write)?;
         let Zone { write_pointer, resets, .. } = rules.table.zone(zone)?;

@@ -95,7 +95,7 @@ impl KernelDevice {
         };
         if rest.iter().any(|zone| is_conventional(zone) || zone.capacity != first.capacity) {
             return Err(sequential
-                .not_usable("has conventional zones among the others, or zones of different capacities"));
+                .not_usable("has conventional zones between sequential ones, or zones of different capacities"));
         }
         let attribute = |name| zone_ioctls::queue_attribute(&sequential.file, name).unwrap_or(0);
         let block_sectors = u64::from(block_bytes) / SECTOR_BYTES;

@@ -49,7 +49,7 @@ impl ZoneTable {
         let sequential = State { condition: Condition::Empty, ..conventional };
         let mut zones = Vec::new();
         zones.try_reserve_exact(geometry.zones() as usize).map_err(|_| DeviceError::Geometry {
-            what: format!("{} zones: there is no memory for their states", geometry.zones()),
+            what: format!("{} zones: cannot allocate memory for their states", geometry.zones()),
         })?;
         zones.resize(geometry.conventional_zones as usize, conventional);
         zones.resize(geometry.zones() as usize, sequential);
@@ -266,7 +266,7 @@ impl ZoneTable {
             Condition::ReadOnly | Condition::Offline => write_pointer <= capacity,
         };
         if !possible {
-            let what = format!("{zone} {condition} with its write pointer at {write_pointer}");
+            let what = format!("{zone} cannot be {condition} with its write pointer at {write_pointer}");
             return Err(DeviceError::Geometry { what });
         }
         self.set(zone, condition);

@@ -106,7 +106,7 @@ impl Header {
         let header = Self::peek(node, kind)?;
         let end = HEADER_BYTES + header.bytes as usize;
         if end > node.len() {
-            return Err(format!("it says that it has {} bytes, more than there are", header.bytes));
+            return Err(format!("its length of {} bytes exceeds the data read", header.bytes));
         }
         if word(node, 4) != crc32c::crc32c(&node[8..end]) {
             return Err("its checksum does not match".into());
@@ -126,7 +126,7 @@ impl Header {
         let header = Self::open(node, kind, block)?;
         if proof(node) != proven {
             return Err(format!(
-                "it is whole, but not what was written there last: it is of checkpoint {}, and a write since was lost or went elsewhere",
+                "it is intact but outdated: it is of checkpoint {}, and a later write was lost or misdirected",
                 header.generation
             ));
         }
@@ -139,14 +139,14 @@ impl Header {
     /// A description of the problem, to be appended to a message.
     pub fn peek(node: &[u8], kind: Kind) -> Result<Header, String> {
         if node.len() < HEADER_BYTES || word(node, 0) != MAGIC {
-            return Err("nothing of this map was written there".into());
+            return Err("there is no data of a map there".into());
         }
         if node[8] != kind as u8 {
-            return Err(format!("something else (kind {}) was written there", node[8]));
+            return Err(format!("there is data of another kind ({}) there", node[8]));
         }
         if node[9] != 0 {
             return Err(format!(
-                "it is encoded in a way (number {}) that this program does not know",
+                "its encoding ({}) is not supported",
                 node[9]
             ));
         }

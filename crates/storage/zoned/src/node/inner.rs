@@ -94,11 +94,11 @@ impl InnerRecord {
     fn of(node: &[u8], header: &Header) -> Result<Self, String> {
         let [count, level, _] = header.small;
         if count == 0 || level == 0 || level > MAX_LEVEL {
-            return Err(format!("{count} children on level {level}"));
+            return Err(format!("it has {count} children on level {level}"));
         }
         let mut rest = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let mut take = |bytes: usize| -> Result<&[u8], String> {
-            let (taken, left) = rest.split_at_checked(bytes).ok_or("its entries are longer than it is")?;
+            let (taken, left) = rest.split_at_checked(bytes).ok_or("its entries extend beyond its end")?;
             rest = left;
             Ok(taken)
         };

@@ -527,7 +527,7 @@ impl Page {
         match self.layout {
             Layout::Fixed { key, value } => {
                 if self.count() > fixed_capacity(room, key.into(), value.into()) {
-                    return Err(format!("{} records of {key} + {value} bytes do not fit", self.count));
+                    return Err(format!("its {} records of {key} + {value} bytes do not fit", self.count));
                 }
             }
             Layout::Slotted { bottom, dead } => {
@@ -547,11 +547,11 @@ impl Page {
                         _ => false,
                     };
                     if at < bottom as usize || at + key + bytes > room || !kind_fits {
-                        return Err(format!("its record {index} is not inside it"));
+                        return Err(format!("its record {index} extends beyond its end"));
                     }
                 }
                 if sum != room - bottom as usize {
-                    return Err("its records are not as long as it says".into());
+                    return Err("the lengths of its records do not add up".into());
                 }
             }
         }

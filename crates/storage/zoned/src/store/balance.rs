@@ -67,7 +67,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     pub fn rebalance(&mut self, parent: &mut Inner, child: usize) -> Result<()> {
         let Children::Inners(inners) = &mut parent.children else {
             return Err(Error::Inconsistent {
-                what: "a head was to be evened out with its neighbour's leaves".into(),
+                what: "the children of a head's parent are leaves".into(),
             });
         };
         let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
@@ -139,7 +139,7 @@ fn join(left: &mut Inner, separator: &[u8], right: Inner) -> Result<()> {
     match (&mut left.children, right.children) {
         (Children::Leaves(left), Children::Leaves(mut right)) => left.append(&mut right),
         (Children::Inners(left), Children::Inners(mut right)) => left.append(&mut right),
-        _ => return Err(Error::Inconsistent { what: "neighbours are of different levels".into() }),
+        _ => return Err(Error::Inconsistent { what: "neighbouring nodes have different levels".into() }),
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ impl Batch {
     pub(super) fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
         let (mut count, mut rest) = (0, &bytes[..]);
         while !rest.is_empty() {
-            let (_, left) = parse(rest).ok_or("a change in it is cut off or of no kind there is")?;
+            let (_, left) = parse(rest).ok_or("it contains a truncated change or one of an unknown kind")?;
             rest = left;
             count += 1;
         }

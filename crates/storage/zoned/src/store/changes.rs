@@ -97,7 +97,7 @@ impl Changes {
                     Base::Homes(homes) => homes.leaf,
                     Base::Leaf(slot) => slot.home(),
                 };
-                return Err(damaged(home, "it has less room than when it was written".into()));
+                return Err(damaged(home, "its changes no longer fit into it".into()));
             }
         }
         io.count_remade(self.place);

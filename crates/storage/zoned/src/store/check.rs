@@ -95,7 +95,7 @@ fn run<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<CheckRepor
     }
     if checker.report.keys != superblock.len {
         let (keys, len) = (checker.report.keys, superblock.len);
-        checker.wrong(None, format!("the tree holds {keys} keys, and the superblock says {len}"));
+        checker.wrong(None, format!("the tree has {keys} keys, but the superblock records {len}"));
     }
     checker.table(superblock);
     checker.journal(superblock)?;
@@ -112,7 +112,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
     fn claim(&mut self, block: u64) -> bool {
         let free = self.space.claim_node(block);
         if !free {
-            self.wrong(block, "a node is where none can be, or where another one is");
+            self.wrong(block, "a node is at an invalid address, or at that of another node");
         }
         free
     }
@@ -144,7 +144,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
             self.report.states.heads += 1;
         }
         if level.is_some_and(|level| level != own) {
-            self.wrong(block, format!("it is on level {own}, not where its parent has it"));
+            self.wrong(block, format!("its level is {own}, which does not match its parent"));
             return;
         }
         for (index, (key, pointer)) in entries.iter().enumerate() {
@@ -179,7 +179,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         let mut deleted = false;
         if let Some((at, log)) = logged {
             if (0..log.count()).any(|index| leaf.find(log.key(index)).is_err()) {
-                self.wrong(at, "a log has a record that its leaf has not");
+                self.wrong(at, "a log has a record that is missing in its leaf");
             }
             deleted = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
             let merged = super::leaf::merged(&leaf, &log, false);
@@ -203,7 +203,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
             }
             match leaf.value(index) {
                 Value::Inline(_) => {}
-                Value::Deleted => self.wrong(block, format!("its record {index} is deleted, in a leaf")),
+                Value::Deleted => self.wrong(block, format!("its record {index} is a deletion, which is valid only in a log")),
                 Value::Extent(extent) => {
                     let read = self.io.read_extent(key, extent);
                     if self.good(extent.block, read).is_some() {
@@ -211,7 +211,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
                     }
                     let blocks = self.io.extent_blocks(key, extent.bytes);
                     if !self.space.claim_extent(extent.block, blocks) {
-                        self.wrong(extent.block, "a large value is where none can be");
+                        self.wrong(extent.block, "a large value is at an invalid address");
                     }
                 }
             }
@@ -226,7 +226,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         for (zone, &ZoneEntry { nodes, extents, .. }) in self.space.zones.iter().zip(&table.zones) {
             if (zone.live_nodes, zone.live_extents) != (nodes.into(), extents.into()) {
                 problems.push(format!(
-                    "{}: {} blocks of nodes and {} of large values are in use, and the space table says {nodes} and {extents}",
+                    "{}: {} blocks of nodes and {} of large values are in use, but the space table records {nodes} and {extents}",
                     zone.number, zone.live_nodes, zone.live_extents
                 ));
             }
@@ -238,7 +238,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
         let unknown: u64 = (0..bits.len()).map(|word| count(bits[word] & !says(word))).sum();
         if lost + unknown > 0 {
             problems.push(format!(
-                "of the conventional slots {unknown} are in use that the space table has as free, and {lost} the other way"
+                "{unknown} conventional slots in use are free in the space table, and {lost} free ones are in use there"
             ));
         }
         for what in problems {
@@ -255,7 +255,7 @@ impl<D: ZonedDevice> Checker<'_, D> {
             self.wrong(block.0, what);
         }
         for lost in &replay.lost {
-            self.wrong(lost.block, format!("the journal is damaged, and {lost} lost with it: {}", lost.what));
+            self.wrong(lost.block, format!("the journal is damaged, so {lost} lost: {}", lost.what));
         }
         for (key, extent) in unreadable {
             let read = self.io.read_extent(&key, extent);

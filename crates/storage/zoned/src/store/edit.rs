@@ -15,10 +15,10 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// Error message: an inner node on the lowest level is not a head.
-const NO_HEAD: &str = "a node on the lowest level leads to no leaf that was to be changed";
+const NO_HEAD: &str = "an inner node on the lowest level has no leaf for the key";
 
 /// Error message: a leaf to be changed is still shared. [`Editor::own_leaf`] makes a private copy.
-const NOT_OWN: &str = "a leaf that is to be changed is shared with a reader";
+const NOT_OWN: &str = "a leaf to be changed is shared with a reader";
 
 /// An [`Error::Inconsistent`].
 fn inconsistent<T>(what: &str) -> Result<T> {
@@ -133,7 +133,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             Effect::Inserted => tree.len += 1,
             Effect::Deleted => {
                 let less =
-                    || damaged(0, "the superblock says that the map has fewer keys than there are".into());
+                    || damaged(0, "the key count in the superblock is too low".into());
                 tree.len = tree.len.checked_sub(1).ok_or_else(less)?;
             }
             _ => {}
@@ -158,7 +158,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok((effect, self.settle(inner)));
         }
         let super::tree::Children::Inners(inners) = &mut inner.children else {
-            return inconsistent("a node above the heads leads to leaves");
+            return inconsistent("a node above the heads has leaves as children");
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
         match left {
@@ -188,7 +188,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         if shared {
             *slot = InnerSlot::new(slot.inner(self.io)?.clone());
         }
-        let own = Arc::get_mut(slot).expect("nobody shares a copy");
+        let own = Arc::get_mut(slot).expect("a fresh copy is not shared");
         *own.home.get_mut() = UNWRITTEN;
         Ok(own.node.get_mut().expect("it was read above"))
     }
@@ -213,7 +213,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         } else if !slot.is_loaded() {
             slot.with(self.io, |_| ())?;
         }
-        Ok(Arc::get_mut(slot).expect("nobody shares a copy"))
+        Ok(Arc::get_mut(slot).expect("a fresh copy is not shared"))
     }
 
     /// Marks the device copy of a leaf page as outdated.
@@ -368,7 +368,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         self.log_goes(slot);
         let body = slot.body_mut();
         let Some(log) = body.log.take() else {
-            return inconsistent("a leaf that has a log has none in memory");
+            return inconsistent("the log of a leaf is missing in memory");
         };
         body.resident.change(body.leaf.size());
         let deletions = (0..log.count()).any(|index| log.value(index) == Value::Deleted);
@@ -478,7 +478,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         self.counts.split += pages.len() as u64 - 1;
         let separators: Vec<Vec<u8>> = pages.windows(2).map(|pair| separator(&pair[0], &pair[1])).collect();
         let mut pages = pages.into_iter();
-        body.leaf = pages.next().expect("splitting leaves pages");
+        body.leaf = pages.next().expect("splitting yields at least one page");
         for (offset, (page, key)) in pages.zip(separators).enumerate() {
             leaves.insert(index + 1 + offset, LeafSlot::new(page, self.io.resident(1)));
             head.keys.insert(index + 1 + offset, &key);
@@ -492,7 +492,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
 /// A page with a single record.
 fn page_of(bytes: usize, key: &[u8], value: Value<'_>) -> Result<Page> {
     let mut page = Page::new(bytes);
-    ensure(page.insert(0, key, value), "a record that was let in does not fit into an empty leaf")?;
+    ensure(page.insert(0, key, value), "an accepted record does not fit into an empty leaf")?;
     Ok(page)
 }
 

@@ -237,7 +237,7 @@ impl<D: ZonedDevice> Io<D> {
         if self.inner_nodes_kept.load(Ordering::Relaxed) < self.geometry.blocks() / self.node_blocks() {
             return Ok(());
         }
-        let what = "the tree has more nodes than the device has room for: some are in it more than once";
+        let what = "the tree has more nodes than fit on the device, so some are in it more than once";
         Err(damaged(block, what.into()))
     }
 
@@ -250,7 +250,7 @@ impl<D: ZonedDevice> Io<D> {
     pub fn read_extent(&self, key: &[u8], extent: Extent) -> Result<Vec<u8>> {
         let bytes = HEADER_BYTES + key.len() + extent.bytes as usize;
         if self.extent_blocks(key, extent.bytes) > self.geometry.zone_capacity_blocks {
-            return Err(damaged(extent.block, "a value there cannot be longer than a zone".into()));
+            return Err(damaged(extent.block, "its length exceeds a zone".into()));
         }
         let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
         let header = Header::open_proven(&buffer, Kind::Extent, extent.block, extent.proof)

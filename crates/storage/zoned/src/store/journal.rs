@@ -108,7 +108,7 @@ impl Part {
             return Err("it is shorter than its own header".into());
         };
         if flags > FIRST | LAST || more != 0 || others != 0 {
-            return Err("it has marks that this program does not know".into());
+            return Err("it has unknown flags".into());
         }
         let field = |index: usize| {
             let at = HEADER_BYTES + 8 * index;

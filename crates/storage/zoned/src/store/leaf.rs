@@ -339,7 +339,7 @@ pub(super) fn merged(leaf: &Page, log: &Page, full: bool) -> Result<Page> {
             (leaf.key(own - 1), leaf.value(own - 1))
         };
         if value != Value::Deleted {
-            ensure(page.insert(page.count(), key, value), "a leaf's log has more than fits into the leaf")?;
+            ensure(page.insert(page.count(), key, value), "a log and its leaf do not fit into one page")?;
         }
     }
     Ok(page)

@@ -55,7 +55,7 @@ impl Deref for Seen {
 
     fn deref(&self) -> &Version {
         match self {
-            Self::Published(version) => version.as_ref().expect("only what is there is seen"),
+            Self::Published(version) => version.as_ref().expect("a published version exists"),
             Self::Own(version) => version,
         }
     }
@@ -65,7 +65,7 @@ impl Seen {
     /// Converts the reference to an owned one.
     pub fn keep(self) -> Arc<Version> {
         match self {
-            Self::Published(version) => Guard::into_inner(version).expect("only what is there is seen"),
+            Self::Published(version) => Guard::into_inner(version).expect("a published version exists"),
             Self::Own(version) => Arc::new(version),
         }
     }

@@ -186,7 +186,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
         );
     }
     if geometry.blocks() >= LARGEST {
-        return unsuitable("it has more blocks than six bytes can count");
+        return unsuitable("it has too many blocks: block numbers have six bytes");
     }
     check_slots(device, node_bytes)?;
     let node_blocks = u64::from(node_bytes / geometry.block_bytes);
@@ -196,7 +196,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     }
     for limit in [geometry.max_open_zones, geometry.max_active_zones] {
         if limit == 1 {
-            return unsuitable("it allows one open zone only: data and journal take one each");
+            return unsuitable("it allows only one open zone: data and journal need one each");
         }
     }
     Ok(())

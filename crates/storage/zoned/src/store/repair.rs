@@ -353,7 +353,7 @@ fn guess_node_bytes<D: ZonedDevice>(device: &D) -> Result<u32> {
             return Ok(node_bytes);
         }
     }
-    let what = "neither a superblock nor a node is on it; format it".into();
+    let what = "it contains neither a superblock nor a node; format it".into();
     Err(Error::NotFormatted { device: device.name(), what })
 }
 

@@ -97,7 +97,7 @@ impl Replay {
         (newest > found).then(|| {
             super::io::damaged(
                 newest % 2,
-                format!("the superblock of checkpoint {newest}, which the journal knows of, is lost; the newest there is of {found}"),
+                format!("the superblock of checkpoint {newest}, which the journal mentions, is lost; the newest one found is of checkpoint {found}"),
             )
         })
     }
@@ -298,14 +298,14 @@ impl<D: ZonedDevice> Reader<'_, D> {
         let zone = ZoneNumber(at.zone);
         let damaged = |what: String| Ok(Found::Damaged(what, None));
         if at.zone >= geometry.zones() || geometry.is_conventional(zone) {
-            return damaged(format!("it goes on in {zone}, which is none for a journal"));
+            return damaged(format!("it continues in {zone}, which cannot hold a journal"));
         }
         let Some(written) = self.written(at.zone)? else {
-            return damaged(format!("it goes on in {zone}, which is offline"));
+            return damaged(format!("it continues in {zone}, which is offline"));
         };
         if at.offset > written {
             return damaged(format!(
-                "{zone} is written up to its block {written} only: what was there is gone"
+                "{zone} is written only up to its block {written}: the data that was there is gone"
             ));
         }
         if at.offset == written {
@@ -322,7 +322,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         };
         if part.id != self.id || part.sequence != at.sequence {
             return damaged(format!(
-                "part {} of a journal is where part {} must be",
+                "journal part {} is in place of part {}",
                 part.sequence, at.sequence
             ));
         }
@@ -406,7 +406,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
             let knows = part.safe > self.at.sequence || part.checkpoint > self.found.checkpoint;
             if knows {
                 let what = format!(
-                    "it ends here, but {} has part {} of it, which was written when part {} was safe",
+                    "it ends here, but {} has part {} of it, which records part {} as durable",
                     ZoneNumber(zone),
                     part.sequence,
                     part.safe.saturating_sub(1)

@@ -178,7 +178,7 @@ impl Superblock {
         let mut found = Self::candidates(device)?;
         found.pop().ok_or_else(|| Error::NotFormatted {
             device: device.name(),
-            what: "neither of its two superblocks is one; format it, or repair it if it held a map".into(),
+            what: "it has no valid superblock; format it, or repair it if it held a map".into(),
         })
     }
 
@@ -231,15 +231,15 @@ impl Superblock {
         let features = word(9) & !FEATURES;
         if features != 0 {
             return unsuitable(format!(
-                "its map uses what this longma does not know (features {features:#x}): open it with the newer longma that wrote it"
+                "its map uses features that this longma does not support ({features:#x}): open it with the newer longma that wrote it"
             ));
         }
         let (there, expected) =
             ([0, 1, 2, 3, 4].map(|field| word(OWN_WORDS + field)), fields(&device.geometry()));
         if there != expected {
             let what = format!(
-                "its map was made for a device of another shape (block bytes, zone blocks, zone capacity, conventional and sequential \
-                 zones {there:?}, and this one has {expected:?})"
+                "its map was created for another device geometry (block bytes, zone blocks, zone capacity, conventional and sequential \
+                 zones {there:?}, but this device has {expected:?})"
             );
             return unsuitable(what);
         }
@@ -294,7 +294,7 @@ pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result
         return Ok(());
     }
     let what = format!(
-        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, and {MOST_SLOTS} are the most: give it fewer or smaller \
+        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, but the maximum is {MOST_SLOTS}: give it fewer or smaller \
          conventional zones, or larger nodes"
     );
     Err(Error::Unsuitable { device: device.name(), what })

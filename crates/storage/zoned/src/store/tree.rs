@@ -87,12 +87,12 @@ impl InnerSlot {
             return Ok(inner);
         }
         if self.home() == UNWRITTEN {
-            let what = "a change of the tree was interrupted".into();
+            let what = "a change to the tree was interrupted".into();
             return Err(Error::Stopped { device: io.device.name(), what });
         }
         let record = io.read_inner(self.home(), self.proof())?;
         if let Some(level) = self.level.filter(|&level| level != record.level) {
-            let what = format!("a node of level {} is where one of level {level} must be", record.level);
+            let what = format!("a node of level {} is in place of one of level {level}", record.level);
             return Err(damaged(self.home(), what));
         }
         io.has_room_for_inner(self.home())?;

@@ -185,7 +185,7 @@ fn a_worn_out_zone_stops_the_map_and_opening_it_again_goes_on_without_that_zone(
                         "{text}"
                     );
                     assert!(
-                        text.contains(&format!("it goes on in {}, which is offline", empty.number)),
+                        text.contains(&format!("it continues in {}, which is offline", empty.number)),
                         "{text}"
                     );
                     let problems = Store::check(Arc::clone(&device)).unwrap().problems;

@@ -92,7 +92,7 @@ fn state_of(
         model.len() == found.len() && model.iter().zip(&found).all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
     };
     let state = states[acknowledged..].iter().position(same);
-    let Some(state) = state else { panic!("{what}: what is there is no state from batch {acknowledged} on") };
+    let Some(state) = state else { panic!("{what}: the contents match no state from batch {acknowledged} on") };
     assert_same(&snapshot, &states[acknowledged + state].1, what);
     drop(snapshot);
     let report = Store::check(Arc::clone(&image)).unwrap();

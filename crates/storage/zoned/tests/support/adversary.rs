@@ -424,7 +424,7 @@ impl World<'_> {
         let found = self.states.iter().skip(self.acknowledged).rposition(is_it);
         let Some(found) = found else {
             panic!(
-                "what is there is none of {} states; damaged: {}, {errors} errors, {whole}; {} keys, of the last state {:?}",
+                "the contents match none of {} states; damaged: {}, {errors} errors, {whole}; {} keys, of the last state {:?}",
                 self.states.len() - self.acknowledged,
                 self.damaged,
                 store.len(),

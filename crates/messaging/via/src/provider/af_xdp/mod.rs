@@ -52,11 +52,11 @@ fn advise(interface: &str, error: Error) -> Error {
             "it needs the capabilities CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"
         }
         Some(libc::EAFNOSUPPORT | libc::ENOSYS | libc::EOPNOTSUPP) => "this kernel or driver has no AF_XDP",
-        Some(libc::EBUSY | libc::EEXIST) => "another program has the interface's queue or its XDP hook",
-        _ => "the system refused",
+        Some(libc::EBUSY | libc::EEXIST) => "another program uses the interface's queue or its XDP hook",
+        _ => "the system rejected it",
     };
     let advice =
-        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privilege");
+        format!("AF_XDP on {interface}: {what}: {source} ({why}); the provider `udp` needs no privileges");
     Error::NotSupported(advice)
 }
 
@@ -232,7 +232,7 @@ fn places(fd: RawFd) -> Result<libc::xdp_mmap_offsets, Error> {
     };
     if status < 0 || length as usize != size_of::<libc::xdp_mmap_offsets>() {
         let refused = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        return Err(Error::system("asking for the AF_XDP rings", refused));
+        return Err(Error::system("querying the AF_XDP rings", refused));
     }
     Ok(places)
 }
@@ -312,7 +312,7 @@ impl Medium for Frames {
     fn resolve(&self) -> Resolve {
         |host| {
             let text = String::from_utf8_lossy(host);
-            let why = || format!("\"{text}\" is no hardware address, such as 02:00:00:00:00:07");
+            let why = || format!("\"{text}\" is not a hardware address such as 02:00:00:00:00:07");
             hardware_address(&text).map(Peer::Hardware).ok_or_else(|| Error::NotReachable(why()))
         }
     }

@@ -81,7 +81,7 @@ impl Program {
     /// If the system does not permit it, or another program is attached.
     pub fn attach(interface: u32) -> Result<Self, Error> {
         let map = [MAP_TYPE_XSKMAP, 4, 4, 64];
-        let map = owned(bpf("making the BPF map for AF_XDP", MAP_CREATE, &map)?);
+        let map = owned(bpf("creating the BPF map for AF_XDP", MAP_CREATE, &map)?);
         let code: Vec<u64> = instructions(map.as_raw_fd()).into_iter().chain(REST).collect();
         let (code_at, license_at) = (halves(code.as_ptr() as u64), halves(c"Dual MIT/GPL".as_ptr() as u64));
         let load = [PROG_TYPE_XDP, code.len() as u32, code_at[0], code_at[1], license_at[0], license_at[1]];

@@ -36,7 +36,7 @@ impl Mapping {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(Error::last_system("mapping a ring of AF_XDP"));
+            return Err(Error::last_system("mapping an AF_XDP ring"));
         }
         Ok(Self { base: base.cast(), length })
     }
@@ -109,7 +109,7 @@ impl<T: Copy> Ring<T> {
         let last = length - size_of::<u32>();
         if producer > last || consumer > last || flags > last {
             return Err(Error::Resource(
-                "the kernel described an AF_XDP ring that does not fit itself".into(),
+                "the kernel's description of an AF_XDP ring is inconsistent".into(),
             ));
         }
         Ok(Self {

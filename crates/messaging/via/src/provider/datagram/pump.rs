@@ -35,7 +35,7 @@ impl Wakeup {
         // SAFETY: only creates a new descriptor.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
-            return Err(Error::last_system("making an event descriptor"));
+            return Err(Error::last_system("creating an event descriptor"));
         }
         // SAFETY: the descriptor was just opened and has no other owner.
         Ok(Self { event: unsafe { OwnedFd::from_raw_fd(fd) }, rung: AtomicBool::new(false) })

@@ -25,7 +25,7 @@ pub(super) struct Half {
 
 impl Half {
     pub(super) fn new(mapping: Mapping, charge: Charge) -> Half {
-        assert!(mapping.length() >= HALF_BYTES, "halves are checked before they are mapped");
+        assert!(mapping.length() >= HALF_BYTES, "the size of a half is checked before it is mapped");
         Half { mapping, _charge: charge }
     }
 
@@ -74,7 +74,7 @@ impl Contact {
         let process = match Process::behind(&socket) {
             Ok(process) => process,
             Err(why) => {
-                let reason = format!("there is no descriptor to watch the process with: {why}");
+                let reason = format!("no descriptor is available to watch the process: {why}");
                 return Err(Denied { socket, reason, again: true });
             }
         };
@@ -111,7 +111,7 @@ impl Contact {
     /// Maps the peer's half.
     pub(super) fn take_half(&self, file: &Foreign, charge: Charge) -> Result<Half, String> {
         let mapping = map_half(file)
-            .map_err(|why| format!("the peer's half of what both share is not mapped: {why}"))?;
+            .map_err(|why| format!("the peer's shared half was not mapped: {why}"))?;
         Ok(Half::new(mapping, charge))
     }
 
@@ -176,7 +176,7 @@ impl Contact {
     /// Maps a region in place of the one it replaces, in which a message may still be pending. A lookup finds either
     /// the old region or the new one.
     fn map(&self, showing: Showing, file: &Foreign) -> Result<(), String> {
-        let about = |why| format!("a region of {} bytes is not mapped: {why}", showing.length);
+        let about = |why| format!("a region of {} bytes was not mapped: {why}", showing.length);
         let mut regions = self.regions();
         let old = |region: &Showing| region.slot == showing.slot || region.handle == showing.handle;
         self.give_up_some(&mut regions, old);

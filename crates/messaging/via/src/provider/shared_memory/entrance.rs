@@ -211,7 +211,7 @@ impl Listener {
             match entrant.step(allowance) {
                 Step::More if now >= entrant.until => {
                     *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
-                    entrant.refuse("nothing was said for too long", false);
+                    entrant.refuse("the handshake timed out", false);
                 }
                 Step::More | Step::Busy => room.entrants.push_back(entrant),
                 step => {
@@ -293,7 +293,7 @@ impl Listener {
                 if has_room {
                     room.entrants.push_back(entrant);
                 } else {
-                    entrant.refuse("others came before, and are still being heard", true);
+                    entrant.refuse("too many handshakes are in progress", true);
                 }
             }
             step => self.leave(room, entrant, step),
@@ -314,7 +314,7 @@ impl Listener {
             }
             Step::More => {
                 *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
-                entrant.refuse("others came, and not everything had been said", true);
+                entrant.refuse("the handshake was incomplete, and its place was needed for another one", true);
             }
             step => self.leave(room, entrant, step),
         }
@@ -330,7 +330,7 @@ impl Listener {
                 if room.ready.iter().filter(|wish| wish.contact.process.uid == uid).count()
                     >= MOST_READY_OF_USER
                 {
-                    let reason = format!("{MOST_READY_OF_USER} requests of user {uid} wait already");
+                    let reason = format!("{MOST_READY_OF_USER} requests of user {uid} are already waiting");
                     return refuse(&entrant.contact.socket, &reason, true);
                 }
                 if let Entrant { contact, asked: Some(asked), .. } = entrant {

@@ -150,7 +150,7 @@ impl SharedLink {
         target: &mut dyn Target,
     ) -> Result<(), Gone> {
         let words = &message.words[first..];
-        debug_assert!(header.length as usize <= words.len() * 8, "the callers compare");
+        debug_assert!(header.length as usize <= words.len() * 8, "the callers check the length");
         // SAFETY: the words are local, any bytes are valid, and `take` has compared the length with the size of the
         // words.
         let bytes =

@@ -120,7 +120,7 @@ impl Ledger {
 fn beyond(who: &str, used: Usage, bytes: u64, limit: (u64, u32)) -> Result<(), String> {
     if used.bytes.checked_add(bytes).is_none_or(|sum| sum > limit.0) {
         return Err(format!(
-            "{bytes} bytes more than the {} of {who} would be over its {}",
+            "{bytes} bytes in addition to the {} of {who} would exceed the limit of {}",
             used.bytes, limit.0
         ));
     }
@@ -272,8 +272,8 @@ mod tests {
                 .charge(20)
                 .err()
                 .unwrap()
-                .contains("20 bytes more than the 90 of this peer would be over its 100")
+                .contains("20 bytes in addition to the 90 of this peer would exceed the limit of 100")
         );
-        assert!(second.charge(70).err().unwrap().contains("of user 7 would be over its 150"));
+        assert!(second.charge(70).err().unwrap().contains("of user 7 would exceed the limit of 150"));
     }
 }

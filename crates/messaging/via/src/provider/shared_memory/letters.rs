@@ -233,7 +233,7 @@ impl Letter {
 /// The reason sent to a peer with another protocol version.
 pub(super) fn not_understood(version: u32) -> String {
     format!(
-        "it speaks version {version} of the letters, and this side version {VERSION}: both need the same version of longma-via"
+        "it uses protocol version {version}, and this side version {VERSION}: both sides need the same version of longma-via"
     )
 }
 

@@ -75,14 +75,14 @@ fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error>
     // RLIMIT_FSIZE applies to memory files. Exceeding it would raise SIGXFSZ, which kills the process.
     if let Some(most) = limit(libc::RLIMIT_FSIZE as _).filter(|most| length as u64 > *most) {
         return Err(Error::Resource(format!(
-            "a memory file of {length} bytes, since RLIMIT_FSIZE (ulimit -f) is {most} bytes"
+            "a memory file of {length} bytes exceeds RLIMIT_FSIZE (ulimit -f), {most} bytes"
         )));
     }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a constant; the call only creates a descriptor.
     let fd = unsafe { libc::memfd_create(c"longma-via".as_ptr(), flags) };
     if fd < 0 {
-        return Err(Error::last_system("making shared memory"));
+        return Err(Error::last_system("creating shared memory"));
     }
     // SAFETY: the descriptor was just opened and has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -132,7 +132,7 @@ pub(super) fn map_foreign(file: &Foreign, length: u64, write: bool) -> Result<Ma
     require_seals(file, libc::F_SEAL_SHRINK, "changes of its size")?;
     let size = size_of_ordinary(file)?;
     if length == 0 || size < length {
-        return Err(format!("it has {size} bytes and should have {length}"));
+        return Err(format!("it has {size} bytes instead of {length}"));
     }
     map_checked(file, length, write)
 }
@@ -145,7 +145,7 @@ pub(super) fn map_half(file: &Foreign) -> Result<Mapping, String> {
     require_seals(file, UNTOUCHED, "changes of its size, other writers and holes")?;
     let size = size_of_ordinary(file)?;
     if size != HALF_BYTES as u64 {
-        return Err(format!("it has {size} bytes and should have {HALF_BYTES}"));
+        return Err(format!("it has {size} bytes instead of {HALF_BYTES}"));
     }
     if !has_at_most(file.as_fd(), MOST_HALF_BYTES) {
         return Err("it has pages beyond its end".into());
@@ -160,7 +160,7 @@ fn require_seals(file: &Foreign, needed: i32, against: &str) -> Result<(), Strin
         return Ok(());
     }
     Err(format!(
-        "whoever made it has not sealed it against {against} (its seals are {seals:#x}, and {needed:#x} are needed)"
+        "its creator has not sealed it against {against} (its seals are {seals:#x}, and {needed:#x} are needed)"
     ))
 }
 
@@ -179,7 +179,7 @@ fn size_of_ordinary(file: &Foreign) -> Result<u64, String> {
     if unsafe { libc::fstatfs(fd, &raw mut system) } < 0 || system.f_type as i64 != libc::TMPFS_MAGIC {
         // Huge pages can run out after mapping. Ordinary memory files are on the kernel's internal tmpfs, which has no
         // size limit; files of other tmpfs mounts cannot be sealed.
-        return Err("it is not of ordinary pages".into());
+        return Err("it does not consist of ordinary pages".into());
     }
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }

@@ -155,7 +155,7 @@ fn of_this_host(address: &Address) -> Result<(), Error> {
     if address.host.is_empty() || address.host == b"local" {
         return Ok(());
     }
-    Err(Error::NotReachable(format!("{address} is not on this host, and this NIC is shared memory")))
+    Err(Error::NotReachable(format!("{address} is not on this host, which is all that shared memory reaches")))
 }
 
 impl Provider for Arc<SharedMemory> {

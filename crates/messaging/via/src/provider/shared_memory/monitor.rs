@@ -129,9 +129,9 @@ fn owned(fd: RawFd, what: &'static str) -> Result<OwnedFd, Error> {
 impl Monitor {
     pub(super) fn start(attention: Weak<dyn Attention>) -> Result<MonitorHandle, Error> {
         // SAFETY: the call takes only integers.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "making an epoll descriptor")?;
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "creating an epoll descriptor")?;
         // SAFETY: the call takes only integers.
-        let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "making an event descriptor")?;
+        let event = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }, "creating an event descriptor")?;
         let ending = AtomicBool::new(false);
         let monitor = Arc::new(Monitor { epoll, event, ending, peers: Mutex::default() });
         monitor.watch(monitor.event.as_raw_fd(), END, libc::EPOLLIN)?;

@@ -19,7 +19,7 @@ pub(super) fn socket() -> Result<OwnedFd, Error> {
     // SAFETY: the call takes only integers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     if fd < 0 {
-        return Err(Error::last_system("making a socket"));
+        return Err(Error::last_system("creating a socket"));
     }
     // SAFETY: the descriptor was just opened and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -64,7 +64,7 @@ impl Place {
         // by now.
         let path = format!("/proc/self/fd/{}/", opened.as_raw_fd());
         let whole: Vec<u8> = path.bytes().chain(name.iter().copied()).collect();
-        let name = CString::new(name).map_err(|_| Error::InvalidParameter("a name with a zero".into()))?;
+        let name = CString::new(name).map_err(|_| Error::InvalidParameter("the name contains a NUL byte".into()))?;
         Place::at(&whole, Some((opened, name, directory.mode)))
     }
 
@@ -111,15 +111,15 @@ impl Place {
         bound.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => Error::InvalidParameter(match self.is_a_socket() {
                 false if self.file.is_some() => format!(
-                    "the name of {} in the directory of names is taken by a file that is no socket; move it away",
+                    "the name of {} in the directory of names is taken by a file that is not a socket; remove it",
                     Address::local(discriminator)
                 ),
                 _ => format!(
-                    "another process, or another NIC, already waits at {}",
+                    "another process, or another NIC, is already listening at {}",
                     Address::local(discriminator)
                 ),
             }),
-            _ => Error::system("making a name", error),
+            _ => Error::system("creating a name", error),
         })?;
         if let Some((directory, name, mode)) = &self.file {
             // SAFETY: the descriptor is ours and the string NUL-terminated. Clients cannot connect before `listen`.
@@ -160,8 +160,8 @@ impl Place {
 /// Opens the directory. Only root, this process's user or one of `owners` may be able to create names in it.
 fn open_directory(directory: &Directory, owners: &Allow) -> Result<OwnedFd, Error> {
     let shown = directory.path.display();
-    let bad = |why: String| Error::InvalidParameter(format!("names cannot live in {shown}: {why}"));
-    let path = CString::new(directory.path.as_os_str().as_bytes()).map_err(|_| bad("a zero in it".into()))?;
+    let bad = |why: String| Error::InvalidParameter(format!("{shown} cannot be used for names: {why}"));
+    let path = CString::new(directory.path.as_os_str().as_bytes()).map_err(|_| bad("it contains a NUL byte".into()))?;
     // SAFETY: the string is NUL-terminated; the call only creates a descriptor.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) };
     if fd < 0 {
@@ -178,7 +178,7 @@ fn open_directory(directory: &Directory, owners: &Allow) -> Result<OwnedFd, Erro
     if stat.st_mode & 0o022 != 0 {
         let mode = stat.st_mode & 0o7777;
         return Err(bad(format!(
-            "its mode {mode:o} lets others than its owner take names there; chmod go-w"
+            "its mode {mode:o} lets users other than its owner take names there; use chmod go-w"
         )));
     }
     Ok(opened)
@@ -261,7 +261,7 @@ mod tests {
         let first = place().listen(b"name").unwrap();
         let made = std::fs::metadata(folder.path().join("6e616d65")).unwrap();
         assert_eq!(made.permissions().mode() & 0o7777, 0o640);
-        assert!(place().listen(b"name").unwrap_err().to_string().contains("already waits"));
+        assert!(place().listen(b"name").unwrap_err().to_string().contains("is already listening"));
         // Simulate a killed process: the socket is closed, but its name remains.
         drop(first);
         assert!(folder.path().join("6e616d65").exists());
@@ -277,7 +277,7 @@ mod tests {
         let (done, made) = std::sync::mpsc::channel();
         std::thread::spawn(move || done.send(Place::own(&settings, b"name").unwrap().listen(b"name")));
         let waits = std::time::Duration::from_secs(20);
-        made.recv_timeout(waits).expect("it waits for whoever has locked the directory").unwrap();
+        made.recv_timeout(waits).expect("it waits for the holder of the directory's lock").unwrap();
         let left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["6e616d65"]);
@@ -342,18 +342,18 @@ mod tests {
         let listen = || Place::own(&settings(folder.path()), b"name").unwrap().listen(b"name").unwrap_err();
         std::fs::write(&taken, "of somebody's own").unwrap();
         let error = listen().to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
         assert_eq!(std::fs::read_to_string(&taken).unwrap(), "of somebody's own");
         std::fs::rename(&taken, folder.path().join("else")).unwrap();
         for to in ["else", "nowhere"] {
             std::os::unix::fs::symlink(to, &taken).unwrap();
             let error = listen().to_string();
-            assert!(error.contains("no socket"), "{error}");
+            assert!(error.contains("not a socket"), "{error}");
             assert_eq!(std::fs::read_link(&taken).unwrap().to_str(), Some(to));
             std::fs::remove_file(&taken).unwrap();
         }
         std::fs::create_dir(&taken).unwrap();
-        assert!(listen().to_string().contains("no socket"));
+        assert!(listen().to_string().contains("not a socket"));
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Peer {
     }
 
     fn their_side(&self) -> *const Side {
-        self.theirs.as_ref().expect("nothing is sent or received before both halves are there").side()
+        self.theirs.as_ref().expect("both halves exist before anything is sent or received").side()
     }
 
     /// The peer's half, which is read-only. The peer must have accepted.

@@ -162,7 +162,7 @@ struct Hearing<'a> {
 
 impl Hearing<'_> {
     fn next(&mut self) -> Result<(Letter, Option<Foreign>), Error> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| broken("the peer does not come to an end"))?;
+        self.left = self.left.checked_sub(1).ok_or_else(|| broken("the peer sent too many messages while answering"))?;
         // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
         let mut was_reset = false;
         loop {
@@ -177,7 +177,7 @@ impl Hearing<'_> {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !was_reset => {
                     was_reset = true
                 }
-                Err(error) => return Err(Error::system("hearing from the peer", error)),
+                Err(error) => return Err(Error::system("receiving from the peer", error)),
             }
         }
     }
@@ -217,7 +217,7 @@ fn broken(text: &str) -> Error {
 }
 
 fn hear(peer: &Peer, letter: Letter, file: Option<Foreign>) -> Result<(), Error> {
-    let text = format!("the peer sent {letter:?} out of turn");
+    let text = format!("the peer sent an unexpected {letter:?}");
     peer.hear(letter, file).map_err(|_| broken(&text))
 }
 
@@ -262,7 +262,7 @@ fn request_once(
     match send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
         // Too many descriptors of this user are in flight.
         Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
-            return Err(Error::system("asking for a connection", error));
+            return Err(Error::system("requesting a connection", error));
         }
         // After other errors, there may still be an answer.
         _ => drop(file),
@@ -277,7 +277,7 @@ fn request_once(
         Answer::Accepted { attributes, barrier, file } => (attributes, barrier, file),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
-    let file = file.ok_or_else(|| broken("the peer agreed, and sent no half of what both share"))?;
+    let file = file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
     peer.meet(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
     hearing.deadline = Some(Instant::now() + PATIENCE);

@@ -78,7 +78,7 @@ fn the_arena_goes_on_where_its_count_of_bytes_wraps() {
     let mut expected = 0;
     for number in 0..messages {
         // One message is always in flight, so the arena is never completely free.
-        let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room beside one other message");
+        let offset = producer.take_arena(CHUNK_BYTES).unwrap().expect("room next to one other message");
         assert_eq!(offset, expected, "message {number}");
         expected = (expected + CHUNK_BYTES) % ARENA_BYTES;
         send(&mut producer, number);

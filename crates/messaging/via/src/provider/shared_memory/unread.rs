@@ -85,7 +85,7 @@ impl Unread {
         drop(looked_at);
         match full {
             true => Err(format!(
-                "a region is not shown: peers of user {uid}, or all, do not hear what they are told"
+                "a region was not exported: peers of user {uid}, or all peers together, have too many unread exports"
             )),
             false => Ok(()),
         }

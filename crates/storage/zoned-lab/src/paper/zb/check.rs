@@ -19,7 +19,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let keys = self.check_head(self.root, self.root_level, (0, u64::MAX), true, &mut states)?;
         self.space.counts = counts;
         if keys != self.len {
-            let what = format!("the tree holds {keys} keys and says {}", self.len);
+            let what = format!("the tree has {keys} keys but its count is {}", self.len);
             return Err(Error::Damaged { block: self.root, what });
         }
         Ok(states)
@@ -37,7 +37,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         let wrong = |what: &str| Err(Error::Damaged { block: at, what: what.into() });
         let head = self.read_head(at, level)?;
         if !self.space.is_conventional(at) {
-            return wrong("a head outside the conventional zones");
+            return wrong("a head is outside the conventional zones");
         }
         states.heads += 1;
         states.small_heads += u64::from(!alone && head.entries.len() < self.space.fanout.head / 2);
@@ -74,7 +74,7 @@ impl<D: ZonedDevice> ZbTree<D> {
             State::After => !conventional && full && ptr.log.is_some() && deleted,
         };
         if !fits {
-            return wrong("a node is not what its state says");
+            return wrong("a node does not match its state");
         }
         *match (ptr.state, level) {
             (State::Change, 1) => &mut states.change_leaves,

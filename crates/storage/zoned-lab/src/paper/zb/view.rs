@@ -125,7 +125,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         }
         let node = self.read_body(level, ptr.addr)?;
         if log.changes.len() != node.entries.len() {
-            let what = "its log is for a node of another size".into();
+            let what = "its log is for a node with another number of entries".into();
             return Err(Error::Damaged { block: ptr.addr, what });
         }
         Ok(View { node: Some(node), log: Some(log) })

@@ -38,7 +38,7 @@ impl Backing {
         let must_be_regular = |data: &Metadata| match kind(data) {
             None => Ok(()),
             Some(kind) => Err(not_usable(&format!(
-                "is {kind}, not a regular file: give a file that `longma zoned format` made, or a zoned block device"
+                "is {kind}, not a regular file: give a file created by `longma zoned format`, or a zoned block device"
             ))),
         };
         if let Ok(there) = std::fs::metadata(path) {
@@ -110,7 +110,7 @@ impl Backing {
     /// Reads a part that may be large. Failure to allocate memory is reported as an error.
     pub fn read_part(&self, at: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
         let no_memory = || {
-            let what = format!("no memory for {bytes} bytes from byte {at} on");
+            let what = format!("cannot allocate {bytes} bytes to read from byte {at} on");
             self.host(Operation::Read, io::Error::new(io::ErrorKind::OutOfMemory, what))
         };
         let bytes = usize::try_from(bytes).map_err(|_| no_memory())?;

@@ -74,7 +74,7 @@ pub struct Entry {
 pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
     geometry.check()?;
     if geometry.zones() > MOST_ZONES {
-        let what = format!("{} zones, of which a file emulates at most {MOST_ZONES}", geometry.zones());
+        let what = format!("{} zones: a file can emulate at most {MOST_ZONES}", geometry.zones());
         return Err(DeviceError::Geometry { what });
     }
     Ok(())
@@ -180,7 +180,7 @@ impl Header {
 
     fn decode_copy(page: &[u8]) -> Result<Self, String> {
         if !page.starts_with(&MAGIC) {
-            return Err("is no emulated zoned device: make one with `longma zoned format`".into());
+            return Err("is not an emulated zoned device: create one with `longma zoned format`".into());
         }
         let mut reader = Reader(&page[MAGIC.len()..]);
         let short = || "ends inside its header".to_owned();
@@ -190,14 +190,14 @@ impl Header {
         }
         if !is_sealed(page, HEADER_BYTES) {
             return Err(
-                "has a damaged header, in both of its copies: what the device is made of is lost with it, and nothing can be read without"
+                "has a damaged header in both copies: the device geometry is lost, so nothing can be read"
                     .into(),
             );
         }
         if version != VERSION {
             let which = if version < VERSION { "an older" } else { "a newer" };
             return Err(format!(
-                "has layout version {version}, of {which} longma, and this one knows {VERSION} only: `longma zoned scan --hex` of that longma \
+                "has layout version {version}, of {which} longma, and this one reads only version {VERSION}: `longma zoned scan --hex` of that longma \
                  prints what is in it, and `longma zoned load --hex` of this one takes that"
             ));
         }
@@ -216,7 +216,7 @@ impl Header {
             })
         };
         let header = read().ok_or_else(short)?;
-        check(&header.geometry).map_err(|error| format!("has an impossible header: {error}"))?;
+        check(&header.geometry).map_err(|error| format!("has an invalid header: {error}"))?;
         Ok(header)
     }
 }

@@ -229,8 +229,8 @@ impl StateLog {
 
 fn damaged(backing: &Backing) -> DeviceError {
     backing.not_usable(
-        "has a damaged table of its zones' states, of which no copy is whole: how far its zones are written is not known. `longma zoned repair` \
-         puts the table together from what is left"
+        "has a damaged table of zone states without an intact copy, so the write pointers are unknown; `longma zoned repair` \
+         reconstructs the table from its remains"
             .into(),
     )
 }
@@ -338,7 +338,7 @@ fn apply(backing: &Backing, table: &mut ZoneTable, entries: &[Entry]) -> Result<
     for entry in entries {
         let restored = table.restore(entry.zone, entry.condition, entry.write_pointer, entry.resets);
         restored
-            .map_err(|error| backing.not_usable(format!("has an impossible table of its zones: {error}")))?;
+            .map_err(|error| backing.not_usable(format!("has an invalid table of zone states: {error}")))?;
     }
     Ok(())
 }

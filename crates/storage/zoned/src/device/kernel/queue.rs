@@ -124,7 +124,7 @@ fn entry(transfer: &mut Transfer<'_>, done: usize) -> io_uring::squeue::Entry {
 
 /// Aborts the process. Otherwise the kernel could write to memory that has been reused.
 fn end_the_process(error: &io::Error) -> ! {
-    eprintln!("longma: io_uring does not answer any more: {error}");
+    eprintln!("longma: io_uring stopped working: {error}");
     std::process::abort();
 }
 

@@ -48,7 +48,7 @@ impl Node {
     pub(in super::super) fn named_host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
         match (self.resolve)(host)? {
             Peer::Socket(any) if any.ip().is_unspecified() => Err(Error::InvalidParameter(format!(
-                "{any} stands for every address of this host: name the one that the peer knows in the local address"
+                "{any} is the unspecified address: give the address that the peer uses as the local address"
             ))),
             named => Ok(self.lock().medium.host(named)),
         }
@@ -253,7 +253,7 @@ impl Incoming for Asked {
         _tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let Some(wish) = self.wish.take() else {
-            return Err(Error::NoMatch("the request was answered already".into()));
+            return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let greeting = Greeting { attributes: *attributes, ..wish.greeting.clone() };
         let node = self.node.clone();

@@ -209,7 +209,7 @@ fn show_full_files(socket: &OwnedFd, count: u32, length: u64, mut meanwhile: imp
         let showing =
             Showing { handle: 1 + slot, address: 0x1000, length, write: false, read: true, slot, serial: 0 };
         while send(socket.as_raw_fd(), &Letter::Show(showing), Some(file.as_raw_fd())).is_err() {
-            assert!(Instant::now() < end, "nobody takes letters any more");
+            assert!(Instant::now() < end, "control messages are no longer received");
             meanwhile();
         }
     }

@@ -120,7 +120,7 @@ fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
         return eprintln!("left out: needs root");
     };
-    assert!(borrows(folder.path(), ""), "what a peer lends of its own is borrowed");
+    assert!(borrows(folder.path(), ""), "a file that a peer lends of its own is borrowed");
     assert!(
         !borrows(folder.path(), setuid.to_str().unwrap()),
         "a setuid program's file was read for the peer"

@@ -139,7 +139,7 @@ fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViA
         let timeout = Some(Duration::from_secs(10));
         let outcome = vi.connect(&Address::local("honest"), &Address::local(name), timeout);
         let _ = back.send(());
-        assert!(serving.join().unwrap(), "a client waits for a server, for longer than it is told to");
+        assert!(serving.join().unwrap(), "a client waits for a server longer than its timeout");
         outcome
     })
 }
@@ -181,7 +181,7 @@ fn a_server_that_holds_the_lock_of_a_clients_file_or_its_own_holds_up_no_client(
 
 #[test]
 fn a_server_whose_half_is_not_sealed_or_does_not_come_is_an_error_that_says_so() {
-    for (what, seals, words) in [("none", None, "sent no half"), ("bad", Some(GROWTH), "has not sealed it")] {
+    for (what, seals, words) in [("none", None, "did not send its half"), ("bad", Some(GROWTH), "has not sealed it")] {
         let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, _| {
             hear_out(socket);
             let own = seals.map(|seals| memory(HALF_BYTES, seals));
@@ -218,7 +218,7 @@ fn no_side_can_write_to_the_others_half_nor_anybody_make_a_hole_in_one() {
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the call takes only integers.
     let hole = unsafe { libc::fallocate(theirs.as_raw_fd(), how, 0, HALF_BYTES as libc::off_t) };
-    assert!(hole < 0, "whoever touches it waits");
+    assert!(hole < 0, "an access to it would wait");
     // SAFETY: the buffer is a local array.
     assert!(unsafe { libc::pwrite(theirs.as_raw_fd(), [1u8; 8].as_ptr().cast(), 8, 0) } < 0);
     // The only writable mapping of the own half is the one created before sealing.

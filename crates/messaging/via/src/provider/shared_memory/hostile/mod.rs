@@ -144,7 +144,7 @@ impl Hostile {
             if error.kind() != std::io::ErrorKind::WouldBlock {
                 return;
             }
-            assert!(Instant::now() < end, "nobody takes letters any more");
+            assert!(Instant::now() < end, "control messages are no longer received");
             std::thread::yield_now();
         }
     }
