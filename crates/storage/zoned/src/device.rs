@@ -4,7 +4,6 @@
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2 (zones); the Linux kernel's Documentation/block (zoned
 //! devices).
 
-mod blank;
 mod buffer;
 mod counted;
 mod error;
@@ -12,10 +11,10 @@ mod faulty;
 mod file;
 mod kernel;
 mod memory;
+mod null;
 mod power_cut;
 mod zones;
 
-pub use blank::BlankDevice;
 pub use buffer::AlignedBuffer;
 pub use counted::{Counted, Counts};
 pub use error::{DeviceError, Operation};
@@ -23,6 +22,7 @@ pub use faulty::{Fault, FaultyDevice};
 pub use file::{FileDevice, StatesRepair};
 pub use kernel::KernelDevice;
 pub use memory::MemoryDevice;
+pub use null::NullDevice;
 pub use power_cut::{Change, Cut, Fate, Recording};
 pub use zones::{Span, ZoneTable};
 

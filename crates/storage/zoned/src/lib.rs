@@ -13,7 +13,7 @@ pub mod store;
 /// Node encoding, exposed for tests that corrupt nodes. Not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
+    pub use crate::node::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, checksum};
 }
 
 pub use device::ZonedDevice;

@@ -7,6 +7,6 @@ mod header;
 mod inner;
 mod page;
 
-pub use header::{HEADER_BYTES, Header, Kind, LARGEST, proof};
+pub use header::{HEADER_BYTES, Header, Kind, LARGEST, checksum};
 pub use inner::{InnerRecord, Pointer};
 pub use page::{EXTENT_BYTES, Extent, Page, Value};

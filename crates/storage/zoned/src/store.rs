@@ -6,7 +6,6 @@
 mod balance;
 mod batch;
 mod cache;
-mod cached;
 mod changes;
 mod check;
 mod checkpoint;
@@ -16,14 +15,15 @@ mod iter;
 mod journal;
 mod keys;
 mod leaf;
+mod leaf_cell;
 mod load;
-mod newest;
 mod open;
 mod output;
+mod published;
 mod reclaim;
 mod repair;
 mod replay;
-mod room;
+mod reservation;
 mod snapshot;
 mod space;
 mod statistics;
@@ -48,8 +48,8 @@ use crate::error::Result;
 use crate::map::{Direction, KeyRange, OrderedMap, Visit};
 use crate::node::{Page, Value};
 use io::Io;
-use load::Loading;
-use newest::Newest;
+use load::BulkLoad;
+use published::Published;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use writer::Writer;
@@ -110,11 +110,11 @@ pub struct Applied {
 struct Shared<D> {
     io: Io<D>,
     options: Options,
-    newest: Newest,
+    published: Published,
     writer: Mutex<Writer>,
     /// The clock hand of the leaf cache: the key at which the next sweep starts. Leaves may be evicted only while this
     /// lock is held.
-    hand: Mutex<Vec<u8>>,
+    clock_hand: Mutex<Vec<u8>>,
     /// Whether every leaf is in memory, so that a batch never has to read leaves first.
     all_resident: AtomicBool,
     /// The number of resident bytes at which the next eviction sweep is worthwhile. It applies if it is greater than
@@ -160,7 +160,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::Damaged`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        snapshot::get(&self.shared, &self.shared.newest.load().tree, key)
+        snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
     /// Inserts `key` or replaces its value. Returns true if the key is new.
@@ -218,7 +218,7 @@ impl<D: ZonedDevice> Store<D> {
 
     /// The number of keys.
     pub fn len(&self) -> u64 {
-        self.shared.newest.load().tree.len
+        self.shared.published.load().tree.len
     }
 
     /// Whether the map has no keys.
@@ -269,7 +269,7 @@ impl<D: ZonedDevice> Store<D> {
         &self,
         records: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        let mut loading = Loading::begin(&self.shared)?;
+        let mut loading = BulkLoad::begin(&self.shared)?;
         let (mut count, mut last): (u64, Option<Vec<u8>>) = (0, None);
         for (key, value) in records {
             let key = key.as_ref();

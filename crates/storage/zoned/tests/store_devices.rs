@@ -7,11 +7,11 @@
 
 mod support;
 
-use longma_zoned::device::{BlankDevice, FileDevice, Geometry, KernelDevice, MemoryDevice};
+use longma_zoned::device::{FileDevice, Geometry, KernelDevice, MemoryDevice, NullDevice};
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Options, Store, ZonedDevice};
 use longma_zoned_lab::paper::{CowTree, Fanout, ZbTree};
-use longma_zoned_lab::ycsb::{Chance, Operation, Workload, scatter};
+use longma_zoned_lab::ycsb::{Operation, Rng, Workload, scatter};
 use longma_zoned_lab::{ModelledDevice, Parameters};
 use std::sync::Arc;
 use support::{Model, Records, assert_same, batch};
@@ -60,12 +60,12 @@ fn sound(device: Device) {
 fn the_map_behaves_like_a_btree_map_on_every_device() {
     on_every_device(|device| {
         drop(Store::format(device(), None, 7).unwrap());
-        let (mut chance, mut model) = (Chance::new(3), Model::new());
+        let (mut rng, mut model) = (Rng::new(3), Model::new());
         for round in 0..4 {
             let store = open(device());
             assert_same(&store.snapshot(), &model, "after opening");
             for _ in 0..40 {
-                let changes = batch(&mut chance, Records::Large, 2_000, 60, 30, &mut model);
+                let changes = batch(&mut rng, Records::Large, 2_000, 60, 30, &mut model);
                 store.apply(&changes).unwrap();
             }
             assert_same(&store.snapshot(), &model, "after batches");
@@ -88,9 +88,9 @@ fn garbage_is_collected_on_every_device() {
             * u64::from(geometry.block_bytes);
         let store = open(Store::format(here, None, 8).unwrap());
         // Fill a third of the device, then overwrite until twice the size of the device has been written.
-        let (value_bytes, mut chance) = (20_000, Chance::new(5));
+        let (value_bytes, mut rng) = (20_000, Rng::new(5));
         let keys = all / 3 / value_bytes;
-        let versions = (0..all * 2 / value_bytes).map(|n| (chance.below(keys), n));
+        let versions = (0..all * 2 / value_bytes).map(|n| (rng.below(keys), n));
         let mut newest = vec![None; keys as usize];
         for (key, version) in versions {
             let value: Vec<u8> = (0..value_bytes).map(|n| (n * 7 + version) as u8).collect();
@@ -166,6 +166,6 @@ fn the_published_trees_do_the_papers_workloads_on_every_device_alike() {
 fn a_device_with_too_many_places_for_nodes_is_refused() {
     let geometry =
         Geometry { block_bytes: 4096, zone_blocks: 1 << 32, zone_capacity_blocks: 1 << 32, ..geometry() };
-    let refused = Store::format(BlankDevice::new(geometry).unwrap(), None, 1).err().unwrap().to_string();
+    let refused = Store::format(NullDevice::new(geometry).unwrap(), None, 1).err().unwrap().to_string();
     assert!(refused.contains(": give it fewer or smaller"), "{refused}");
 }

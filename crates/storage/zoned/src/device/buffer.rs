@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_begins_on_a_page_and_is_as_long_as_asked() {
+    fn buffers_are_page_aligned_and_have_the_requested_length() {
         let mut buffer = AlignedBuffer::new(5000);
         assert!(AlignedBuffer::is_aligned(&buffer) && buffer.len() == 5000);
         buffer[4999] = 7;

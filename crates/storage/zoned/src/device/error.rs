@@ -87,9 +87,7 @@ pub enum DeviceError {
         limit: u32,
     },
     /// The limit on active zones is reached.
-    #[error(
-        "{zone} cannot be made active: {limit} zones are open or partly written, the device's limit"
-    )]
+    #[error("{zone} cannot be made active: {limit} zones are open or partly written, the device's limit")]
     TooManyActive {
         /// The zone.
         zone: ZoneNumber,

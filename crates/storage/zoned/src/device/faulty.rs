@@ -23,7 +23,7 @@ pub enum Fault {
         block: Block,
     },
     /// A transient error: the first read after `after` successful reads fails.
-    PassingReadError {
+    TransientReadError {
         /// The number of reads that succeed first.
         after: u64,
     },
@@ -66,7 +66,7 @@ pub enum Fault {
 }
 
 /// The state of a [`FaultyDevice`] other than its contents.
-struct Memory {
+struct FaultState {
     changes: u64,
     reads: u64,
     off: bool,
@@ -90,7 +90,7 @@ const SECTOR_BYTES: usize = 512;
 /// A device in memory that fails on request.
 pub struct FaultyDevice {
     live: MemoryDevice,
-    memory: Mutex<Memory>,
+    memory: Mutex<FaultState>,
 }
 
 impl FaultyDevice {
@@ -106,7 +106,7 @@ impl FaultyDevice {
     pub fn over(device: MemoryDevice) -> Self {
         let cut = Cut::of(&device);
         let (recording, faults, versions) = (None, Vec::new(), None);
-        let memory = Memory { changes: 0, reads: 0, off: false, cut, recording, faults, versions };
+        let memory = FaultState { changes: 0, reads: 0, off: false, cut, recording, faults, versions };
         Self { live: device, memory: Mutex::new(memory) }
     }
 
@@ -139,14 +139,14 @@ impl FaultyDevice {
         self.memory().cut.flip_bit(block, bit)
     }
 
-    /// Starts recording the previous version of each written block, for [`FaultyDevice::take_back`].
-    pub fn remember_versions(&self) {
+    /// Starts recording the previous version of each written block, for [`FaultyDevice::revert_block`].
+    pub fn track_versions(&self) {
         self.memory().versions.get_or_insert_default();
     }
 
     /// Reverts a block to its previous version, like a drive that loses an entry of its mapping table. Returns false if
-    /// the block has not been written twice since [`FaultyDevice::remember_versions`].
-    pub fn take_back(&self, block: Block) -> bool {
+    /// the block has not been written twice since [`FaultyDevice::track_versions`].
+    pub fn revert_block(&self, block: Block) -> bool {
         let mut memory = self.memory();
         let versions = memory.versions.as_mut().and_then(|versions| versions.get_mut(&block.0));
         let Some(older) = versions.and_then(|versions| versions.older.take()) else { return false };
@@ -154,8 +154,8 @@ impl FaultyDevice {
         true
     }
 
-    /// The blocks that [`FaultyDevice::take_back`] can revert, in order.
-    pub fn written_again(&self) -> Vec<Block> {
+    /// The blocks that [`FaultyDevice::revert_block`] can revert, in order.
+    pub fn revertible_blocks(&self) -> Vec<Block> {
         let memory = self.memory();
         let versions = memory.versions.iter().flatten();
         let older = versions.filter(|(_, versions)| versions.older.is_some()).map(|(block, _)| Block(*block));
@@ -165,7 +165,7 @@ impl FaultyDevice {
     }
 
     /// Overwrites the medium without applying the zone rules.
-    fn overwrite(&self, memory: &mut Memory, block: Block, data: &[u8]) {
+    fn overwrite(&self, memory: &mut FaultState, block: Block, data: &[u8]) {
         let geometry = self.geometry();
         let zone = geometry.zone_of(block);
         let block_bytes = geometry.block_bytes as usize;
@@ -192,12 +192,12 @@ impl FaultyDevice {
         self.memory().recording.take()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, FaultState> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the state for a change, after triggering the faults that are due.
-    fn about_to_change(&self) -> Result<MutexGuard<'_, Memory>, DeviceError> {
+    fn about_to_change(&self) -> Result<MutexGuard<'_, FaultState>, DeviceError> {
         let mut memory = self.memory();
         let changes = memory.changes;
         let faults = memory.faults.clone();
@@ -215,7 +215,7 @@ impl FaultyDevice {
         if memory.off { Err(DeviceError::PowerCut) } else { Ok(memory) }
     }
 
-    fn write_through(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+    fn write_through(&self, memory: &mut FaultState, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let changes = memory.changes;
         let is_due = |fault: &Fault| match fault {
             Fault::WriteError { after }
@@ -247,7 +247,7 @@ impl FaultyDevice {
     /// Writes only the first `bytes` bytes of `data`. The rest keeps its old contents.
     fn write_front(
         &self,
-        memory: &mut Memory,
+        memory: &mut FaultState,
         block: Block,
         data: &[u8],
         bytes: usize,
@@ -261,7 +261,7 @@ impl FaultyDevice {
         Ok(())
     }
 
-    fn fail_to_write(&self, memory: &mut Memory, block: Block, data: &[u8]) -> Result<(), DeviceError> {
+    fn fail_to_write(&self, memory: &mut FaultState, block: Block, data: &[u8]) -> Result<(), DeviceError> {
         let block_bytes = self.geometry().block_bytes as usize;
         let half = &data[..data.len() / block_bytes / 2 * block_bytes];
         if !half.is_empty() {
@@ -273,7 +273,7 @@ impl FaultyDevice {
     }
 }
 
-impl Memory {
+impl FaultState {
     fn note_versions(&mut self, block: Block, data: &[u8], block_bytes: u32) {
         let Some(versions) = &mut self.versions else { return };
         for (number, content) in (block.0..).zip(data.chunks(block_bytes as usize)) {
@@ -309,7 +309,7 @@ impl ZonedDevice for FaultyDevice {
         let count = buffer.len() as u64 / u64::from(self.geometry().block_bytes);
         let reads = memory.reads;
         memory.reads += 1;
-        let passing = |fault: &Fault| matches!(fault, Fault::PassingReadError { after } if *after <= reads);
+        let passing = |fault: &Fault| matches!(fault, Fault::TransientReadError { after } if *after <= reads);
         let passing = memory.faults.iter().position(passing).map(|index| memory.faults.remove(index));
         let touched = |fault: &Fault| match fault {
             Fault::ReadError { block: bad } => (block.0..block.0 + count).contains(&bad.0),

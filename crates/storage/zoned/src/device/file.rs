@@ -13,7 +13,7 @@ use super::memory::UNWRITTEN;
 use super::zones::{Span, ZoneTable};
 use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber, ZonedDevice};
 use backing::Backing;
-use layout::{Header, PAGE_BYTES, Places};
+use layout::{FileLayout, Header, PAGE_BYTES};
 use serde::Serialize;
 use state_log::StateLog;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A zoned device in a file. Only one process can have it open for writing.
 pub struct FileDevice {
     header: Header,
-    places: Places,
+    layout: FileLayout,
     backing: Backing,
     rules: Mutex<Rules>,
     /// For each sequential zone the write pointer, or [`OFFLINE`]. Readers use it without taking a lock.
@@ -107,26 +107,26 @@ impl FileDevice {
                 let _ = std::fs::remove_file(path);
             }
         })?;
-        device.backing.sync_folder()?;
+        device.backing.sync_directory()?;
         Ok(device)
     }
 
     fn create_in(backing: Backing, geometry: Geometry) -> Result<Self, DeviceError> {
         let table = ZoneTable::new(geometry)?;
-        let places = Places::of(&geometry);
+        let layout = FileLayout::of(&geometry);
         let header = Header { identity: backing.identity()?, geometry };
         // If the file system does not support this length, fail before the old device is erased.
-        if backing.length()? < places.end {
-            backing.resize(places.end)?;
+        if backing.length()? < layout.end {
+            backing.resize(layout.end)?;
         }
         // Discard all old contents, so that none of them can be mistaken for those of the new device.
         backing.resize(0)?;
-        backing.resize(places.end)?;
-        let log = StateLog::create(&backing, &places, &table)?;
+        backing.resize(layout.end)?;
+        let log = StateLog::create(&backing, &layout, &table)?;
         // Write the header last: a file with a valid header is complete.
         backing.write(0, &header.encode())?;
         backing.sync()?;
-        Ok(Self::new(header, places, backing, table, log, Access::Write))
+        Ok(Self::new(header, layout, backing, table, log, Access::Write))
     }
 
     /// Opens a device created by [`FileDevice::create`]. Opening writes nothing; changes needed after a power cut are
@@ -158,15 +158,15 @@ impl FileDevice {
     /// # Errors
     /// Those of [`FileDevice::open`], if the file was truncated or both copies of its header are damaged.
     pub fn open_to_repair(path: &Path) -> Result<(Self, StatesRepair), DeviceError> {
-        let (places, header, backing, access) = Self::examine(Self::backing(path, false)?)?;
+        let (layout, header, backing, access) = Self::examine(Self::backing(path, false)?)?;
         let mut table = ZoneTable::new(header.geometry)?;
-        if let Ok(log) = StateLog::recover(&backing, &places, &mut table) {
-            return Ok((Self::new(header, places, backing, table, log, access), StatesRepair::default()));
+        if let Ok(log) = StateLog::recover(&backing, &layout, &mut table) {
+            return Ok((Self::new(header, layout, backing, table, log, access), StatesRepair::default()));
         }
         let mut table = ZoneTable::new(header.geometry)?;
-        let (log, guessed) = StateLog::salvage(&backing, &places, &mut table)?;
+        let (log, guessed) = StateLog::salvage(&backing, &layout, &mut table)?;
         let repair = StatesRepair { table_lost: true, guessed };
-        Ok((Self::new(header, places, backing, table, log, access), repair))
+        Ok((Self::new(header, layout, backing, table, log, access), repair))
     }
 
     fn backing(path: &Path, is_read_only: bool) -> Result<Backing, DeviceError> {
@@ -174,30 +174,30 @@ impl FileDevice {
     }
 
     fn open_in(backing: Backing) -> Result<Self, DeviceError> {
-        let (places, header, backing, access) = Self::examine(backing)?;
+        let (layout, header, backing, access) = Self::examine(backing)?;
         let mut table = ZoneTable::new(header.geometry)?;
-        let log = StateLog::recover(&backing, &places, &mut table)?;
-        Ok(Self::new(header, places, backing, table, log, access))
+        let log = StateLog::recover(&backing, &layout, &mut table)?;
+        Ok(Self::new(header, layout, backing, table, log, access))
     }
 
     /// Reads the header and checks the length of the file.
-    fn examine(backing: Backing) -> Result<(Places, Header, Backing, Access), DeviceError> {
+    fn examine(backing: Backing) -> Result<(FileLayout, Header, Backing, Access), DeviceError> {
         let mut page = vec![0; PAGE_BYTES];
         let length = backing.length()?;
         page.truncate(usize::try_from(length).unwrap_or(PAGE_BYTES).min(PAGE_BYTES));
         backing.read(0, &mut page)?;
         let (header, is_whole) = Header::decode(&page).map_err(|what| backing.not_usable(what))?;
-        let places = Places::of(&header.geometry);
-        if length < places.end {
-            let what = format!("is {length} bytes long instead of {}: it was truncated", places.end);
+        let layout = FileLayout::of(&header.geometry);
+        if length < layout.end {
+            let what = format!("is {length} bytes long instead of {}: it was truncated", layout.end);
             return Err(backing.not_usable(what));
         }
-        Ok((places, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
+        Ok((layout, header, backing, if is_whole { Access::Write } else { Access::WriteHeader }))
     }
 
     fn new(
         header: Header,
-        places: Places,
+        layout: FileLayout,
         backing: Backing,
         table: ZoneTable,
         log: StateLog,
@@ -206,7 +206,7 @@ impl FileDevice {
         let readable =
             header.geometry.sequential().map(|zone| AtomicU64::new(readable(&table, zone))).collect();
         let rules = Mutex::new(Rules { table, log, changed: BTreeMap::new() });
-        Self { header, places, backing, rules, readable, broken: AtomicBool::new(false), access }
+        Self { header, layout, backing, rules, readable, broken: AtomicBool::new(false), access }
     }
 
     /// The random identifier given when the device was created.
@@ -221,7 +221,9 @@ impl FileDevice {
     /// [`DeviceError::Host`].
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
-            return Err(DeviceError::Geometry { what: format!("a zone cannot wear out to the condition {condition}") });
+            return Err(DeviceError::Geometry {
+                what: format!("a zone cannot wear out to the condition {condition}"),
+            });
         }
         let mut rules = self.changing(Operation::Write)?;
         let Zone { write_pointer, resets, .. } = rules.table.zone(zone)?;
@@ -254,7 +256,7 @@ impl FileDevice {
 
     fn byte(&self, span: Span) -> u64 {
         let block = self.header.geometry.start(span.zone).0 + span.offset;
-        self.places.zones + block * u64::from(self.header.geometry.block_bytes)
+        self.layout.zones + block * u64::from(self.header.geometry.block_bytes)
     }
 
     /// Publishes the new state of a zone to readers and marks it for the next log record.
@@ -267,7 +269,7 @@ impl FileDevice {
     /// Makes data and zone states durable. A failure is permanent, because the kernel drops pages that it could not
     /// write.
     fn save(&self, rules: &mut Rules) -> Result<(), DeviceError> {
-        if self.access == Access::WriteHeader && rules.log.is_untouched() {
+        if self.access == Access::WriteHeader && rules.log.is_unmodified() {
             self.backing.write(0, &self.header.encode())?;
         }
         let changed = std::mem::take(&mut rules.changed);
@@ -366,7 +368,7 @@ impl ZonedDevice for FileDevice {
         self.save(&mut rules)?;
         let geometry = &self.header.geometry;
         let whole = Span { zone, offset: 0, count: geometry.zone_blocks };
-        self.backing.give_back(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
+        self.backing.punch_hole(self.byte(whole), geometry.zone_blocks * u64::from(geometry.block_bytes))
     }
 
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {
@@ -400,7 +402,7 @@ impl Drop for FileDevice {
     /// Saves what was written since the last flush. As with any file, it survives if the machine keeps running.
     fn drop(&mut self) {
         if let Ok(mut rules) = self.changing(Operation::Flush) {
-            if rules.changed.is_empty() && rules.log.is_untouched() {
+            if rules.changed.is_empty() && rules.log.is_unmodified() {
                 return;
             }
             let _ = self.save(&mut rules);

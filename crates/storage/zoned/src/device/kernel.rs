@@ -24,7 +24,7 @@ use zone_ioctls::{BlkZone, Command, SECTOR_BYTES};
 
 /// The maximum length of a single write, bytes; longer writes are submitted in pieces, one after the other. The kernel
 /// would split a longer write itself, and its pieces might be reordered.
-const LONGEST_WRITE: usize = 256 << 10;
+const MAX_WRITE_BYTES: usize = 256 << 10;
 
 /// A zoned block device.
 pub struct KernelDevice {
@@ -34,7 +34,7 @@ pub struct KernelDevice {
     conventional: Option<Member>,
     /// The zones of the sequential device that are unused because the conventional part is elsewhere.
     skipped_zones: u32,
-    longest_write: usize,
+    max_write_bytes: usize,
     /// One for each sequential zone.
     pointers: Vec<Pointer>,
     /// `None` where io_uring is not permitted.
@@ -94,8 +94,9 @@ impl KernelDevice {
             return Err(sequential.not_usable("has no sequential zones"));
         };
         if rest.iter().any(|zone| is_conventional(zone) || zone.capacity != first.capacity) {
-            return Err(sequential
-                .not_usable("has conventional zones between sequential ones, or zones of different capacities"));
+            return Err(sequential.not_usable(
+                "has conventional zones between sequential ones, or zones of different capacities",
+            ));
         }
         let attribute = |name| zone_ioctls::queue_attribute(&sequential.file, name).unwrap_or(0);
         let block_sectors = u64::from(block_bytes) / SECTOR_BYTES;
@@ -124,10 +125,10 @@ impl KernelDevice {
         };
         let pointers = rest.iter().map(pointer).collect();
         let longest = attribute("max_sectors_kb") as usize * 1024;
-        let longest_write = if longest == 0 { LONGEST_WRITE } else { longest.min(LONGEST_WRITE) };
-        let longest_write = (longest_write / block_bytes as usize).max(1) * block_bytes as usize;
+        let max_write_bytes = if longest == 0 { MAX_WRITE_BYTES } else { longest.min(MAX_WRITE_BYTES) };
+        let max_write_bytes = (max_write_bytes / block_bytes as usize).max(1) * block_bytes as usize;
         let queue = Queue::new().ok().map(Mutex::new);
-        Ok(Self { geometry, sequential, conventional, skipped_zones, longest_write, pointers, queue })
+        Ok(Self { geometry, sequential, conventional, skipped_zones, max_write_bytes, pointers, queue })
     }
 
     /// Whether several reads or writes are performed concurrently.
@@ -254,7 +255,7 @@ impl KernelDevice {
         }
         let written = aligned(data, |data| {
             let mut at = byte;
-            data.chunks(self.longest_write).try_for_each(|piece| {
+            data.chunks(self.max_write_bytes).try_for_each(|piece| {
                 member.file.write_all_at(piece, at)?;
                 at += piece.len() as u64;
                 Ok(())

@@ -60,7 +60,9 @@ impl MemoryDevice {
     /// [`DeviceError::NoSuchZone`]; [`DeviceError::Geometry`] for a conventional zone or any other condition.
     pub fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         if !matches!(condition, Condition::ReadOnly | Condition::Offline) {
-            return Err(DeviceError::Geometry { what: format!("a zone cannot wear out to the condition {condition}") });
+            return Err(DeviceError::Geometry {
+                what: format!("a zone cannot wear out to the condition {condition}"),
+            });
         }
         let mut table = self.table();
         let Zone { write_pointer, resets, .. } = table.zone(zone)?;

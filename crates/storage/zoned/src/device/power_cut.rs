@@ -71,7 +71,7 @@ impl Cut {
     }
 
     /// The number of writes that are not durable.
-    pub fn unsafe_writes(&self) -> usize {
+    pub fn pending_writes(&self) -> usize {
         self.pending.len()
     }
 
@@ -86,7 +86,7 @@ impl Cut {
             if image.geometry().is_conventional(zone) {
                 write_in_place(&image, *block, data, fate);
             } else if !ended.contains(&zone) {
-                let bytes = kept_bytes(data.len(), image.geometry().block_bytes as usize, fate);
+                let bytes = remaining_bytes(data.len(), image.geometry().block_bytes as usize, fate);
                 write_at_pointer(&image, *block, &data[..bytes]);
                 if bytes < data.len() {
                     ended.insert(zone);
@@ -107,13 +107,13 @@ impl Cut {
     }
 
     /// An image with fates chosen by `seed`. The proportion of lost writes varies between seeds.
-    pub fn image_by_chance(&self, seed: u64) -> MemoryDevice {
-        let mut chance = Chance(seed);
-        let (lost, torn) = (chance.next() % 101, chance.next() % 101);
-        self.image(|_| match (chance.next() % 100 < lost, chance.next() % 100 < torn) {
+    pub fn random_image(&self, seed: u64) -> MemoryDevice {
+        let mut rng = Rng(seed);
+        let (lost, torn) = (rng.next() % 101, rng.next() % 101);
+        self.image(|_| match (rng.next() % 100 < lost, rng.next() % 100 < torn) {
             (false, _) => Fate::Whole,
             (true, false) => Fate::Lost,
-            (true, true) => Fate::Torn(chance.next()),
+            (true, true) => Fate::Torn(rng.next()),
         })
     }
 
@@ -126,17 +126,17 @@ impl Cut {
         let lost = newest_first().map(|one| self.image(|i| if i == one { Fate::Lost } else { Fate::Whole }));
         let there = newest_first().map(|one| self.image(|i| if i == one { Fate::Whole } else { Fate::Lost }));
         let torn = newest_first().map(move |one| {
-            let which = Chance(seed ^ one as u64).next();
+            let which = Rng(seed ^ one as u64).next();
             self.image(|i| if i == one { Fate::Torn(which) } else { Fate::Whole })
         });
         let combinations = if count > 2 && count < 16 { 1u32 << count } else { 0 };
         let every = (0..combinations)
             .map(|kept| self.image(|i| if kept >> i & 1 == 1 { Fate::Whole } else { Fate::Lost }));
-        let chance = if count == 0 { 0 } else { limit };
-        let by_chance = (0..chance).map(move |n| self.image_by_chance(seed.wrapping_add(n as u64)));
+        let rng = if count == 0 { 0 } else { limit };
+        let random_faults = (0..rng).map(move |n| self.random_image(seed.wrapping_add(n as u64)));
         let all = std::iter::once_with(|| self.image_with_all());
         let nothing = (count > 0).then(|| self.image_with_none()).into_iter();
-        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(by_chance).take(limit)
+        all.chain(nothing).chain(lost).chain(there).chain(torn).chain(every).chain(random_faults).take(limit)
     }
 
     /// Applies the next change of the device.
@@ -268,7 +268,7 @@ impl Recording {
 }
 
 /// The number of bytes of a sequential write that remain.
-fn kept_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
+fn remaining_bytes(bytes: usize, block_bytes: usize, fate: Fate) -> usize {
     match fate {
         Fate::Whole => bytes,
         Fate::Lost => 0,
@@ -304,15 +304,15 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
         Fate::Lost => {}
         Fate::Whole => image.store(zone, start, data),
         Fate::Torn(which) => {
-            let mut chance = Chance(which);
+            let mut rng = Rng(which);
             // Keep the first sectors, the last ones, or a random subset.
-            let (kind, sectors) = (chance.next() % 3, data.len() / SECTOR_BYTES);
-            let border = (chance.next() % (sectors as u64 + 1)) as usize;
+            let (kind, sectors) = (rng.next() % 3, data.len() / SECTOR_BYTES);
+            let border = (rng.next() % (sectors as u64 + 1)) as usize;
             for (sector, bytes) in data.chunks(SECTOR_BYTES).enumerate() {
                 let there = match kind {
                     0 => sector < border,
                     1 => sector >= border,
-                    _ => chance.next().is_multiple_of(2),
+                    _ => rng.next().is_multiple_of(2),
                 };
                 if there {
                     image.store(zone, start + sector * SECTOR_BYTES, bytes);
@@ -323,9 +323,9 @@ fn write_in_place(image: &MemoryDevice, block: Block, data: &[u8], fate: Fate) {
 }
 
 /// A random number generator: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

@@ -55,21 +55,21 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Reads a six-byte integer, the encoding of block numbers.
-pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn read_u48(bytes: &[u8], at: usize) -> u64 {
     let mut number = [0; 8];
     number[..6].copy_from_slice(&bytes[at..at + 6]);
     u64::from_le_bytes(number)
 }
 
 /// Encodes a six-byte integer.
-pub(super) const fn six_bytes(number: u64) -> [u8; 6] {
+pub(super) const fn u48_bytes(number: u64) -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = number.to_le_bytes();
     [a, b, c, d, e, f]
 }
 
 /// The checksum in the header of a sealed node. It covers the contents, the address and the generation, so it
 /// identifies the node; pointers to a node store it.
-pub fn proof(node: &[u8]) -> u32 {
+pub fn checksum(node: &[u8]) -> u32 {
     word(node, 4)
 }
 
@@ -91,8 +91,8 @@ impl Header {
         for (index, small) in self.small.iter().enumerate() {
             node[10 + 2 * index..12 + 2 * index].copy_from_slice(&small.to_le_bytes());
         }
-        node[16..22].copy_from_slice(&six_bytes(self.block));
-        node[22..28].copy_from_slice(&six_bytes(self.generation));
+        node[16..22].copy_from_slice(&u48_bytes(self.block));
+        node[22..28].copy_from_slice(&u48_bytes(self.generation));
         node[28..32].copy_from_slice(&self.base.to_le_bytes());
         node[32..36].copy_from_slice(&self.bytes.to_le_bytes());
         node[36..40].copy_from_slice(&self.word.to_le_bytes());
@@ -122,9 +122,9 @@ impl Header {
     ///
     /// # Errors
     /// A description of the problem, to be appended to a message.
-    pub fn open_proven(node: &[u8], kind: Kind, block: u64, proven: u32) -> Result<Header, String> {
+    pub fn open_verified(node: &[u8], kind: Kind, block: u64, expected: u32) -> Result<Header, String> {
         let header = Self::open(node, kind, block)?;
-        if proof(node) != proven {
+        if checksum(node) != expected {
             return Err(format!(
                 "it is intact but outdated: it is of checkpoint {}, and a later write was lost or misdirected",
                 header.generation
@@ -145,16 +145,13 @@ impl Header {
             return Err(format!("there is data of another kind ({}) there", node[8]));
         }
         if node[9] != 0 {
-            return Err(format!(
-                "its encoding ({}) is not supported",
-                node[9]
-            ));
+            return Err(format!("its encoding ({}) is not supported", node[9]));
         }
         let small = [10, 12, 14].map(|at| u16::from_le_bytes([node[at], node[at + 1]]));
         Ok(Header {
             kind,
-            block: long(node, 16),
-            generation: long(node, 22),
+            block: read_u48(node, 16),
+            generation: read_u48(node, 22),
             base: word(node, 28),
             bytes: word(node, 32),
             small,
@@ -198,9 +195,9 @@ mod tests {
         let (mut there, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);
         older.seal(&mut there);
         newer.seal(&mut meant);
-        assert_eq!(Header::open_proven(&meant, Kind::Leaf, LARGEST, proof(&meant)), Ok(newer));
+        assert_eq!(Header::open_verified(&meant, Kind::Leaf, LARGEST, checksum(&meant)), Ok(newer));
         assert_eq!(Header::open(&there, Kind::Leaf, LARGEST), Ok(older));
-        let refused = Header::open_proven(&there, Kind::Leaf, LARGEST, proof(&meant)).unwrap_err();
+        let refused = Header::open_verified(&there, Kind::Leaf, LARGEST, checksum(&meant)).unwrap_err();
         assert!(refused.contains("checkpoint 6"), "{refused}");
     }
 

@@ -4,7 +4,7 @@
 //! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}). Unlike in the paper, interior nodes have no
 //! logs; see the design page of the book.
 
-use super::header::{HEADER_BYTES, Header, Kind, LARGEST, long, six_bytes};
+use super::header::{HEADER_BYTES, Header, Kind, LARGEST, read_u48, u48_bytes};
 
 /// A pointer to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub struct Pointer {
     pub home: u64,
     /// The first block of the child's log, if it has one.
     pub log: Option<u64>,
-    /// The checksum ([`super::proof`]) of the log, or of the child if it has no log. A log stores the checksum of its
+    /// The checksum ([`super::checksum`]) of the log, or of the child if it has no log. A log stores the checksum of its
     /// leaf.
-    pub proof: u32,
+    pub checksum: u32,
 }
 
 /// The size of an entry without its key, bytes: key length, addresses, checksum.
@@ -62,11 +62,11 @@ impl InnerRecord {
         for (key, pointer) in entries {
             put(&(key.len() as u16).to_le_bytes());
             put(key);
-            put(&six_bytes(pointer.home));
+            put(&u48_bytes(pointer.home));
             if level == 1 {
-                put(&six_bytes(pointer.log.unwrap_or(NO_LOG)));
+                put(&u48_bytes(pointer.log.unwrap_or(NO_LOG)));
             }
-            put(&pointer.proof.to_le_bytes());
+            put(&pointer.checksum.to_le_bytes());
             count += 1;
         }
         node[at..].fill(0);
@@ -87,8 +87,8 @@ impl InnerRecord {
     ///
     /// # Errors
     /// A description of the problem, to be appended to a message.
-    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<Self, String> {
-        Self::of(node, &Header::open_proven(node, Kind::Inner, block, proof)?)
+    pub fn decode_verified(node: &[u8], block: u64, checksum: u32) -> Result<Self, String> {
+        Self::of(node, &Header::open_verified(node, Kind::Inner, block, checksum)?)
     }
 
     fn of(node: &[u8], header: &Header) -> Result<Self, String> {
@@ -106,14 +106,14 @@ impl InnerRecord {
         for index in 0..count {
             let length = u16::from_le_bytes(take(2)?.try_into().expect("two bytes"));
             let key = take(length.into())?.to_vec();
-            let mut place = || take(6).map(|bytes| long(bytes, 0));
+            let mut place = || take(6).map(|bytes| read_u48(bytes, 0));
             let home = place()?;
             let log = if level == 1 { Some(place()?).filter(|&log| log != NO_LOG) } else { None };
-            let proof = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
+            let checksum = u32::from_le_bytes(take(4)?.try_into().expect("four bytes"));
             if index > 1 && entries.last().is_some_and(|last| last.0 >= key) {
                 return Err(format!("its entry {index} is out of order"));
             }
-            entries.push((key, Pointer { home, log, proof }));
+            entries.push((key, Pointer { home, log, checksum }));
         }
         Ok(Self { level, entries })
     }
@@ -128,10 +128,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..16),
-            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), proof in any::<u32>(),
+            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), checksum in any::<u32>(),
         ) {
             let log = log.filter(|_| level == 1);
-            let pointer = |index: usize| Pointer { home: homes + index as u64, log, proof };
+            let pointer = |index: usize| Pointer { home: homes + index as u64, log, checksum };
             let entries: Vec<_> = keys.into_iter().enumerate().map(|(i, key)| (key, pointer(i))).collect();
             let mut node = vec![0xEE; 512];
             InnerRecord::encode(level, entries.iter().map(|(key, p)| (&key[..], *p)), &mut node, 9, 1);

@@ -1,7 +1,7 @@
 //! A leaf or log page: records sorted by key. Records of equal lengths are stored in arrays, as in the ZB+-tree paper
 //! (n keys, n values); others use a slot array.
 
-use super::header::{HEADER_BYTES, Header, Kind, long, six_bytes};
+use super::header::{HEADER_BYTES, Header, Kind, read_u48, u48_bytes};
 use std::cmp::Ordering;
 
 /// The location of a large value, which is stored outside the tree.
@@ -11,8 +11,8 @@ pub struct Extent {
     pub block: u64,
     /// The length of the value, bytes.
     pub bytes: u32,
-    /// The expected checksum ([`super::proof`]) of the extent.
-    pub proof: u32,
+    /// The expected checksum ([`super::checksum`]) of the extent.
+    pub checksum: u32,
 }
 
 /// The size of an encoded extent, bytes.
@@ -22,16 +22,16 @@ impl Extent {
     /// Encodes the location as in pages and in the journal.
     pub fn to_bytes(self) -> [u8; EXTENT_BYTES] {
         let mut bytes = [0; EXTENT_BYTES];
-        bytes[..6].copy_from_slice(&six_bytes(self.block));
+        bytes[..6].copy_from_slice(&u48_bytes(self.block));
         bytes[6..10].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[10..].copy_from_slice(&self.proof.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.checksum.to_le_bytes());
         bytes
     }
 
     /// Decodes a location.
     pub fn from_bytes(bytes: &[u8; EXTENT_BYTES]) -> Self {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        Self { block: long(bytes, 0), bytes: word(6), proof: word(10) }
+        Self { block: read_u48(bytes, 0), bytes: word(6), checksum: word(10) }
     }
 }
 
@@ -229,7 +229,7 @@ impl Page {
     }
 
     /// The address of the key that a search compares first.
-    pub(crate) fn first_look(&self) -> *const u8 {
+    pub(crate) fn first_probe(&self) -> *const u8 {
         if self.count == 0 { std::ptr::null() } else { self.key(self.count() / 2).as_ptr() }
     }
 
@@ -506,8 +506,8 @@ impl Page {
     ///
     /// # Errors
     /// A description of the problem, to be appended to a message.
-    pub fn decode_proven(node: &[u8], block: u64, proof: u32) -> Result<(Page, u32), String> {
-        let header = Header::open_proven(node, Kind::Leaf, block, proof)?;
+    pub fn decode_verified(node: &[u8], block: u64, checksum: u32) -> Result<(Page, u32), String> {
+        let header = Header::open_verified(node, Kind::Leaf, block, checksum)?;
         Ok((Self::of(node, &header)?, header.base))
     }
 
@@ -587,7 +587,7 @@ mod tests {
         fn value(&self) -> Value<'_> {
             match self {
                 Kept::Inline(bytes) => Value::Inline(bytes),
-                &Kept::Extent(block, bytes, proof) => Value::Extent(Extent { block, bytes, proof }),
+                &Kept::Extent(block, bytes, checksum) => Value::Extent(Extent { block, bytes, checksum }),
                 Kept::Deleted => Value::Deleted,
             }
         }
@@ -597,7 +597,7 @@ mod tests {
         prop_oneof![
             4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(Kept::Inline),
             4 => any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec())),
-            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, proof)| Kept::Extent(block, bytes, proof)),
+            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, checksum)| Kept::Extent(block, bytes, checksum)),
             1 => Just(Kept::Deleted)
         ]
     }
@@ -644,7 +644,7 @@ mod tests {
             }
             let mut node = vec![0; 512];
             page.encode(&mut node, 3, 4, 5);
-            let (back, base) = Page::decode_proven(&node, 3, super::super::proof(&node)).unwrap();
+            let (back, base) = Page::decode_verified(&node, 3, super::super::checksum(&node)).unwrap();
             prop_assert_eq!(base, 5);
             for page in [&page, &back] {
                 for (index, (key, value)) in model.iter().enumerate() {

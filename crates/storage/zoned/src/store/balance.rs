@@ -3,7 +3,7 @@
 //! Source: the ZB+-tree paper. Heads stay at least half full or are evened out with a neighbour; interior nodes merge
 //! only when the result fits into one node.
 
-use super::edit::{Editor, Left, Retired, Split};
+use super::edit::{Editor, NodeBalance, Retired, Split};
 use super::keys::Keys;
 use super::tree::{Children, Inner, InnerSlot, Tree, UNWRITTEN};
 use crate::device::ZonedDevice;
@@ -17,15 +17,15 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     /// Splits an inner node that is over capacity, or reports that it is less than half full.
-    pub fn settle(&mut self, inner: &mut Inner) -> Left {
+    pub fn settle(&mut self, inner: &mut Inner) -> NodeBalance {
         if inner.used() > self.room() {
             self.counts.inner_split += 1;
             *self.dirty += 1;
             let right = split_off(inner, middle(inner));
             let separator = right.keys.get(0).to_vec();
-            return Left::Split(Box::new(Split { separator, right: InnerSlot::new(right) }));
+            return NodeBalance::Split(Box::new(Split { separator, right: InnerSlot::new(right) }));
         }
-        if inner.used() < self.room() / 2 { Left::Small } else { Left::Done }
+        if inner.used() < self.room() / 2 { NodeBalance::Underfull } else { NodeBalance::Done }
     }
 
     /// Adds a level: a new root over both halves of the split root.
@@ -66,9 +66,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     /// its neighbour. Does nothing if the neighbour cannot be read.
     pub fn rebalance(&mut self, parent: &mut Inner, child: usize) -> Result<()> {
         let Children::Inners(inners) = &mut parent.children else {
-            return Err(Error::Inconsistent {
-                what: "the children of a head's parent are leaves".into(),
-            });
+            return Err(Error::Inconsistent { what: "the children of a head's parent are leaves".into() });
         };
         let left = if child + 1 < inners.len() { child } else { child.saturating_sub(1) };
         let right = left + 1;

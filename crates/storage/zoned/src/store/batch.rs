@@ -152,10 +152,10 @@ mod tests {
     fn a_batch_keeps_its_changes_in_order() {
         let mut batch = Batch::new();
         batch.put(b"a", b"1").delete(b"").put(b"", b"");
-        batch.put_extent(b"big", Extent { block: 7, bytes: 9, proof: 5 });
+        batch.put_extent(b"big", Extent { block: 7, bytes: 9, checksum: 5 });
         let again = Batch::from_bytes(batch.bytes().to_vec()).unwrap();
         let values: Vec<_> = again.changes().map(|change| (change.key, change.value)).collect();
-        let extent = Value::Extent(Extent { block: 7, bytes: 9, proof: 5 });
+        let extent = Value::Extent(Extent { block: 7, bytes: 9, checksum: 5 });
         let (one, none) = (Value::Inline(b"1"), Value::Inline(b""));
         assert_eq!(values, [(&b"a"[..], one), (b"", Value::Deleted), (b"", none), (b"big", extent)]);
     }

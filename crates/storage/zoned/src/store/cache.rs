@@ -16,19 +16,19 @@ impl<D: ZonedDevice> Shared<D> {
         if self.io.resident_bytes() <= from {
             return;
         }
-        let mut hand = match self.hand.try_lock() {
-            Ok(hand) => hand,
-            Err(TryLockError::Poisoned(hand)) => hand.into_inner(),
+        let mut clock_hand = match self.clock_hand.try_lock() {
+            Ok(clock_hand) => clock_hand,
+            Err(TryLockError::Poisoned(clock_hand)) => clock_hand.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let root = Arc::clone(&self.newest.load().tree.root);
+        let root = Arc::clone(&self.published.load().tree.root);
         self.all_resident.store(false, Ordering::Release);
         // Evict slightly more than necessary, so that not every leaf read starts a sweep.
         let target = self.options.cache_bytes - self.options.cache_bytes / 16;
         // Two full rounds: the first one may find every leaf referenced and only clears the flags.
         for _ in 0..3 {
-            let from = std::mem::take(&mut *hand);
-            if self.sweep(&root, &from, target, &mut hand).is_break() {
+            let from = std::mem::take(&mut *clock_hand);
+            if self.sweep(&root, &from, target, &mut clock_hand).is_break() {
                 self.shrink_from.store(0, Ordering::Relaxed);
                 return;
             }
@@ -39,21 +39,21 @@ impl<D: ZonedDevice> Shared<D> {
         self.shrink_from.store(later, Ordering::Relaxed);
     }
 
-    /// Sweeps the leaves from key `from` on. Breaks when the target is reached; `hand` is then the key at which the
+    /// Sweeps the leaves from key `from` on. Breaks when the target is reached; `clock_hand` is then the key at which the
     /// next sweep starts.
-    fn sweep(&self, slot: &InnerSlot, from: &[u8], target: u64, hand: &mut Vec<u8>) -> ControlFlow<()> {
+    fn sweep(&self, slot: &InnerSlot, from: &[u8], target: u64, clock_hand: &mut Vec<u8>) -> ControlFlow<()> {
         // An inner node that is not in memory has no leaves in memory.
         let Some(inner) = slot.node.get() else { return ControlFlow::Continue(()) };
         let first = inner.keys.child(from);
         for below in inner.inners().iter().skip(first) {
-            self.sweep(below, from, target, hand)?;
+            self.sweep(below, from, target, clock_hand)?;
         }
         for (index, leaf) in inner.leaves().iter().enumerate().skip(first) {
             if self.io.resident_bytes() <= target {
-                hand.extend_from_slice(inner.keys.get(index));
+                clock_hand.extend_from_slice(inner.keys.get(index));
                 return ControlFlow::Break(());
             }
-            leaf.drop_if_unused();
+            leaf.evict_if_unused();
         }
         ControlFlow::Continue(())
     }

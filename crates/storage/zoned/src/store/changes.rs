@@ -5,7 +5,7 @@
 
 use super::batch::{Batch, Change};
 use super::io::{Io, Resident, damaged};
-use super::leaf::{Homes, LeafBody, LeafSlot, merged};
+use super::leaf::{LeafAddresses, LeafBody, LeafSlot, merged};
 use crate::device::ZonedDevice;
 use crate::error::Result;
 use crate::node::{Page, Value};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 /// The part of a leaf that its changes apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ChangedPart {
     /// The leaf page itself. The leaf has no log, or its log has been merged.
     Leaf,
     /// The log page. The device copy of the leaf page is current.
     Log,
 }
 
-impl Place {
+impl ChangedPart {
     /// The number of pages that such a leaf takes in memory.
     pub const fn pages(self) -> usize {
         match self {
@@ -34,7 +34,7 @@ impl Place {
 #[derive(Clone)]
 pub(super) enum Base {
     /// A leaf page and its log on the device. The blocks stay valid until the next checkpoint to begin has completed.
-    Homes(Homes),
+    LeafAddresses(LeafAddresses),
     /// A leaf that the running checkpoint has not written yet.
     Leaf(Arc<LeafSlot>),
 }
@@ -43,7 +43,7 @@ pub(super) enum Base {
 #[derive(Clone)]
 pub(super) struct Changes {
     base: Base,
-    pub place: Place,
+    pub place: ChangedPart,
     /// The generation of the last checkpoint that had begun when the first change was made.
     generation: u64,
     made: Batch,
@@ -53,7 +53,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Creates an empty list of changes.
-    pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: Place, generation: u64) -> Self {
+    pub fn new<D: ZonedDevice>(io: &Io<D>, base: Base, place: ChangedPart, generation: u64) -> Self {
         let mut changes = Self { base, place, generation, made: Batch::new(), resident: io.resident(0) };
         changes.resident.change(changes.bytes());
         changes
@@ -78,10 +78,10 @@ impl Changes {
     /// Rebuilds the leaf: reads its base and applies the changes.
     pub fn leaf<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         let mut body = match &self.base {
-            Base::Homes(homes) => LeafBody::read(io, *homes)?.0,
-            Base::Leaf(slot) => Arc::unwrap_or_clone(slot.share_unkept(io)?),
+            Base::LeafAddresses(homes) => LeafBody::read(io, *homes)?.0,
+            Base::Leaf(slot) => Arc::unwrap_or_clone(slot.load_uncached(io)?),
         };
-        if self.place == Place::Leaf
+        if self.place == ChangedPart::Leaf
             && let Some(log) = body.log.take()
         {
             body.leaf = merged(&body.leaf, &log, false)?;
@@ -89,18 +89,18 @@ impl Changes {
         }
         for Change { key, value } in self.made.changes() {
             let fits = match self.place {
-                Place::Leaf => change(&mut body.leaf, key, value),
-                Place::Log => body.change_in_log(key, value),
+                ChangedPart::Leaf => change(&mut body.leaf, key, value),
+                ChangedPart::Log => body.change_in_log(key, value),
             };
             if !fits {
                 let home = match &self.base {
-                    Base::Homes(homes) => homes.leaf,
+                    Base::LeafAddresses(homes) => homes.leaf,
                     Base::Leaf(slot) => slot.home(),
                 };
                 return Err(damaged(home, "its changes no longer fit into it".into()));
             }
         }
-        io.count_remade(self.place);
+        io.count_rebuilt(self.place);
         Ok(body)
     }
 }

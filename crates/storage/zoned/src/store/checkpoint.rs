@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The fill factor at which a leaf or interior node counts as full and moves to a sequential zone.
-const FULL: f64 = 0.97;
+const FULL_FACTOR: f64 = 0.97;
 
 /// Blocks that become free when a checkpoint is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) enum Freed {
 
 /// An amount of change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(super) struct ChangeVolume {
     /// An upper bound of the nodes to be written.
     pub nodes: u64,
     /// Memory of changed leaves that cannot be evicted: the leaves themselves, or their lists of changes.
@@ -42,7 +42,7 @@ pub(super) struct Changed {
 pub(super) struct Checkpoint {
     tree: Tree,
     /// The path from the root to the current node: each node with the index of its next child to visit.
-    way: Vec<(Arc<InnerSlot>, usize)>,
+    path: Vec<(Arc<InnerSlot>, usize)>,
     pub output: Output,
     /// Leaves that have an address but are still in the output buffer.
     placed: Vec<Arc<LeafSlot>>,
@@ -54,7 +54,7 @@ pub(super) struct Checkpoint {
     pub all: u64,
     /// Headroom for changes made while the checkpoint runs. The checkpoint is paced to complete with this much headroom
     /// left.
-    pub slack: Changed,
+    pub slack: ChangeVolume,
     /// Blocks of large values written to each sequential zone since the checkpoint began. The journal refers to them.
     pub extents_since: Vec<u64>,
 }
@@ -91,17 +91,17 @@ impl Checkpoint {
         extents_since: Vec<u64>,
         output: Output,
     ) -> Self {
-        let way = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
+        let path = if tree.root.home() == UNWRITTEN { vec![(Arc::clone(&tree.root), 0)] } else { Vec::new() };
         Self {
             tree,
-            way,
+            path,
             output,
             placed: Vec::new(),
             journal,
             freed,
             remaining: dirty,
             all: dirty,
-            slack: Changed::default(),
+            slack: ChangeVolume::default(),
             extents_since,
         }
     }
@@ -117,7 +117,7 @@ impl Checkpoint {
     ) -> Result<bool> {
         let mut written = 0;
         while written < budget
-            && let Some((slot, index)) = self.way.last_mut()
+            && let Some((slot, index)) = self.path.last_mut()
         {
             let slot = Arc::clone(slot);
             let child = *index;
@@ -127,18 +127,18 @@ impl Checkpoint {
                 written += self.write_leaf(io, space, generation, leaf)?;
             } else if let Some(below) = inner.inners().get(child) {
                 if below.home() == UNWRITTEN {
-                    self.way.push((Arc::clone(below), 0));
+                    self.path.push((Arc::clone(below), 0));
                 }
             } else {
-                self.way.pop();
+                self.path.pop();
                 self.write_inner(io, space, generation, &slot)?;
                 written += 1;
             }
         }
         self.remaining = self.remaining.saturating_sub(written);
         self.output.write_all(io)?;
-        self.placed.drain(..).for_each(|leaf| leaf.arrived());
-        Ok(self.way.is_empty())
+        self.placed.drain(..).for_each(|leaf| leaf.mark_written());
+        Ok(self.path.is_empty())
     }
 
     fn write_leaf<D: ZonedDevice>(
@@ -152,7 +152,7 @@ impl Checkpoint {
             return Ok(0);
         }
         self.placed.push(Arc::clone(slot));
-        let body = slot.share_unkept(io)?;
+        let body = slot.load_uncached(io)?;
         self.write_body(io, space, generation, slot, &body)
     }
 
@@ -166,22 +166,22 @@ impl Checkpoint {
     ) -> Result<u64> {
         let mut written = 0;
         if slot.home() == UNWRITTEN {
-            let in_place = (!body.leaf.is_filled(FULL)).then_some(Slot::Leaf);
-            let stream = if slot.moved.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
+            let in_place = (!body.leaf.is_filled(FULL_FACTOR)).then_some(Slot::Leaf);
+            let stream = if slot.relocated.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
             let home = self.place(io, space, in_place, stream)?;
             let fill = |node: &mut [u8]| body.leaf.encode(node, home, generation, 0);
-            let proof = self.output.add(io, Traffic::Leaf, home, fill)?;
-            slot.leaf_proof.store(proof, Ordering::Release);
-            slot.proof.store(proof, Ordering::Release);
+            let checksum = self.output.add(io, Traffic::Leaf, home, fill)?;
+            slot.leaf_checksum.store(checksum, Ordering::Release);
+            slot.checksum.store(checksum, Ordering::Release);
             slot.home.store(home, Ordering::Release);
             written += 1;
         }
         if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
             let home = self.place(io, space, Some(Slot::Log), Stream::Hot)?;
-            let base = slot.leaf_proof.load(Ordering::Acquire);
+            let base = slot.leaf_checksum.load(Ordering::Acquire);
             let fill = |node: &mut [u8]| log.encode(node, home, generation, base);
-            let proof = self.output.add(io, Traffic::Log, home, fill)?;
-            slot.proof.store(proof, Ordering::Release);
+            let checksum = self.output.add(io, Traffic::Log, home, fill)?;
+            slot.checksum.store(checksum, Ordering::Release);
             slot.log.store(home, Ordering::Release);
             written += 1;
         }
@@ -196,15 +196,15 @@ impl Checkpoint {
         slot: &InnerSlot,
     ) -> Result<()> {
         let inner = slot.inner(io)?;
-        let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL;
+        let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL_FACTOR;
         let is_head = inner.level % 2 == 1;
         let in_place = (is_head || !full).then_some(Slot::Inner);
         let home = self.place(io, space, in_place, Stream::Cold)?;
         let traffic = Traffic::of_level(inner.level);
         let level = inner.level;
         let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
-        let proof = self.output.add(io, traffic, home, fill)?;
-        slot.proof.store(proof, Ordering::Release);
+        let checksum = self.output.add(io, traffic, home, fill)?;
+        slot.checksum.store(checksum, Ordering::Release);
         slot.home.store(home, Ordering::Release);
         Ok(())
     }
@@ -255,8 +255,8 @@ impl Checkpoint {
         let superblock = Superblock {
             generation,
             root: self.tree.root.home(),
-            root_proof: self.tree.root.proof(),
-            table_proof: table.write(io, generation)?,
+            root_checksum: self.tree.root.checksum(),
+            table_checksum: table.write(io, generation)?,
             len: self.tree.len,
             journal: self.journal,
             cut: 0,

@@ -4,7 +4,7 @@
 //! Source: the ZB+-tree paper. A leaf is steady if its copy in a sequential zone is current. The design page of the
 //! book lists the departures from the paper.
 
-use super::changes::{Base, Changes, Place};
+use super::changes::{Base, ChangedPart, Changes};
 use super::io::{Io, damaged};
 use super::leaf::{LeafBody, LeafSlot, NO_LOG, merged};
 use super::tree::{Inner, InnerSlot, Tree, UNWRITTEN};
@@ -82,12 +82,12 @@ pub(super) enum Effect {
 }
 
 /// The state of an inner node after a change below it.
-pub(super) enum Left {
+pub(super) enum NodeBalance {
     Done,
     /// The node split. Boxed because splits are rare: the common results fit into a register or two.
     Split(Box<Split>),
     /// The node is less than half full.
-    Small,
+    Underfull,
 }
 
 /// The new right half of a split inner node, to be added to its parent.
@@ -105,12 +105,12 @@ pub(super) struct Editor<'a, D> {
     /// An upper bound of the nodes that the next checkpoint has to write.
     pub dirty: &'a mut u64,
     /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
-    pub held: &'a mut u64,
+    pub pinned_bytes: &'a mut u64,
     /// The number of further logs for which conventional slots are left.
-    pub log_room: &'a mut u64,
+    pub log_slots_left: &'a mut u64,
     /// Whether leaves are evicted. If so, the changes of dirty leaves are recorded, so that dirty leaves can be evicted
     /// too.
-    pub keeps_changes: bool,
+    pub records_changes: bool,
     /// The generation of the last checkpoint that has begun.
     pub generation: u64,
     /// Whether a checkpoint is running. It may not have written the nodes yet that are replaced now.
@@ -125,15 +125,14 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         let (effect, left) = self.change_under(&mut tree.root, key, value)?;
         match left {
-            Left::Split(split) => self.grow(tree, *split),
-            Left::Small if effect == Effect::Deleted => self.shrink(tree),
+            NodeBalance::Split(split) => self.grow(tree, *split),
+            NodeBalance::Underfull if effect == Effect::Deleted => self.shrink(tree),
             _ => {}
         }
         match effect {
             Effect::Inserted => tree.len += 1,
             Effect::Deleted => {
-                let less =
-                    || damaged(0, "the key count in the superblock is too low".into());
+                let less = || damaged(0, "the key count in the superblock is too low".into());
                 tree.len = tree.len.checked_sub(1).ok_or_else(less)?;
             }
             _ => {}
@@ -150,7 +149,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         slot: &mut Arc<InnerSlot>,
         key: &[u8],
         value: Value<'_>,
-    ) -> Result<(Effect, Left)> {
+    ) -> Result<(Effect, NodeBalance)> {
         let inner = self.own_inner(slot)?;
         let index = inner.keys.child(key);
         if inner.level == 1 {
@@ -162,13 +161,13 @@ impl<D: ZonedDevice> Editor<'_, D> {
         };
         let (effect, left) = self.change_under(&mut inners[index], key, value)?;
         match left {
-            Left::Done => return Ok((effect, Left::Done)),
-            Left::Split(split) => {
+            NodeBalance::Done => return Ok((effect, NodeBalance::Done)),
+            NodeBalance::Split(split) => {
                 inners.insert(index + 1, split.right);
                 inner.keys.insert(index + 1, &split.separator);
             }
-            Left::Small if effect == Effect::Deleted => self.rebalance(inner, index)?,
-            Left::Small => {}
+            NodeBalance::Underfull if effect == Effect::Deleted => self.rebalance(inner, index)?,
+            NodeBalance::Underfull => {}
         }
         Ok((effect, self.settle(inner)))
     }
@@ -203,8 +202,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 let nodes = u64::from(leaf) + u64::from(log);
                 *self.dirty += nodes;
                 if copy.changes_mut().is_none() {
-                    let place = if leaf { Place::Leaf } else { Place::Log };
-                    self.begin_changes(&mut copy, Base::Leaf(Arc::clone(slot)), place);
+                    let place = if leaf { ChangedPart::Leaf } else { ChangedPart::Log };
+                    self.start_recording(&mut copy, Base::Leaf(Arc::clone(slot)), place);
                     slot.mark_replaced();
                 }
                 self.retired.push(Retired::Leaf(Arc::clone(slot), leaf, log));
@@ -226,40 +225,40 @@ impl<D: ZonedDevice> Editor<'_, D> {
         *slot.home.get_mut() = UNWRITTEN;
         *self.dirty += 1;
         if homes.log != UNWRITTEN {
-            self.begin_changes(slot, Base::Homes(homes), Place::Leaf);
+            self.start_recording(slot, Base::LeafAddresses(homes), ChangedPart::Leaf);
             return;
         }
         match slot.changes_mut() {
-            Some(changes) => changes.place = Place::Leaf,
-            None => *self.held += self.io.node_bytes as u64,
+            Some(changes) => changes.place = ChangedPart::Leaf,
+            None => *self.pinned_bytes += self.io.node_bytes as u64,
         }
     }
 
     /// Starts recording the changes of a leaf, if leaves are evicted at all.
-    fn begin_changes(&mut self, slot: &mut LeafSlot, base: Base, place: Place) {
+    fn start_recording(&mut self, slot: &mut LeafSlot, base: Base, place: ChangedPart) {
         let changes =
-            self.keeps_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
+            self.records_changes.then(|| Box::new(Changes::new(self.io, base, place, self.generation)));
         let bytes = changes.as_ref().map_or(place.pages() * self.io.node_bytes, |changes| changes.bytes());
-        *self.held += bytes as u64;
+        *self.pinned_bytes += bytes as u64;
         *slot.changes_mut() = changes;
     }
 
     /// Records a change of a dirty leaf. If the list of changes gets longer than half a node, drops it and keeps the
     /// whole leaf in memory instead.
-    fn keep_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
+    fn record_change(&mut self, slot: &mut LeafSlot, key: &[u8], value: Value<'_>) {
         let Some(changes) = slot.changes_mut() else { return };
         let before = changes.bytes();
         changes.push(key, value);
-        *self.held += (changes.bytes() - before) as u64;
+        *self.pinned_bytes += (changes.bytes() - before) as u64;
         if changes.bytes() > self.io.node_bytes / 2 {
-            self.keep_whole(slot);
+            self.stop_recording(slot);
         }
     }
 
     /// Stops recording the changes of a leaf: from now on the leaf itself must stay in memory.
-    fn keep_whole(&mut self, slot: &mut LeafSlot) {
+    fn stop_recording(&mut self, slot: &mut LeafSlot) {
         if let Some(changes) = slot.changes_mut().take() {
-            *self.held += (changes.place.pages() * self.io.node_bytes) as u64;
+            *self.pinned_bytes += (changes.place.pages() * self.io.node_bytes) as u64;
         }
     }
 
@@ -272,11 +271,11 @@ impl<D: ZonedDevice> Editor<'_, D> {
         }
         *slot.log.get_mut() = UNWRITTEN;
         *self.dirty += 1;
-        *self.log_room = self.log_room.saturating_sub(1);
-        self.begin_changes(slot, Base::Homes(homes), Place::Log);
+        *self.log_slots_left = self.log_slots_left.saturating_sub(1);
+        self.start_recording(slot, Base::LeafAddresses(homes), ChangedPart::Log);
     }
 
-    fn log_goes(&mut self, slot: &mut LeafSlot) {
+    fn drop_log(&mut self, slot: &mut LeafSlot) {
         let log = slot.log.get_mut();
         if *log != UNWRITTEN && *log != NO_LOG {
             self.retired.push(Retired::Node(*log));
@@ -305,7 +304,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         value: Value<'_>,
     ) -> Result<Effect> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
-        leaves[index].fetch_ahead();
+        leaves[index].prefetch();
         let slot = self.own_leaf(&mut leaves[index])?;
         let steady = self.is_steady(slot);
         let body = slot.body_mut();
@@ -317,10 +316,10 @@ impl<D: ZonedDevice> Editor<'_, D> {
             (false, Value::Deleted) => return Ok(Effect::Absent),
             (false, _) => Effect::Inserted,
         };
-        *slot.moved.get_mut() = false;
+        *slot.relocated.get_mut() = false;
         // A log in a sequential zone would cost as much space as the leaf, so without a conventional slot the leaf
         // itself is rewritten.
-        let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_room > 0;
+        let may_log = *slot.log.get_mut() == UNWRITTEN || *self.log_slots_left > 0;
         let body = slot.body_mut();
         if steady && effect != Effect::Inserted && may_log && body.change_in_log(key, value) {
             self.counts.logged += 1;
@@ -328,7 +327,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 self.remove_leaf(head, index)?;
             } else {
                 self.log_changes(slot);
-                self.keep_change(slot, key, value);
+                self.record_change(slot, key, value);
             }
             return Ok(effect);
         }
@@ -338,7 +337,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             self.counts.reopened += u64::from(!slot.body_mut().leaf.is_filled(0.97));
         }
         self.leaf_changes(slot);
-        self.keep_change(slot, key, value);
+        self.record_change(slot, key, value);
         self.counts.changed_in_place += 1;
         let page = &mut slot.body_mut().leaf;
         let place = page.find(key);
@@ -365,7 +364,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     /// Sync: merges the log into the leaf, or replaces the leaf by a full log.
     pub fn apply_log(&mut self, slot: &mut LeafSlot) -> Result<()> {
         self.leaf_changes(slot);
-        self.log_goes(slot);
+        self.drop_log(slot);
         let body = slot.body_mut();
         let Some(log) = body.log.take() else {
             return inconsistent("the log of a leaf is missing in memory");
@@ -391,8 +390,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         // `own_leaf` has made the slot private.
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
         self.leaf_changes(slot);
-        self.keep_whole(slot);
-        self.log_goes(slot);
+        self.stop_recording(slot);
+        self.drop_log(slot);
         let body = slot.body_mut();
         body.log = None;
         body.resident.change(body.leaf.size());
@@ -442,7 +441,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             return Ok(());
         }
         self.leaf_changes(slot);
-        self.keep_whole(slot);
+        self.stop_recording(slot);
         slot.body_mut().leaf = page;
         let gone = self.own_leaf(&mut leaves[left + 1])?;
         self.leaf_changes(gone);
@@ -466,7 +465,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         let super::tree::Children::Leaves(leaves) = &mut head.children else { return inconsistent(NO_HEAD) };
         let last = index + 1 == leaves.len();
         let Some(slot) = Arc::get_mut(&mut leaves[index]) else { return inconsistent(NOT_OWN) };
-        self.keep_whole(slot);
+        self.stop_recording(slot);
         let body = slot.body_mut();
         let page = std::mem::replace(&mut body.leaf, Page::new(self.io.node_bytes));
         let mut pages = Vec::new();
@@ -483,7 +482,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
             leaves.insert(index + 1 + offset, LeafSlot::new(page, self.io.resident(1)));
             head.keys.insert(index + 1 + offset, &key);
             *self.dirty += 1;
-            *self.held += self.io.node_bytes as u64;
+            *self.pinned_bytes += self.io.node_bytes as u64;
         }
         Ok(())
     }

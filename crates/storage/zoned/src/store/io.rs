@@ -1,6 +1,6 @@
 //! Node I/O with traffic counts by kind, and the account of leaf bytes in memory.
 
-use super::changes::Place;
+use super::changes::ChangedPart;
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
 use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page};
@@ -194,35 +194,35 @@ impl<D: ZonedDevice> Io<D> {
     }
 
     /// Reads a leaf page and verifies it against the checksum in its parent.
-    pub fn read_page(&self, block: u64, proof: u32) -> Result<Page> {
+    pub fn read_page(&self, block: u64, checksum: u32) -> Result<Page> {
         let node = self.read(Traffic::Leaf, block, self.node_bytes)?;
-        let read = Page::decode_proven(&node, block, proof);
+        let read = Page::decode_verified(&node, block, checksum);
         read.map(|(page, _)| page).map_err(|what| damaged(block, what))
     }
 
     /// Reads a leaf's log and verifies it. Also returns the checksum of the leaf, which is stored in the log.
-    pub fn read_log(&self, block: u64, proof: u32) -> Result<(Page, u32)> {
+    pub fn read_log(&self, block: u64, checksum: u32) -> Result<(Page, u32)> {
         let node = self.read(Traffic::Log, block, self.node_bytes)?;
-        Page::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
+        Page::decode_verified(&node, block, checksum).map_err(|what| damaged(block, what))
     }
 
     /// Reads a head or an interior node and verifies it.
-    pub fn read_inner(&self, block: u64, proof: u32) -> Result<InnerRecord> {
+    pub fn read_inner(&self, block: u64, checksum: u32) -> Result<InnerRecord> {
         let node = self.read(Traffic::Interior, block, self.node_bytes)?;
-        InnerRecord::decode_proven(&node, block, proof).map_err(|what| damaged(block, what))
+        InnerRecord::decode_verified(&node, block, checksum).map_err(|what| damaged(block, what))
     }
 
     /// Counts a leaf that was rebuilt from its base and its changes.
-    pub fn count_remade(&self, place: Place) {
+    pub fn count_rebuilt(&self, place: ChangedPart) {
         let counter = match place {
-            Place::Leaf => &self.leaves_remade,
-            Place::Log => &self.logs_remade,
+            ChangedPart::Leaf => &self.leaves_remade,
+            ChangedPart::Log => &self.logs_remade,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The numbers of rebuilt leaf pages and rebuilt logs.
-    pub fn remade(&self) -> (u64, u64) {
+    pub fn rebuilt(&self) -> (u64, u64) {
         (self.leaves_remade.load(Ordering::Relaxed), self.logs_remade.load(Ordering::Relaxed))
     }
 
@@ -253,7 +253,7 @@ impl<D: ZonedDevice> Io<D> {
             return Err(damaged(extent.block, "its length exceeds a zone".into()));
         }
         let buffer = self.read(Traffic::Extent, extent.block, bytes)?;
-        let header = Header::open_proven(&buffer, Kind::Extent, extent.block, extent.proof)
+        let header = Header::open_verified(&buffer, Kind::Extent, extent.block, extent.checksum)
             .map_err(|what| damaged(extent.block, what))?;
         let key_end = HEADER_BYTES + usize::from(header.small[0]);
         if header.bytes as usize + HEADER_BYTES != bytes || buffer.get(HEADER_BYTES..key_end) != Some(key) {

@@ -45,7 +45,7 @@ struct Bounds {
 /// A position in the tree: a leaf and its records not yet returned.
 struct Cursor {
     /// The path from the root: each node with the index of the child taken.
-    way: Vec<(Arc<InnerSlot>, usize)>,
+    path: Vec<(Arc<InnerSlot>, usize)>,
     body: Arc<LeafBody>,
     left: Range<usize>,
     /// Whether the range ends in this leaf.
@@ -137,7 +137,7 @@ impl Cursor {
 
     /// Compares two positions in key order.
     fn compare(&self, other: &Self) -> Ordering {
-        let place = |cursor: &Self| cursor.way.iter().map(|(_, child)| *child).collect::<Vec<_>>();
+        let place = |cursor: &Self| cursor.path.iter().map(|(_, child)| *child).collect::<Vec<_>>();
         place(self).cmp(&place(other))
     }
 }
@@ -258,7 +258,7 @@ impl<D: ZonedDevice> Iter<D> {
         let next = match own {
             None => Some(self.descend(Vec::new(), direction, true)?),
             Some(Cursor { is_last: true, .. }) => None,
-            Some(Cursor { way, .. }) => self.after(way, direction)?,
+            Some(Cursor { path, .. }) => self.after(path, direction)?,
         };
         let Some(next) = next else { return Ok(false) };
         let passed = match direction {
@@ -287,27 +287,27 @@ impl<D: ZonedDevice> Iter<D> {
         self.is_joined = true;
     }
 
-    /// The leaf after the one at the end of `way`.
-    fn after(&self, mut way: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
-        while let Some((slot, child)) = way.pop() {
+    /// The leaf after the one at the end of `path`.
+    fn after(&self, mut path: Vec<(Arc<InnerSlot>, usize)>, direction: Direction) -> Result<Option<Cursor>> {
+        while let Some((slot, child)) = path.pop() {
             let next = match direction {
                 Direction::Ascending => Some(child + 1),
                 Direction::Descending => child.checked_sub(1),
             };
             let all = slot.inner(&self.snapshot.shared.io)?.keys.len();
             if let Some(next) = next.filter(|&next| next < all) {
-                way.push((slot, next));
-                return self.descend(way, direction, false).map(Some);
+                path.push((slot, next));
+                return self.descend(path, direction, false).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Descends from the end of `way` to a leaf: the first one as seen from the given end, or, if `bounded`, the one in
+    /// Descends from the end of `path` to a leaf: the first one as seen from the given end, or, if `bounded`, the one in
     /// which the range begins at that end.
     fn descend(
         &self,
-        mut way: Vec<(Arc<InnerSlot>, usize)>,
+        mut path: Vec<(Arc<InnerSlot>, usize)>,
         direction: Direction,
         bounded: bool,
     ) -> Result<Cursor> {
@@ -318,7 +318,7 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Descending => range.end,
         };
         let leaf = loop {
-            let slot = match way.last() {
+            let slot = match path.last() {
                 None => Arc::clone(&version.tree.root),
                 Some((slot, child)) => match &slot.inner(&shared.io)?.children {
                     Children::Leaves(leaves) => {
@@ -326,7 +326,7 @@ impl<D: ZonedDevice> Iter<D> {
                             Direction::Ascending => child.wrapping_add(1),
                             Direction::Descending => child.wrapping_sub(1),
                         };
-                        leaves.get(next).into_iter().for_each(|next| next.fetch_ahead());
+                        leaves.get(next).into_iter().for_each(|next| next.prefetch());
                         break Arc::clone(&leaves[*child]);
                     }
                     Children::Inners(inners) => Arc::clone(&inners[*child]),
@@ -338,7 +338,7 @@ impl<D: ZonedDevice> Iter<D> {
                 (_, Direction::Ascending) => 0,
                 (_, Direction::Descending) => keys.len() - 1,
             };
-            way.push((slot, child));
+            path.push((slot, child));
         };
         let loaded = leaf.is_loaded();
         let mut body = leaf.share(&shared.io)?;
@@ -354,7 +354,7 @@ impl<D: ZonedDevice> Iter<D> {
             Direction::Ascending => left.end < body.leaf.count(),
             Direction::Descending => left.start > 0,
         };
-        Ok(Cursor { way, body, left, is_last })
+        Ok(Cursor { path, body, left, is_last })
     }
 }
 

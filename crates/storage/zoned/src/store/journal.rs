@@ -9,7 +9,7 @@ use super::space::Space;
 use super::superblock::Superblock;
 use crate::device::{AlignedBuffer, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, proof};
+use crate::node::{HEADER_BYTES, Header, Kind, checksum};
 use std::collections::VecDeque;
 
 /// A position in the journal, with the numbers of the part and the record at that position.
@@ -135,7 +135,7 @@ impl Part {
     /// A description of the problem, to be appended to a message.
     pub fn open<'n>(&self, node: &'n [u8]) -> std::result::Result<(&'n [u8], u32), String> {
         Header::open(node, Kind::Journal, self.block)?;
-        Ok((&node[PART_BYTES..PART_BYTES + self.bytes as usize], proof(node)))
+        Ok((&node[PART_BYTES..PART_BYTES + self.bytes as usize], checksum(node)))
     }
 }
 
@@ -163,7 +163,7 @@ impl Journal {
     }
 
     /// Marks everything appended so far as durable.
-    pub const fn was_flushed(&mut self) {
+    pub const fn mark_flushed(&mut self) {
         self.safe = self.end.sequence;
     }
 
@@ -268,7 +268,7 @@ impl Journal {
             id: self.id,
         };
         part.seal(node);
-        next.chain = proof(node);
+        next.chain = checksum(node);
         io.write(Traffic::Journal, block, node)?;
         if let Some(zone) = space.zone_index(block) {
             space.zones[zone].written += blocks as u64;

@@ -3,9 +3,9 @@
 //!
 //! Source: leaves and logs are the ZB+-tree paper's. Evicting them from memory is not in the paper.
 
-use super::cached::{Cached, fetch_ahead};
 use super::changes::Changes;
 use super::io::{Io, Resident};
+use super::leaf_cell::{LeafCell, prefetch};
 use super::tree::UNWRITTEN;
 use crate::device::ZonedDevice;
 use crate::error::{Result, ensure};
@@ -19,24 +19,24 @@ pub(super) const NO_LOG: u64 = crate::node::LARGEST;
 
 /// The block addresses of a leaf and of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Homes {
+pub(super) struct LeafAddresses {
     pub leaf: u64,
     pub log: u64,
     /// The expected checksum of the log, or of the leaf if it has no log.
-    pub proof: u32,
+    pub checksum: u32,
 }
 
-impl Homes {
+impl LeafAddresses {
     pub const fn of(pointer: Pointer) -> Self {
         let log = match pointer.log {
             Some(log) => log,
             None => NO_LOG,
         };
-        Self { leaf: pointer.home, log, proof: pointer.proof }
+        Self { leaf: pointer.home, log, checksum: pointer.checksum }
     }
 
     pub fn pointer(self) -> Pointer {
-        Pointer { home: self.leaf, log: Some(self.log).filter(|&log| log != NO_LOG), proof: self.proof }
+        Pointer { home: self.leaf, log: Some(self.log).filter(|&log| log != NO_LOG), checksum: self.checksum }
     }
 }
 
@@ -55,47 +55,52 @@ pub(super) struct LeafSlot {
     pub home: AtomicU64,
     pub log: AtomicU64,
     /// The expected checksum of the log, or of the leaf if it has no log.
-    pub proof: AtomicU32,
+    pub checksum: AtomicU32,
     /// The checksum of the leaf, to be stored in its next log. Known once the leaf has been in memory.
-    pub leaf_proof: AtomicU32,
+    pub leaf_checksum: AtomicU32,
     /// The leaf, if it is in memory.
-    body: Cached,
+    body: LeafCell,
     /// The changes since the last copy on the device, if they are recorded. A dirty leaf can be evicted only if they
     /// are.
     changes: RwLock<Option<Box<Changes>>>,
     /// Whether the leaf was used since the clock hand last passed it.
     touched: AtomicBool,
     /// Whether garbage collection relocated the leaf, or is about to, and the leaf has not changed since.
-    pub moved: AtomicBool,
+    pub relocated: AtomicBool,
     /// Whether the newest tree has another leaf in its place.
     replaced: AtomicBool,
 }
 
 impl LeafSlot {
     pub fn new(leaf: Page, resident: Resident) -> Arc<Self> {
-        let body = Cached::new(LeafBody { leaf, log: None, resident });
-        let homes = Homes { leaf: UNWRITTEN, log: NO_LOG, proof: 0 };
+        let body = LeafCell::new(LeafBody { leaf, log: None, resident });
+        let homes = LeafAddresses { leaf: UNWRITTEN, log: NO_LOG, checksum: 0 };
         Arc::new(Self::with_body(homes, 0, body, None))
     }
 
     pub fn on_device(pointer: Pointer) -> Arc<Self> {
-        let homes = Homes::of(pointer);
-        let leaf_proof = if homes.log == NO_LOG { homes.proof } else { 0 };
-        let slot = Self::with_body(homes, leaf_proof, Cached::default(), None);
+        let homes = LeafAddresses::of(pointer);
+        let leaf_checksum = if homes.log == NO_LOG { homes.checksum } else { 0 };
+        let slot = Self::with_body(homes, leaf_checksum, LeafCell::default(), None);
         slot.touched.store(false, Ordering::Relaxed);
         Arc::new(slot)
     }
 
-    fn with_body(homes: Homes, leaf_proof: u32, body: Cached, changes: Option<Box<Changes>>) -> Self {
+    fn with_body(
+        homes: LeafAddresses,
+        leaf_checksum: u32,
+        body: LeafCell,
+        changes: Option<Box<Changes>>,
+    ) -> Self {
         Self {
             home: AtomicU64::new(homes.leaf),
             log: AtomicU64::new(homes.log),
-            proof: AtomicU32::new(homes.proof),
-            leaf_proof: AtomicU32::new(leaf_proof),
+            checksum: AtomicU32::new(homes.checksum),
+            leaf_checksum: AtomicU32::new(leaf_checksum),
             body,
             changes: RwLock::new(changes),
             touched: AtomicBool::new(true),
-            moved: AtomicBool::new(false),
+            relocated: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
         }
     }
@@ -110,13 +115,21 @@ impl LeafSlot {
 
     /// The addresses on the device. A checkpoint does not update them atomically; `read` explains why readers still get
     /// a consistent set.
-    pub fn homes(&self) -> Homes {
-        Homes { leaf: self.home(), log: self.log_home(), proof: self.proof.load(Ordering::Acquire) }
+    pub fn homes(&self) -> LeafAddresses {
+        LeafAddresses {
+            leaf: self.home(),
+            log: self.log_home(),
+            checksum: self.checksum.load(Ordering::Acquire),
+        }
     }
 
     /// The addresses, for the writer with exclusive access to the slot.
-    pub fn homes_mut(&mut self) -> Homes {
-        Homes { leaf: *self.home.get_mut(), log: *self.log.get_mut(), proof: *self.proof.get_mut() }
+    pub fn homes_mut(&mut self) -> LeafAddresses {
+        LeafAddresses {
+            leaf: *self.home.get_mut(),
+            log: *self.log.get_mut(),
+            checksum: *self.checksum.get_mut(),
+        }
     }
 
     /// Whether the device has current copies of the leaf and its log.
@@ -126,16 +139,16 @@ impl LeafSlot {
 
     /// Whether the leaf is in memory.
     pub fn is_loaded(&self) -> bool {
-        self.body.is_there()
+        self.body.is_filled()
     }
 
     /// Prefetches the leaf into the processor's caches.
     #[inline]
-    pub fn fetch_ahead(&self) {
+    pub fn prefetch(&self) {
         // The slot is longer than a cache line: prefetch both ends in parallel.
-        fetch_ahead(self);
-        fetch_ahead(ptr::from_ref(self).cast::<u8>().wrapping_add(size_of::<Self>() - 1));
-        self.body.fetch_ahead();
+        prefetch(self);
+        prefetch(ptr::from_ref(self).cast::<u8>().wrapping_add(size_of::<Self>() - 1));
+        self.body.prefetch();
     }
 
     /// The changes since the last copy on the device, if they are recorded.
@@ -169,12 +182,12 @@ impl LeafSlot {
             return Ok(body);
         }
         let body = Arc::new(self.read(io)?);
-        self.body.put(Arc::clone(&body));
+        self.body.fill(Arc::clone(&body));
         Ok(body)
     }
 
     /// Returns the leaf. If it is not in memory, reads it from the device without caching it.
-    pub fn share_unkept<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
+    pub fn load_uncached<D: ZonedDevice>(&self, io: &Io<D>) -> Result<Arc<LeafBody>> {
         match self.body.share() {
             Some(body) => Ok(body),
             None => self.read(io).map(Arc::new),
@@ -189,7 +202,7 @@ impl LeafSlot {
     /// Caches the contents of a leaf without a log that the caller has read from its address.
     pub fn fill<D: ZonedDevice>(&self, io: &Io<D>, leaf: Page) {
         if !self.is_loaded() {
-            self.body.put(Arc::new(LeafBody { resident: io.resident(1), leaf, log: None }));
+            self.body.fill(Arc::new(LeafBody { resident: io.resident(1), leaf, log: None }));
         }
     }
 
@@ -201,7 +214,7 @@ impl LeafSlot {
     /// The addresses and the checksum are consistent although no lock is held. The caller has found that the leaf is
     /// not in memory. If it has no recorded changes either, its addresses are final: a checkpoint step assigns
     /// addresses only to leaves that are in memory or have changes, it holds the clock hand until the step ends, and it
-    /// calls `arrived` last. All stores made before the leaf was evicted, or before its changes were cleared, are
+    /// calls `mark_written` last. All stores made before the leaf was evicted, or before its changes were cleared, are
     /// visible to a thread that sees the eviction or the clearing.
     fn read<D: ZonedDevice>(&self, io: &Io<D>) -> Result<LeafBody> {
         // A leaf with recorded changes may have an address that is not written yet, because a checkpoint writes many
@@ -209,14 +222,14 @@ impl LeafSlot {
         if let Some(changes) = self.changes() {
             return changes.leaf(io);
         }
-        let (body, leaf_proof) = LeafBody::read(io, self.homes())?;
-        self.leaf_proof.store(leaf_proof, Ordering::Release);
+        let (body, leaf_checksum) = LeafBody::read(io, self.homes())?;
+        self.leaf_checksum.store(leaf_checksum, Ordering::Release);
         Ok(body)
     }
 
     /// Evicts the leaf if it can be read or rebuilt and was not used since the previous call. The caller must hold the
     /// clock hand.
-    pub fn drop_if_unused(&self) {
+    pub fn evict_if_unused(&self) {
         if !self.is_loaded() {
             return;
         }
@@ -224,7 +237,7 @@ impl LeafSlot {
             return self.touched.store(false, Ordering::Relaxed);
         }
         if self.is_written() || self.changes.read().unwrap_or_else(PoisonError::into_inner).is_some() {
-            self.body.take();
+            self.body.evict();
         }
     }
 
@@ -235,10 +248,10 @@ impl LeafSlot {
 
     /// Called when a checkpoint has written the leaf: drops the recorded changes, and evicts the leaf if it has been
     /// replaced in the newest tree.
-    pub fn arrived(&self) {
+    pub fn mark_written(&self) {
         self.forget_changes();
         if self.replaced.load(Ordering::Relaxed) {
-            self.body.take();
+            self.body.evict();
         }
     }
 
@@ -246,7 +259,7 @@ impl LeafSlot {
     /// begun. The addresses of the original cannot change meanwhile, because only checkpoints change them and the
     /// caller is the writer, which runs the checkpoints.
     pub fn copy<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<Self> {
-        let body = Arc::unwrap_or_clone(self.share_unkept(io)?);
+        let body = Arc::unwrap_or_clone(self.load_uncached(io)?);
         let changes = self.changes().filter(|_| !self.is_written());
         let (changes, older) = match changes {
             Some(changes) if changes.began_in(generation) => (Some(changes), false),
@@ -254,11 +267,11 @@ impl LeafSlot {
         };
         if older {
             // The old version can be rebuilt for the running checkpoint, and few readers still need it.
-            self.body.take();
+            self.body.evict();
         }
-        let leaf_proof = self.leaf_proof.load(Ordering::Acquire);
-        let copy = Self::with_body(self.homes(), leaf_proof, Cached::new(body), changes);
-        copy.moved.store(self.moved.load(Ordering::Relaxed), Ordering::Relaxed);
+        let leaf_checksum = self.leaf_checksum.load(Ordering::Acquire);
+        let copy = Self::with_body(self.homes(), leaf_checksum, LeafCell::new(body), changes);
+        copy.relocated.store(self.relocated.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(copy)
     }
 
@@ -275,13 +288,13 @@ impl LeafSlot {
 
 impl LeafBody {
     /// Reads a leaf and its log, if it has one. Also returns the checksum of the leaf.
-    pub fn read<D: ZonedDevice>(io: &Io<D>, homes: Homes) -> Result<(Self, u32)> {
-        let (log, proof) = match homes.log {
-            NO_LOG => (None, homes.proof),
-            at => io.read_log(at, homes.proof).map(|(log, proof)| (Some(log), proof))?,
+    pub fn read<D: ZonedDevice>(io: &Io<D>, homes: LeafAddresses) -> Result<(Self, u32)> {
+        let (log, checksum) = match homes.log {
+            NO_LOG => (None, homes.checksum),
+            at => io.read_log(at, homes.checksum).map(|(log, checksum)| (Some(log), checksum))?,
         };
-        let leaf = io.read_page(homes.leaf, proof)?;
-        Ok((Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log }, proof))
+        let leaf = io.read_page(homes.leaf, checksum)?;
+        Ok((Self { resident: io.resident(1 + usize::from(log.is_some())), leaf, log }, checksum))
     }
 
     /// The value of `key`. Entries of the log override those of the leaf.

@@ -4,7 +4,7 @@
 
 use super::Shared;
 use super::checkpoint::{Freed, release};
-use super::edit::{Editor, Left, Retired};
+use super::edit::{Editor, NodeBalance, Retired};
 use super::io::Traffic;
 use super::leaf::LeafSlot;
 use super::output::Output;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Leaves are buffered up to this many bytes before they are written.
-const RUN_BYTES: usize = 1 << 20;
+const MAX_RUN_BYTES: usize = 1 << 20;
 
 /// A leaf on the device that is not linked into the tree yet.
 struct Staged {
@@ -29,7 +29,7 @@ struct Staged {
 }
 
 /// A bulk load in progress. Dropping it before `end` leaves the map unchanged.
-pub(super) struct Loading<'a, D: ZonedDevice> {
+pub(super) struct BulkLoad<'a, D: ZonedDevice> {
     shared: &'a Shared<D>,
     /// The number of this load. Several loads may run at once.
     number: u64,
@@ -39,7 +39,7 @@ pub(super) struct Loading<'a, D: ZonedDevice> {
     payload_bytes: u64,
 }
 
-impl<'a, D: ZonedDevice> Loading<'a, D> {
+impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
     pub fn begin(shared: &'a Shared<D>) -> Result<Self> {
         let mut writer = shared.writer();
         writer.check_running(shared)?;
@@ -61,7 +61,7 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         if !self.page.insert(self.page.count(), key, value) {
             let fresh = Page::new(self.shared.io.node_bytes);
             self.full.push(std::mem::replace(&mut self.page, fresh));
-            if self.full.len() * self.shared.io.node_bytes >= RUN_BYTES {
+            if self.full.len() * self.shared.io.node_bytes >= MAX_RUN_BYTES {
                 self.write()?;
             }
             let fits = self.page.insert(0, key, value);
@@ -94,13 +94,13 @@ impl<'a, D: ZonedDevice> Loading<'a, D> {
         }
         self.write()?;
         let mut writer = self.shared.writer();
-        writer.join_staged(self.shared, self.number, &self.staged)?;
+        writer.link_staged(self.shared, self.number, &self.staged)?;
         writer.payload_bytes += self.payload_bytes;
         Ok(())
     }
 }
 
-impl<D: ZonedDevice> Drop for Loading<'_, D> {
+impl<D: ZonedDevice> Drop for BulkLoad<'_, D> {
     /// Releases the blocks of an unfinished load.
     fn drop(&mut self) {
         let mut writer = self.shared.writer();
@@ -123,7 +123,7 @@ impl Writer {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
         self.make_room_to_load(shared, blocks, self.staged_nodes())?;
         let written = self.place_extent(shared, key, value);
-        let extent = self.or_stop(written)?;
+        let extent = self.stop_on_error(written)?;
         self.staged.entry(number).or_default().push(Freed::Extent(extent.block, blocks));
         Ok(extent)
     }
@@ -139,7 +139,7 @@ impl Writer {
         let blocks = pages.len() as u64 * shared.io.node_blocks();
         self.make_room_to_load(shared, blocks, self.staged_nodes())?;
         let written = self.write_leaves(shared, number, pages);
-        self.or_stop(written)
+        self.stop_on_error(written)
     }
 
     fn write_leaves<D: ZonedDevice>(
@@ -157,8 +157,8 @@ impl Writer {
             }
             self.staged.entry(number).or_default().push(Freed::Node(home));
             let fill = |node: &mut [u8]| page.encode(node, home, generation, 0);
-            let proof = output.add(&shared.io, Traffic::Leaf, home, fill)?;
-            written.push((page, LeafSlot::on_device(Pointer { home, log: None, proof })));
+            let checksum = output.add(&shared.io, Traffic::Leaf, home, fill)?;
+            written.push((page, LeafSlot::on_device(Pointer { home, log: None, checksum })));
         }
         output.write_all(&shared.io)?;
         Ok(written)
@@ -171,7 +171,7 @@ impl Writer {
     }
 
     /// Links the leaves of a load into the tree and writes a checkpoint. Readers see the leaves once it is complete.
-    fn join_staged<D: ZonedDevice>(
+    fn link_staged<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         number: u64,
@@ -180,8 +180,8 @@ impl Writer {
         self.check_running(shared)?;
         // Complete a running checkpoint first: it began without the staged leaves.
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
-        let (tree, mut merged) = (shared.newest.tree(), 0);
+        self.stop_on_error(finished)?;
+        let (tree, mut merged) = (shared.published.tree(), 0);
         for leaf in staged {
             merged += if leaf.fits_between(&tree, shared)? { 0 } else { leaf.records };
         }
@@ -190,11 +190,11 @@ impl Writer {
         // more nodes than exist.
         let there = self.space.nodes_used() + self.dirty;
         self.make_room_to_load(shared, 0, self.staged_nodes() + (3 * merged).min(2 * there))?;
-        self.leave_journals_end(shared)?;
-        let before = (self.retired.len(), self.counts, self.dirty, self.held, self.log_room);
-        if let Err(error) = self.join_tree(shared, staged) {
+        self.advance_full_journal(shared)?;
+        let before = (self.retired.len(), self.counts, self.dirty, self.pinned_bytes, self.log_slots_left);
+        if let Err(error) = self.link_all(shared, staged) {
             let retired;
-            (retired, self.counts, self.dirty, self.held, self.log_room) = before;
+            (retired, self.counts, self.dirty, self.pinned_bytes, self.log_slots_left) = before;
             self.retired.truncate(retired);
             self.retired_seen = (0, 0);
             return Err(error);
@@ -202,15 +202,15 @@ impl Writer {
         self.staged.remove(&number);
         self.begin_checkpoint(shared);
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)
+        self.stop_on_error(finished)
     }
 
-    fn join_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
-        let mut changing = shared.newest.change_unseen();
+    fn link_all<D: ZonedDevice>(&mut self, shared: &Shared<D>, staged: &[Staged]) -> Result<()> {
+        let mut update = shared.published.begin_copying_update();
         let mut editor = self.editor(shared);
         let mut previous: Option<&Staged> = None;
         for leaf in staged {
-            let tree = changing.tree();
+            let tree = update.tree();
             // The previous leaf need not be in memory: the pointers alone show that this leaf follows it.
             let covering = leaf.covering(tree, shared)?;
             let follows =
@@ -220,14 +220,14 @@ impl Writer {
                 previous = Some(leaf);
                 continue;
             }
-            let body = leaf.slot.share_unkept(&shared.io)?;
+            let body = leaf.slot.load_uncached(&shared.io)?;
             for index in 0..body.leaf.count() {
                 editor.change(tree, body.leaf.key(index), body.leaf.value(index))?;
             }
             editor.retired.push(Retired::Node(leaf.slot.home()));
             previous = None;
         }
-        changing.kept();
+        update.commit_unpublished();
         Ok(())
     }
 }
@@ -268,14 +268,14 @@ impl Staged {
 impl<D: ZonedDevice> Editor<'_, D> {
     /// Links a leaf between two others.
     fn link(&mut self, tree: &mut Tree, leaf: &Staged) -> Result<()> {
-        if let Left::Split(split) = self.link_under(&mut tree.root, leaf)? {
+        if let NodeBalance::Split(split) = self.link_under(&mut tree.root, leaf)? {
             self.grow(tree, *split);
         }
         tree.len += leaf.records;
         Ok(())
     }
 
-    fn link_under(&mut self, slot: &mut Arc<InnerSlot>, leaf: &Staged) -> Result<Left> {
+    fn link_under(&mut self, slot: &mut Arc<InnerSlot>, leaf: &Staged) -> Result<NodeBalance> {
         let inner = self.own_inner(slot)?;
         let index = inner.keys.child(&leaf.first);
         match &mut inner.children {
@@ -284,7 +284,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 inner.keys.insert(index + 1, &leaf.first);
             }
             Children::Inners(inners) => {
-                if let Left::Split(split) = self.link_under(&mut inners[index], leaf)? {
+                if let NodeBalance::Split(split) = self.link_under(&mut inners[index], leaf)? {
                     inners.insert(index + 1, split.right);
                     inner.keys.insert(index + 1, &split.separator);
                 }

@@ -4,10 +4,10 @@ use super::batch::Batch;
 use super::edit::Retired;
 use super::io::Io;
 use super::journal::{Journal, Position};
-use super::newest::Newest;
+use super::published::Published;
 use super::replay::{Replay, claim, large, replay};
 use super::space::{Space, Stream, slots_of};
-use super::superblock::{Places, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
+use super::superblock::{FixedLayout, SpaceTable, Superblock, ZoneEntry, check_node_bytes, check_slots};
 use super::tree::{InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Options, Shared, Store};
@@ -44,7 +44,7 @@ impl<D: ZonedDevice> Store<D> {
         check_node_bytes(&device, node_bytes)?;
         check_room(&device, node_bytes)?;
         let generation = first_generation(&device);
-        let places = Places::of(&geometry, 1);
+        let places = FixedLayout::of(&geometry, 1);
         let zeros = AlignedBuffer::new(geometry.block_bytes as usize);
         // Erase old superblocks, so that none of them can be mistaken for one of this map.
         for block in places.superblock.into_iter().flatten() {
@@ -65,12 +65,23 @@ impl<D: ZonedDevice> Store<D> {
         }
         let io = Io::new(device, node_bytes as usize);
         let zones = vec![ZoneEntry::default(); geometry.sequential_zones as usize];
-        let table_proof = SpaceTable { zones, slots: Vec::new() }.write(&io, generation)?;
+        let table_checksum = SpaceTable { zones, slots: Vec::new() }.write(&io, generation)?;
         io.device.flush()?;
-        let (root, root_proof, len, cut) = (0, 0, 0, 0);
-        let birth = generation;
-        Superblock { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
-            .write(&io)?;
+        let (root, root_checksum, len, cut) = (0, 0, 0, 0);
+        let first_generation = generation;
+        Superblock {
+            generation,
+            id,
+            node_bytes,
+            root,
+            root_checksum,
+            table_checksum,
+            len,
+            journal,
+            first_generation,
+            cut,
+        }
+        .write(&io)?;
         io.device.flush()?;
         Ok(io.device)
     }
@@ -95,7 +106,7 @@ impl<D: ZonedDevice> Store<D> {
         let (shared, replay, cut) = Self::last_checkpoint(device, options)?;
         // Read all leaves that the replay needs before anything is written, so that a failing open leaves the device
         // unchanged.
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         for change in replay.records.iter().flat_map(|record| record.batch.changes()) {
             tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ())?;
         }
@@ -124,7 +135,7 @@ impl<D: ZonedDevice> Store<D> {
         // Record the journal's changes, so that the leaves they affect can be evicted.
         shared.all_resident.store(false, Ordering::Release);
         let mut writer = shared.writer();
-        writer.do_again(&shared, replay, false)?;
+        writer.replay_batches(&shared, replay, false)?;
         writer.is_read_only = true;
         drop(writer);
         shared.shrink_cache();
@@ -141,7 +152,7 @@ impl<D: ZonedDevice> Store<D> {
         let tree = match superblock.root {
             0 => Tree::empty(&io),
             root => {
-                Tree { root: InnerSlot::root_on_device(root, superblock.root_proof), len: superblock.len }
+                Tree { root: InnerSlot::root_on_device(root, superblock.root_checksum), len: superblock.len }
             }
         };
         tree.root.inner(&io)?;
@@ -165,9 +176,9 @@ pub(super) fn assemble<D: ZonedDevice>(
     Arc::new(Shared {
         io,
         options,
-        newest: Newest::new(tree, superblock.generation),
+        published: Published::new(tree, superblock.generation),
         writer: Mutex::new(Writer::new(space, Journal::new(&superblock), superblock)),
-        hand: Mutex::default(),
+        clock_hand: Mutex::default(),
         all_resident: AtomicBool::new(superblock.root == 0),
         shrink_from: AtomicU64::new(0),
     })
@@ -190,7 +201,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     }
     check_slots(device, node_bytes)?;
     let node_blocks = u64::from(node_bytes / geometry.block_bytes);
-    let fixed = Places::of(&geometry, node_blocks).blocks;
+    let fixed = FixedLayout::of(&geometry, node_blocks).blocks;
     if fixed + 4 * node_blocks + 2 > geometry.zone_blocks || slots_of(&geometry, node_blocks, fixed) < 4 {
         return unsuitable("its first conventional zone is too small for the superblocks and four nodes");
     }
@@ -205,14 +216,14 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
 /// The first generation of a new map. It is greater than any generation of an older map on the device, whose leftover
 /// nodes must not be taken for newer nodes of the new map.
 fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
-    let newest = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
+    let published = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
     // An incomplete checkpoint of the old map may have written nodes of its next generation.
-    newest.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
+    published.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
 }
 
 /// The space of a device on which nothing is in use.
 pub(super) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
-    let places = Places::of(&io.geometry, io.node_blocks());
+    let places = FixedLayout::of(&io.geometry, io.node_blocks());
     let zones = io.device.zones()?;
     Ok(Space::new(io.device.name(), io.geometry, io.node_blocks(), places.blocks, &zones))
 }
@@ -221,7 +232,7 @@ impl Writer {
     /// Replays the journal and writes a checkpoint.
     fn recover<D: ZonedDevice>(&mut self, shared: &Shared<D>, replay: Replay) -> Result<()> {
         let start = self.superblock.journal;
-        let records = self.do_again(shared, replay, true)?;
+        let records = self.replay_batches(shared, replay, true)?;
         // Blocks that neither the tree nor the journal refers to were never durable: release them.
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
@@ -235,7 +246,7 @@ impl Writer {
     /// Applies the batches of the journal to the tree and returns their number. With `collect`, garbage is collected
     /// first if there is no room for the checkpoint that follows: blocks written by a checkpoint that the power cut
     /// interrupted are still occupied.
-    pub fn do_again<D: ZonedDevice>(
+    pub fn replay_batches<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         replay: Replay,
@@ -277,7 +288,7 @@ impl Writer {
             let blocks = shared.io.extent_blocks(change.key, extent.bytes);
             let has_room = *spare >= blocks && self.space.empty_zones() > 1;
             match shared.io.read_extent(change.key, extent) {
-                Ok(value) if has_room && self.space.can_append(Stream::Extents, blocks) => {
+                Ok(value) if has_room && self.space.can_append(Stream::ExtentsState, blocks) => {
                     *spare -= blocks;
                     again.put_extent(change.key, self.place_extent(shared, change.key, &value)?);
                     self.retired.push(Retired::Extent(extent.block, blocks));

@@ -3,17 +3,17 @@
 use super::io::{Io, Traffic};
 use crate::device::{AlignedBuffer, Block, ZoneNumber, ZonedDevice};
 use crate::error::Result;
-use crate::node::proof;
+use crate::node::checksum;
 
 /// The maximum length of a write, bytes. On a ZN540 a write of 64 KiB takes three times as long as one of 4 KiB, and
 /// longer writes gain nothing; a file benefits from fewer calls.
-const RUN_BYTES: usize = 256 << 10;
+const MAX_RUN_BYTES: usize = 256 << 10;
 
 /// The initial capacity of a run, nodes. Many runs stay at one node because the next slot is in use.
-const FIRST_NODES: usize = 2;
+const INITIAL_NODES: usize = 2;
 
 /// The number of runs at which all are written out.
-const MOST_RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 /// Adjacent nodes in one zone.
 struct Run {
@@ -26,7 +26,7 @@ struct Run {
 #[derive(Default)]
 pub(super) struct Output {
     runs: Vec<Run>,
-    /// Buffers of [`RUN_BYTES`] for reuse. A new buffer costs as much as filling it.
+    /// Buffers of [`MAX_RUN_BYTES`] for reuse. A new buffer costs as much as filling it.
     spare: Vec<AlignedBuffer>,
 }
 
@@ -44,7 +44,7 @@ impl Output {
             let end = run.block + run.bytes as u64 / u64::from(io.geometry.block_bytes);
             end == block && zone(run.block) == zone(block)
         };
-        let longest = RUN_BYTES.max(io.node_bytes);
+        let longest = MAX_RUN_BYTES.max(io.node_bytes);
         let index = match self.runs.iter().position(follows) {
             Some(index) if self.runs[index].bytes + io.node_bytes <= longest => index,
             full => {
@@ -53,10 +53,10 @@ impl Output {
                 if let Some(index) = full {
                     self.write(io, index)?;
                 }
-                if self.runs.len() == MOST_RUNS {
+                if self.runs.len() == MAX_RUNS {
                     self.write_all(io)?;
                 }
-                let buffer = AlignedBuffer::new((FIRST_NODES * io.node_bytes).min(longest));
+                let buffer = AlignedBuffer::new((INITIAL_NODES * io.node_bytes).min(longest));
                 self.runs.push(Run { block, bytes: 0, buffer });
                 self.runs.len() - 1
             }
@@ -65,10 +65,10 @@ impl Output {
         let run = &mut self.runs[index];
         let node = &mut run.buffer[run.bytes..run.bytes + io.node_bytes];
         fill(node);
-        let proof = proof(node);
+        let checksum = checksum(node);
         run.bytes += io.node_bytes;
         io.count_written(traffic, block, io.node_bytes);
-        Ok(proof)
+        Ok(checksum)
     }
 
     fn make_long_enough(&mut self, index: usize, longest: usize, node_bytes: usize) {
@@ -87,7 +87,7 @@ impl Output {
 
     fn write_run<D: ZonedDevice>(&mut self, io: &Io<D>, run: Run) -> Result<()> {
         io.device.write(Block(run.block), &run.buffer[..run.bytes])?;
-        if run.buffer.len() >= RUN_BYTES && self.spare.len() < 4 {
+        if run.buffer.len() >= MAX_RUN_BYTES && self.spare.len() < 4 {
             self.spare.push(run.buffer);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Garbage collection of sequential zones. The live data of a victim zone is marked as changed, so that the next
 //! checkpoint writes it elsewhere and the zone can be reset. Each batch performs as much collection as the space it
-//! takes requires. Out-of-space handling is in `room`.
+//! takes requires. Out-of-space handling is in `reservation`.
 //!
 //! Source: segment cleaning with cost-benefit victim selection, from Rosenblum and Ousterhout (LFS, TOCS 1992).
 
@@ -8,14 +8,14 @@ use super::batch::Batch;
 use super::checkpoint::Freed;
 use super::edit::Editor;
 use super::io::Traffic;
-use super::leaf::{Homes, LeafSlot, NO_LOG};
+use super::leaf::{LeafAddresses, LeafSlot, NO_LOG};
 use super::space::{Role, Stream};
 use super::tree::{Inner, InnerSlot, Tree};
 use super::writer::Writer;
 use super::{Shared, lock};
 use crate::device::{AlignedBuffer, DeviceError, Operation, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, proof};
+use crate::node::{Extent, HEADER_BYTES, Header, InnerRecord, Kind, Page, Value, checksum};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -40,10 +40,10 @@ pub struct ReclaimCounts {
 
 /// The maximum number of blocks that one step scans. It limits the size of a read and how long readers may have to
 /// wait.
-const STEP_BLOCKS: u64 = 64;
+const MAX_STEP_BLOCKS: u64 = 64;
 
 /// The maximum number of blocks scanned for one batch. The rest is carried over to later batches.
-const MOST_BLOCKS: u64 = 2048;
+const MAX_BLOCKS: u64 = 2048;
 
 /// Wear leveling starts when two zones differ by more than this many resets.
 const WEAR_SPREAD: u64 = 8;
@@ -57,7 +57,7 @@ pub(super) struct Reclaim {
     /// running checkpoint; and ready to be reset as soon as no snapshot needs them.
     marked: Vec<usize>,
     moving: Vec<usize>,
-    left: Vec<usize>,
+    relocated_victims: Vec<usize>,
     /// Zones that could not be read completely. They are not chosen again until the map is reopened.
     unreadable: Vec<usize>,
     /// Blocks still to be scanned on account of recent batches.
@@ -73,13 +73,13 @@ impl Reclaim {
     }
 
     pub fn checkpoint_ends(&mut self) {
-        self.left.append(&mut self.moving);
+        self.relocated_victims.append(&mut self.moving);
     }
 
     /// Drops a zone that was reset from all lists.
     pub fn forget(&mut self, zone: usize) {
         self.current = self.current.filter(|current| current.0 != zone);
-        for list in [&mut self.marked, &mut self.moving, &mut self.left] {
+        for list in [&mut self.marked, &mut self.moving, &mut self.relocated_victims] {
             list.retain(|&one| one != zone);
         }
     }
@@ -92,7 +92,7 @@ impl Reclaim {
 
 /// The result of a collection step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum CollectStep {
     /// The step scanned this many blocks.
     Done(u64),
     /// No zone is worth collecting.
@@ -102,7 +102,7 @@ pub(super) enum Step {
 }
 
 /// An item found in a victim. It may or may not be live.
-enum Found {
+enum Candidate {
     /// The block, the page, and its checksum.
     Leaf(u64, Page, u32),
     /// The block, the level, and a key in the node's range.
@@ -138,7 +138,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
         } else {
             self.apply_log(leaf)?;
         }
-        *leaf.moved.get_mut() = true;
+        *leaf.relocated.get_mut() = true;
         Ok(())
     }
 }
@@ -161,7 +161,7 @@ fn inner_of<'t, D: ZonedDevice>(
 
 /// Whether an error means lost data in a single place. Collection then leaves the zone alone, and a reader of the data
 /// gets the error.
-pub(super) const fn is_loss(error: &Error) -> bool {
+pub(super) const fn is_data_loss(error: &Error) -> bool {
     matches!(
         error,
         Error::Damaged { .. } | Error::Device(DeviceError::Media { operation: Operation::Read, .. })
@@ -177,7 +177,7 @@ impl Writer {
         let low = self.reserve(true, capacity);
         // The target number of free blocks. With a higher target, victims would be collected earlier and contain less
         // garbage.
-        let wanted = (self.few_zones() * capacity).min((free + garbage) / 3).max(low + capacity);
+        let wanted = (self.enough_zones() * capacity).min((free + garbage) / 3).max(low + capacity);
         if free >= wanted || garbage == 0 {
             self.reclaim.debt = 0;
             return Ok(());
@@ -187,10 +187,12 @@ impl Writer {
         let data = self.space.zones.iter().filter(|zone| zone.role == Role::Data);
         let each = (data.map(|zone| zone.written).sum::<u64>() / garbage).min(16);
         self.reclaim.debt += changed * shared.io.node_blocks() * each * percent / 100;
-        self.reclaim.debt = self.reclaim.debt.min(MOST_BLOCKS.max(2 * capacity));
-        let mut most = MOST_BLOCKS;
+        self.reclaim.debt = self.reclaim.debt.min(MAX_BLOCKS.max(2 * capacity));
+        let mut most = MAX_BLOCKS;
         while self.reclaim.debt > 0 && most > 0 {
-            let Step::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low, false)? else { break };
+            let CollectStep::Done(blocks) = self.collect(shared, (capacity / 16).max(1), low, false)? else {
+                break;
+            };
             self.reclaim.debt = self.reclaim.debt.saturating_sub(blocks);
             most = most.saturating_sub(blocks);
         }
@@ -198,7 +200,7 @@ impl Writer {
     }
 
     /// The number of empty zones above which collection does not pay.
-    fn few_zones(&self) -> u64 {
+    fn enough_zones(&self) -> u64 {
         (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
@@ -210,12 +212,12 @@ impl Writer {
         least: u64,
         reserve: u64,
         is_last_resort: bool,
-    ) -> Result<Step> {
+    ) -> Result<CollectStep> {
         let (zone, offset) = match self.reclaim.current {
             Some(current) => current,
             None => match self.choose_victim(least, reserve) {
                 Some(zone) => (zone, 0),
-                None => return Ok(Step::NoVictim),
+                None => return Ok(CollectStep::NoVictim),
             },
         };
         self.reclaim.current = Some((zone, offset));
@@ -225,12 +227,13 @@ impl Writer {
         if live == 0 || offset >= written {
             self.reclaim.current = None;
             self.reclaim.marked.push(zone);
-            return Ok(Step::Done(1));
+            return Ok(CollectStep::Done(1));
         }
         let node_blocks = shared.io.node_blocks();
-        let mut blocks = (victim.capacity / 4).clamp(1, STEP_BLOCKS).max(node_blocks).min(written - offset);
+        let mut blocks =
+            (victim.capacity / 4).clamp(1, MAX_STEP_BLOCKS).max(node_blocks).min(written - offset);
         // In the worst case each relocated node dirties its own path up to the root.
-        let levels = shared.newest.tree().root.inner(&shared.io)?.level;
+        let levels = shared.published.tree().root.inner(&shared.io)?.level;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let needed = |blocks: u64| {
             let nodes = live.min(blocks).div_ceil(node_blocks) * u64::from(levels) + 1;
@@ -241,12 +244,12 @@ impl Writer {
             blocks = (blocks / 2).max(node_blocks);
         }
         if needed(blocks) > self.space.available() {
-            return Ok(Step::NoRoom);
+            return Ok(CollectStep::NoRoom);
         }
         let next = self.collect_blocks(shared, zone, offset, offset + blocks)?;
-        let Some(next) = next else { return Ok(Step::NoRoom) };
+        let Some(next) = next else { return Ok(CollectStep::NoRoom) };
         self.reclaim.current = Some((zone, next));
-        Ok(Step::Done(next - offset))
+        Ok(CollectStep::Done(next - offset))
     }
 
     /// Chooses a victim. The score prefers zones with much garbage that was written long ago; a recently written zone
@@ -305,35 +308,35 @@ impl Writer {
     ) -> Result<Option<u64>> {
         let start = shared.io.geometry.start(self.space.zones[zone].number).0;
         let written = self.space.zones[zone].written;
-        let found = look(shared, &mut self.reclaim.buffer, start, (from, to, written));
+        let found = scan_blocks(shared, &mut self.reclaim.buffer, start, (from, to, written));
         let mut next = to;
         let mut nodes = Vec::new();
         for one in found {
             match one {
-                Found::Extent(block, blocks) => match self.move_extent(shared, block, blocks) {
+                Candidate::Extent(block, blocks) => match self.move_extent(shared, block, blocks) {
                     Ok(true) => next = next.max(block - start + blocks),
                     // Blocks already relocated are garbage now, so scanning them again does no harm.
                     Ok(false) => return Ok(None),
-                    Err(error) if is_loss(&error) => {}
+                    Err(error) if is_data_loss(&error) => {}
                     Err(error) => return Err(error),
                 },
                 node => nodes.push(node),
             }
         }
-        let mut changing = shared.newest.change();
+        let mut update = shared.published.begin_update();
         let mut editor = self.editor(shared);
-        let mut moved = 0;
+        let mut relocated = 0;
         let done = nodes.into_iter().try_for_each(|node| {
-            match move_found(shared, &mut editor, changing.tree(), node) {
-                Ok(is_moved) => moved += u64::from(is_moved),
-                Err(error) if is_loss(&error) => {}
+            match move_found(shared, &mut editor, update.tree(), node) {
+                Ok(is_moved) => relocated += u64::from(is_moved),
+                Err(error) if is_data_loss(&error) => {}
                 Err(error) => return Err(error),
             }
             Ok(())
         });
-        self.reclaim.counts.nodes_moved += moved;
+        self.reclaim.counts.nodes_moved += relocated;
         // A relocated node keeps its contents, so the update is valid even if it stopped halfway.
-        changing.done();
+        update.publish();
         done?;
         Ok(Some(next))
     }
@@ -346,10 +349,10 @@ impl Writer {
         let header = Header::peek(&node, Kind::Extent).map_err(|what| super::io::damaged(block, what))?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let (key, value) = content.split_at(header.small[0].into());
-        let extent = Extent { block, bytes: value.len() as u32, proof: proof(&node) };
+        let extent = Extent { block, bytes: value.len() as u32, checksum: checksum(&node) };
         // Holding the clock hand prevents the leaf from being evicted before it is changed below.
-        let _hand = lock(&shared.hand);
-        let tree = shared.newest.tree();
+        let _clock_hand = lock(&shared.clock_hand);
+        let tree = shared.published.tree();
         let in_use = tree
             .leaf_of(&shared.io, key)?
             .with(&shared.io, |body| body.get(key) == Some(Value::Extent(extent)))?;
@@ -361,12 +364,12 @@ impl Writer {
         Header::open(&node, Kind::Extent, block).map_err(|what| super::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();
-        if self.space.available() < nodes + blocks || !self.space.can_append(Stream::Extents, blocks) {
+        if self.space.available() < nodes + blocks || !self.space.can_append(Stream::ExtentsState, blocks) {
             return Ok(false);
         }
-        let moved = self.write_extent(shared, key, value)?;
+        let relocated = self.write_extent(shared, key, value)?;
         let mut batch = Batch::new();
-        batch.put_extent(key, moved);
+        batch.put_extent(key, relocated);
         self.change_tree(shared, &batch)?;
         self.reclaim.counts.extents_moved += 1;
         Ok(true)
@@ -374,10 +377,10 @@ impl Writer {
 
     /// Called after a checkpoint: gives up the victims that were not reset although no snapshot needs them, because a
     /// part of them could not be read.
-    pub fn settle_victims(&mut self) {
+    pub fn abandon_victims(&mut self) {
         let zones = &mut self.space.zones;
         if self.waiting.is_empty() {
-            for index in self.reclaim.left.drain(..) {
+            for index in self.reclaim.relocated_victims.drain(..) {
                 zones[index].is_victim = false;
                 self.reclaim.unreadable.push(index);
                 self.reclaim.counts.given_up += 1;
@@ -388,15 +391,15 @@ impl Writer {
 
 /// Scans the blocks from `from` to `to` of the zone that begins at block `start`. Returns all items found, whether live
 /// or not.
-fn look<D: ZonedDevice>(
+fn scan_blocks<D: ZonedDevice>(
     shared: &Shared<D>,
     buffer: &mut Option<AlignedBuffer>,
     start: u64,
     (from, to, written): (u64, u64, u64),
-) -> Vec<Found> {
+) -> Vec<Candidate> {
     let io = &shared.io;
     let block_bytes = io.geometry.block_bytes as usize;
-    let longest = (STEP_BLOCKS.max(io.node_blocks()) + io.node_blocks()) as usize * block_bytes;
+    let longest = (MAX_STEP_BLOCKS.max(io.node_blocks()) + io.node_blocks()) as usize * block_bytes;
     let buffer = buffer.get_or_insert_with(|| AlignedBuffer::new(longest));
     let end = (to + io.node_blocks() - 1).min(written);
     let bytes = |from: u64, end: u64| (end - from) as usize * block_bytes;
@@ -413,7 +416,7 @@ fn look<D: ZonedDevice>(
             false => None,
         };
         at += match &one {
-            Some(Found::Extent(..)) | None => 1,
+            Some(Candidate::Extent(..)) | None => 1,
             Some(_) => io.node_blocks(),
         };
         found.extend(one);
@@ -422,21 +425,21 @@ fn look<D: ZonedDevice>(
 }
 
 /// Decodes the node or large value at the start of `bytes`, which were read from `block`.
-fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, end: u64) -> Option<Found> {
+fn recognize<D: ZonedDevice>(io: &super::io::Io<D>, bytes: &[u8], block: u64, end: u64) -> Option<Candidate> {
     if let Ok(header) = Header::peek(bytes, Kind::Extent) {
         let block_bytes = io.geometry.block_bytes as usize;
         let blocks = (HEADER_BYTES + header.bytes as usize).div_ceil(block_bytes) as u64;
         let fits = header.block == block
             && block.checked_add(blocks).is_some_and(|after| after <= end)
             && u32::from(header.small[0]) <= header.bytes;
-        return fits.then_some(Found::Extent(block, blocks));
+        return fits.then_some(Candidate::Extent(block, blocks));
     }
     let node = bytes.get(..io.node_bytes)?;
     if let Ok(page) = Page::decode(node, block) {
-        return Some(Found::Leaf(block, page, proof(node)));
+        return Some(Candidate::Leaf(block, page, checksum(node)));
     }
     let InnerRecord { level, entries } = InnerRecord::decode(node, block).ok()?;
-    Some(Found::Inner(block, level, entries.into_iter().next()?.0))
+    Some(Candidate::Inner(block, level, entries.into_iter().next()?.0))
 }
 
 /// Marks a node for relocation if it is live. Returns whether it is.
@@ -444,17 +447,17 @@ fn move_found<D: ZonedDevice>(
     shared: &Shared<D>,
     editor: &mut Editor<'_, D>,
     tree: &mut Tree,
-    found: Found,
+    found: Candidate,
 ) -> Result<bool> {
     let (key, level) = match found {
-        Found::Extent(..) => return Ok(false),
-        Found::Inner(block, level, key) => {
+        Candidate::Extent(..) => return Ok(false),
+        Candidate::Inner(block, level, key) => {
             if inner_of(shared, tree, &key, level)?.is_none_or(|slot| slot.home() != block) {
                 return Ok(false);
             }
             (key, level)
         }
-        Found::Leaf(block, page, proof) => {
+        Candidate::Leaf(block, page, checksum) => {
             let key = if page.count() == 0 { Vec::new() } else { page.key(0).to_vec() };
             let leaf = tree.leaf_of(&shared.io, &key)?;
             let home = leaf.home();
@@ -463,7 +466,7 @@ fn move_found<D: ZonedDevice>(
             }
             // After a lost write the block may hold an older node. It is not cached as the leaf then, and reading the
             // leaf reports the error.
-            if leaf.homes() == (Homes { leaf: block, log: NO_LOG, proof }) {
+            if leaf.homes() == (LeafAddresses { leaf: block, log: NO_LOG, checksum }) {
                 leaf.fill(&shared.io, page);
             }
             (key, 0)

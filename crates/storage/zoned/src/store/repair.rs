@@ -74,7 +74,7 @@ struct Repairer<'a, D> {
     /// written, so that a repair that fails or is interrupted can be run again.
     needed: Vec<Retired>,
     /// The first generation of the map. Nodes of earlier generations belong to an older map on the device.
-    birth: u64,
+    first_generation: u64,
 }
 
 impl<D: ZonedDevice> Store<D> {
@@ -96,12 +96,14 @@ impl<D: ZonedDevice> Store<D> {
             report: RepairReport::default(),
             keys: 0,
             needed: Vec::new(),
-            birth: found.map_or(0, |superblock| superblock.birth),
+            first_generation: found.map_or(0, |superblock| superblock.first_generation),
         };
         let all = Bounds { low: &[], high: None };
         let root = match found {
             Some(superblock) if superblock.root == 0 => None,
-            Some(superblock) => repairer.prune_inner((superblock.root, superblock.root_proof), None, all)?,
+            Some(superblock) => {
+                repairer.prune_inner((superblock.root, superblock.root_checksum), None, all)?
+            }
             None => {
                 repairer.lose(all);
                 None
@@ -133,7 +135,7 @@ impl<D: ZonedDevice> Store<D> {
         report.older_copies = copies.values().filter(|copy| copy.value.is_some()).count() as u64;
         writer.retired.append(&mut needed);
         writer.rebuild(&shared, copies, &mut report)?;
-        report.keys = shared.newest.tree().len;
+        report.keys = shared.published.tree().len;
         Ok(report)
     }
 }
@@ -146,11 +148,11 @@ impl<D: ZonedDevice> Repairer<'_, D> {
     /// Returns the readable part of the subtree below a node.
     fn prune_inner(
         &mut self,
-        (block, proof): (u64, u32),
+        (block, checksum): (u64, u32),
         level: Option<u16>,
         bounds: Bounds<'_>,
     ) -> Result<Option<Arc<InnerSlot>>> {
-        let record = readable(self.io.read_inner(block, proof))?;
+        let record = readable(self.io.read_inner(block, checksum))?;
         let record = record.filter(|record| level.is_none_or(|level| record.level == level));
         let Some(record) = record.filter(|_| self.space.claim_node(block)) else {
             self.lose(bounds);
@@ -166,7 +168,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
             if level == 1 {
                 kept.extend(self.prune_leaf(*pointer, below)?.map(|pointer| (key.clone(), pointer, None)));
             } else if let Some(slot) =
-                self.prune_inner((pointer.home, pointer.proof), Some(level - 1), below)?
+                self.prune_inner((pointer.home, pointer.checksum), Some(level - 1), below)?
             {
                 below_changed |= slot.home() == UNWRITTEN;
                 kept.push((key.clone(), *pointer, Some(slot)));
@@ -188,7 +190,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         if changed {
             self.needed.push(Retired::Node(block));
         } else {
-            slot.proof.store(proof, Ordering::Release);
+            slot.checksum.store(checksum, Ordering::Release);
             slot.home.store(block, Ordering::Release);
         }
         Ok(Some(slot))
@@ -198,18 +200,18 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         let inside = |leaf: &Page| (0..leaf.count()).all(|index| bounds.hold(leaf.key(index)));
         let mut log = None;
         if let Some(at) = pointer.log {
-            let read = readable(self.io.read_log(at, pointer.proof))?;
+            let read = readable(self.io.read_log(at, pointer.checksum))?;
             log = read
                 .filter(|(log, _)| inside(log) && self.space.claim_node(at))
                 .map(|(log, base)| (at, log, base));
             if log.is_none() {
                 // The checksum of the leaf was stored in the lost log, so the leaf is accepted as it is.
                 self.report.lost_changes.push(range(bounds));
-                pointer = Pointer { log: None, proof: self.proof_at(pointer.home)?, ..pointer };
+                pointer = Pointer { log: None, checksum: self.checksum_at(pointer.home)?, ..pointer };
             }
         }
-        let leaf_proof = log.as_ref().map_or(pointer.proof, |(_, _, base)| *base);
-        let leaf = readable(self.io.read_page(pointer.home, leaf_proof))?.filter(|leaf| inside(leaf));
+        let leaf_checksum = log.as_ref().map_or(pointer.checksum, |(_, _, base)| *base);
+        let leaf = readable(self.io.read_page(pointer.home, leaf_checksum))?.filter(|leaf| inside(leaf));
         let merged = leaf.and_then(|leaf| match &log {
             Some((_, log, _)) => super::leaf::merged(&leaf, log, false).ok(),
             None => Some(leaf),
@@ -237,18 +239,18 @@ impl<D: ZonedDevice> Repairer<'_, D> {
     }
 
     /// The checksum of the node in a block, whatever the node is.
-    fn proof_at(&self, block: u64) -> Result<u32> {
+    fn checksum_at(&self, block: u64) -> Result<u32> {
         let node = readable(self.io.read(Traffic::Leaf, block, self.io.node_bytes))?;
-        Ok(node.map_or(0, |node| crate::node::proof(&node)))
+        Ok(node.map_or(0, |node| crate::node::checksum(&node)))
     }
 
     /// Scans the device for the newest copies of records in the lost ranges, and for the last generation that wrote a
     /// node.
     fn older_copies(&self) -> Result<(Copies, u64)> {
-        let mut newest = Copies::new();
+        let mut published = Copies::new();
         let mut last = 0;
         if self.report.lost.is_empty() {
-            return Ok((newest, last));
+            return Ok((published, last));
         }
         for zone in self.io.device.zones()? {
             let written = match takes_writes(zone.condition) && !self.io.geometry.is_conventional(zone.number)
@@ -265,15 +267,15 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 let Ok(header) = Header::open(&node, Kind::Leaf, block) else { continue };
                 let Ok(page) = Page::decode(&node, block) else { continue };
                 last = last.max(header.generation);
-                if header.generation < self.birth {
+                if header.generation < self.first_generation {
                     continue;
                 }
                 for index in 0..page.count() {
-                    self.consider(&page, index, header.generation, block, &mut newest)?;
+                    self.consider(&page, index, header.generation, block, &mut published)?;
                 }
             }
         }
-        Ok((newest, last))
+        Ok((published, last))
     }
 
     fn consider(
@@ -282,13 +284,13 @@ impl<D: ZonedDevice> Repairer<'_, D> {
         index: usize,
         generation: u64,
         node: u64,
-        newest: &mut Copies,
+        published: &mut Copies,
     ) -> Result<()> {
         let key = page.key(index);
         let is_lost =
             |lost: &LostRange| key >= &lost.from[..] && lost.to.as_ref().is_none_or(|to| key < &to[..]);
         if !self.report.lost.iter().any(is_lost)
-            || newest.get(key).is_some_and(|known| known.generation >= generation)
+            || published.get(key).is_some_and(|known| known.generation >= generation)
         {
             return Ok(());
         }
@@ -299,7 +301,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 None => return Ok(()),
             },
         };
-        newest.insert(key.to_vec(), Copy { generation, value, node, extent });
+        published.insert(key.to_vec(), Copy { generation, value, node, extent });
         Ok(())
     }
 }
@@ -374,7 +376,7 @@ impl super::writer::Writer {
         super::replay::claim(&mut self.space, &replay.zones);
         report.lost_batches = std::mem::take(&mut replay.lost);
         report.superblock_old = replay.newer_checkpoint(&self.superblock).is_some();
-        let newest = replay.checkpoint;
+        let published = replay.checkpoint;
         self.empty_unclaimed(shared, &replay)?;
         while records.peek().is_some() {
             let mut batch = Batch::new();
@@ -391,13 +393,13 @@ impl super::writer::Writer {
         self.delete(shared, &report.lost_values)?;
         // After damage, the journal continues in a fresh zone.
         let is_whole = report.lost_batches.is_empty();
-        self.do_again(shared, replay, false)?;
+        self.replay_batches(shared, replay, false)?;
         if !is_whole {
             self.journal.end.zone = 0;
         }
         let mut lost = Vec::new();
         for (key, extent) in unreadable {
-            let tree = shared.newest.tree();
+            let tree = shared.published.tree();
             let leaf = tree.leaf_of(&shared.io, &key)?;
             if leaf.with(&shared.io, |body| body.get(&key) == Some(Value::Extent(extent)))? {
                 lost.push(key);
@@ -407,7 +409,7 @@ impl super::writer::Writer {
         report.lost_values.append(&mut lost);
         // Use a generation newer than any that the journal mentions, so that the next repair does not take this
         // superblock for an outdated one.
-        self.superblock.generation = newest;
+        self.superblock.generation = published;
         self.release_waiting(shared)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);

@@ -73,8 +73,8 @@ impl Replay {
         for index in 0..self.records.len() {
             let record = &self.records[index];
             let damaged = match extents_of(io, space, &record.batch) {
-                Extents::Whole => continue,
-                Extents::Cut if record.is_from(self.safe) => {
+                ExtentsState::Whole => continue,
+                ExtentsState::Cut if record.is_from(self.safe) => {
                     let (first, number) = (record.parts.0, record.number);
                     self.records.truncate(index);
                     self.lost.retain(|lost| lost.first < number);
@@ -83,8 +83,10 @@ impl Replay {
                     self.end.sequence = self.end.sequence.wrapping_add(1);
                     return (Some(first), unreadable);
                 }
-                Extents::Cut => large(&record.batch).map(|(key, extent)| (key.to_vec(), extent)).collect(),
-                Extents::Damaged(values) => values,
+                ExtentsState::Cut => {
+                    large(&record.batch).map(|(key, extent)| (key.to_vec(), extent)).collect()
+                }
+                ExtentsState::Damaged(values) => values,
             };
             unreadable.extend(damaged);
         }
@@ -93,18 +95,18 @@ impl Replay {
 
     /// The error for a superblock that is older than the last checkpoint recorded in the journal.
     pub fn newer_checkpoint(&self, superblock: &Superblock) -> Option<Error> {
-        let (newest, found) = (self.checkpoint, superblock.generation);
-        (newest > found).then(|| {
+        let (published, found) = (self.checkpoint, superblock.generation);
+        (published > found).then(|| {
             super::io::damaged(
-                newest % 2,
-                format!("the superblock of checkpoint {newest}, which the journal mentions, is lost; the newest one found is of checkpoint {found}"),
+                published % 2,
+                format!("the superblock of checkpoint {published}, which the journal mentions, is lost; the newest one found is of checkpoint {found}"),
             )
         })
     }
 }
 
 /// The state of a batch's large values.
-enum Extents {
+enum ExtentsState {
     Whole,
     /// The values of these keys were written but cannot be read.
     Damaged(Vec<(Vec<u8>, Extent)>),
@@ -120,7 +122,7 @@ pub(super) fn large(batch: &Batch) -> impl Iterator<Item = (&[u8], Extent)> {
     })
 }
 
-fn extents_of<D: ZonedDevice>(io: &Io<D>, space: &Space, batch: &Batch) -> Extents {
+fn extents_of<D: ZonedDevice>(io: &Io<D>, space: &Space, batch: &Batch) -> ExtentsState {
     let mut damaged = Vec::new();
     for (key, extent) in large(batch).filter(|&(key, extent)| io.read_extent(key, extent).is_err()) {
         let end =
@@ -128,15 +130,15 @@ fn extents_of<D: ZonedDevice>(io: &Io<D>, space: &Space, batch: &Batch) -> Exten
         let zone = space.zone_index(extent.block).map(|index| &space.zones[index]);
         // The write pointer of a worn-out zone is unknown.
         if zone.is_some_and(|zone| zone.role != Role::Unusable && end > zone.written) {
-            return Extents::Cut;
+            return ExtentsState::Cut;
         }
         damaged.push((key.to_vec(), extent));
     }
-    if damaged.is_empty() { Extents::Whole } else { Extents::Damaged(damaged) }
+    if damaged.is_empty() { ExtentsState::Whole } else { ExtentsState::Damaged(damaged) }
 }
 
 /// The state of a journal position.
-enum Found {
+enum PartState {
     /// An intact part: its header, its fragment, and its checksum.
     Part(Part, Vec<u8>, u32),
     /// A part that was written but is damaged: the reason, and its header if that is intact.
@@ -145,7 +147,7 @@ enum Found {
     End,
 }
 
-struct Reader<'a, D> {
+struct JournalReader<'a, D> {
     io: &'a Io<D>,
     space: &'a Space,
     id: u64,
@@ -178,12 +180,12 @@ pub(super) fn replay<D: ZonedDevice>(io: &Io<D>, space: &Space, superblock: &Sup
     };
     let Superblock { id, journal: at, cut, .. } = *superblock;
     let mut reader =
-        Reader { io, space, id, cut, at, is_chained: true, record: None, damage: Vec::new(), found };
+        JournalReader { io, space, id, cut, at, is_chained: true, record: None, damage: Vec::new(), found };
     reader.read()?;
     Ok(reader.finish(superblock.journal.batch))
 }
 
-impl<D: ZonedDevice> Reader<'_, D> {
+impl<D: ZonedDevice> JournalReader<'_, D> {
     fn read(&mut self) -> Result<()> {
         // Zone 0 means that no zone was free, so that a checkpoint came next. Behind damage the journal may continue
         // beyond the cut.
@@ -192,29 +194,29 @@ impl<D: ZonedDevice> Reader<'_, D> {
                 self.found.zones.push(self.at.zone);
             }
             match self.look(self.at)? {
-                Found::Part(part, content, proof) => self.take(&part, &content, proof),
-                Found::Damaged(what, Some(part)) => {
-                    self.note(what, Some(part.batch));
+                PartState::Part(part, content, checksum) => self.accept_part(&part, &content, checksum),
+                PartState::Damaged(what, Some(part)) => {
+                    self.record_damage(what, Some(part.batch));
                     self.record = None;
                     self.step_over(&part);
                     self.is_chained = false;
                 }
-                Found::Damaged(what, None) => {
+                PartState::Damaged(what, None) => {
                     let next = self.next_part()?;
                     // The write pointer of a worn-out zone is unknown, so this may be the end.
                     let may_be_the_end = next.is_none() && !self.is_writable(self.at.zone)?;
                     if may_be_the_end {
                         break;
                     }
-                    self.note(what, None);
+                    self.record_damage(what, None);
                     match next {
                         Some(next) => self.resume(next),
                         None => break,
                     }
                 }
-                Found::End => match self.proof_of_more()? {
+                PartState::End => match self.evidence_of_more()? {
                     Some((next, what)) => {
-                        self.note(what, None);
+                        self.record_damage(what, None);
                         self.resume(next);
                     }
                     None => break,
@@ -224,7 +226,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         Ok(())
     }
 
-    fn note(&mut self, what: String, last: Option<u64>) {
+    fn record_damage(&mut self, what: String, last: Option<u64>) {
         let block = self.io.geometry.start(ZoneNumber(self.at.zone)).0 + self.at.offset;
         self.damage.push((self.found.records.len(), block, what, last));
     }
@@ -247,7 +249,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         self.found.checkpoint = self.found.checkpoint.max(part.checkpoint);
     }
 
-    fn take(&mut self, part: &Part, content: &[u8], proof: u32) {
+    fn accept_part(&mut self, part: &Part, content: &[u8], checksum: u32) {
         if part.is_first {
             self.record = Some((part.sequence, Vec::new()));
         }
@@ -256,7 +258,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
         }
         let before = self.at;
         self.step_over(part);
-        (self.at.chain, self.is_chained) = (proof, true);
+        (self.at.chain, self.is_chained) = (checksum, true);
         self.at.batch = part.batch.wrapping_add(u64::from(part.is_last));
         let Some((first, record)) = self.record.take_if(|_| part.is_last) else { return };
         match Batch::from_bytes(record) {
@@ -267,7 +269,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
             }
             Err(what) => {
                 let after = std::mem::replace(&mut self.at, before);
-                self.note(what, Some(part.batch));
+                self.record_damage(what, Some(part.batch));
                 self.at = after;
             }
         }
@@ -293,10 +295,10 @@ impl<D: ZonedDevice> Reader<'_, D> {
     }
 
     /// Determines the state of a position.
-    fn look(&self, at: Position) -> Result<Found> {
+    fn look(&self, at: Position) -> Result<PartState> {
         let geometry = &self.io.geometry;
         let zone = ZoneNumber(at.zone);
-        let damaged = |what: String| Ok(Found::Damaged(what, None));
+        let damaged = |what: String| Ok(PartState::Damaged(what, None));
         if at.zone >= geometry.zones() || geometry.is_conventional(zone) {
             return damaged(format!("it continues in {zone}, which cannot hold a journal"));
         }
@@ -309,22 +311,19 @@ impl<D: ZonedDevice> Reader<'_, D> {
             ));
         }
         if at.offset == written {
-            return Ok(Found::End);
+            return Ok(PartState::End);
         }
         let block = geometry.start(zone).0 + at.offset;
         let first = match self.io.read(Traffic::Journal, block, geometry.block_bytes as usize) {
             Ok(first) => first,
-            Err(error) => return Ok(Found::Damaged(unreadable(error)?, None)),
+            Err(error) => return Ok(PartState::Damaged(unreadable(error)?, None)),
         };
         let part = match Part::peek(&first, block) {
             Ok(part) => part,
             Err(what) => return damaged(what),
         };
         if part.id != self.id || part.sequence != at.sequence {
-            return damaged(format!(
-                "journal part {} is in place of part {}",
-                part.sequence, at.sequence
-            ));
+            return damaged(format!("journal part {} is in place of part {}", part.sequence, at.sequence));
         }
         if self.is_chained && part.chain != at.chain {
             return damaged("it does not follow the part before it".into());
@@ -333,19 +332,19 @@ impl<D: ZonedDevice> Reader<'_, D> {
         if at.offset + blocks > written {
             // A torn part extends beyond the write pointer.
             return if self.is_writable(at.zone)? {
-                Ok(Found::End)
+                Ok(PartState::End)
             } else {
                 damaged("it is longer than its zone".into())
             };
         }
         let bytes = blocks as usize * geometry.block_bytes as usize;
         let opened = match self.io.read(Traffic::Journal, block, bytes) {
-            Ok(node) => part.open(&node).map(|(content, proof)| (content.to_vec(), proof)),
+            Ok(node) => part.open(&node).map(|(content, checksum)| (content.to_vec(), checksum)),
             Err(error) => Err(unreadable(error)?),
         };
         Ok(match opened {
-            Ok((content, proof)) => Found::Part(part, content, proof),
-            Err(what) => Found::Damaged(what, Some(part)),
+            Ok((content, checksum)) => PartState::Part(part, content, checksum),
+            Err(what) => PartState::Damaged(what, Some(part)),
         })
     }
 
@@ -398,7 +397,7 @@ impl<D: ZonedDevice> Reader<'_, D> {
 
     /// Looks for evidence that the journal continues although it seems to end here: a later part that records the
     /// missing parts as durable. Returns the position of that part and a description.
-    fn proof_of_more(&self) -> Result<Option<(Position, String)>> {
+    fn evidence_of_more(&self) -> Result<Option<(Position, String)>> {
         let Some((zone, first)) = self.first_elsewhere()? else { return Ok(None) };
         let written = self.written(zone)?.unwrap_or(0);
         let (mut offset, mut part) = (0, first);

@@ -2,7 +2,7 @@
 //! the blocks it may need.
 
 use super::iter::Iter;
-use super::newest::Version;
+use super::published::Version;
 use super::tree::Tree;
 use super::{Shared, load_value};
 use crate::device::ZonedDevice;
@@ -26,7 +26,7 @@ impl<D> Clone for Snapshot<D> {
 
 impl<D: ZonedDevice> Snapshot<D> {
     pub(super) fn new(shared: &Arc<Shared<D>>) -> Self {
-        Self { shared: Arc::clone(shared), version: shared.newest.load().keep() }
+        Self { shared: Arc::clone(shared), version: shared.published.load().keep() }
     }
 
     /// Returns the value of `key`.
@@ -45,7 +45,7 @@ impl<D: ZonedDevice> Snapshot<D> {
     pub fn get_with<R>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let io = &self.shared.io;
         let leaf = self.version.tree.leaf_of(io, key)?;
-        leaf.fetch_ahead();
+        leaf.prefetch();
         let loaded = leaf.is_loaded();
         let body = leaf.share(io)?;
         if !loaded {
@@ -86,7 +86,7 @@ impl<D: ZonedDevice> Snapshot<D> {
 }
 
 /// The result of looking up a key, detached from the leaf.
-enum Found {
+enum Lookup {
     Nothing,
     Value(Vec<u8>),
     Large(Extent),
@@ -96,19 +96,19 @@ enum Found {
 pub(super) fn get<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
     let io = &shared.io;
     let leaf = tree.leaf_of(io, key)?;
-    leaf.fetch_ahead();
+    leaf.prefetch();
     let loaded = leaf.is_loaded();
     let found = leaf.with(io, |body| match body.get(key) {
-        None | Some(Value::Deleted) => Found::Nothing,
-        Some(Value::Inline(value)) => Found::Value(value.to_vec()),
-        Some(Value::Extent(extent)) => Found::Large(extent),
+        None | Some(Value::Deleted) => Lookup::Nothing,
+        Some(Value::Inline(value)) => Lookup::Value(value.to_vec()),
+        Some(Value::Extent(extent)) => Lookup::Large(extent),
     })?;
     if !loaded {
         shared.shrink_cache();
     }
     match found {
-        Found::Nothing => Ok(None),
-        Found::Value(value) => Ok(Some(value)),
-        Found::Large(extent) => io.read_extent(key, extent).map(Some),
+        Lookup::Nothing => Ok(None),
+        Lookup::Value(value) => Ok(Some(value)),
+        Lookup::Large(extent) => io.read_extent(key, extent).map(Some),
     }
 }

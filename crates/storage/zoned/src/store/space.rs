@@ -17,7 +17,7 @@ pub(super) enum Stream {
     /// collection.
     Cold,
     /// Large values.
-    Extents,
+    ExtentsState,
     /// Leaves relocated by garbage collection. They have not changed for long and are likely to stay unchanged.
     Moved,
 }
@@ -95,7 +95,7 @@ pub(super) struct Space {
     slot_count: u64,
     free_slots: u64,
     /// The slot at which the next search for a free slot starts.
-    hand: u64,
+    next_slot: u64,
     pub zones: Vec<SequentialZone>,
     /// The current zone of each stream.
     streams: [Option<usize>; 4],
@@ -133,7 +133,7 @@ impl Space {
             slots: vec![0; slot_count.div_ceil(64) as usize],
             slot_count,
             free_slots: slot_count,
-            hand: 0,
+            next_slot: 0,
             zones,
             streams: [None; 4],
             generation: 0,
@@ -179,12 +179,12 @@ impl Space {
     /// Allocates a conventional slot and returns its first block. A quarter of the slots is reserved for inner nodes,
     /// and another quarter for inner nodes and logs; leaves can go to sequential zones instead.
     pub fn take_slot(&mut self, slot: Slot) -> Option<u64> {
-        let kept = match slot {
+        let reserved = match slot {
             Slot::Inner => 0,
             Slot::Log => self.slot_count / 4,
             Slot::Leaf => self.slot_count / 2,
         };
-        if self.free_slots <= kept { None } else { self.take_any_slot() }
+        if self.free_slots <= reserved { None } else { self.take_any_slot() }
     }
 
     /// Allocates any free conventional slot.
@@ -193,15 +193,15 @@ impl Space {
             return None;
         }
         let words = self.slots.len() as u64;
-        let mut word = self.hand / 64;
-        let mut mask = u64::MAX << (self.hand % 64);
+        let mut word = self.next_slot / 64;
+        let mut mask = u64::MAX << (self.next_slot % 64);
         for _ in 0..=words {
             let free = !self.slots[word as usize] & mask;
             let slot = word * 64 + u64::from(free.trailing_zeros());
             if free != 0 && slot < self.slot_count {
                 self.slots[word as usize] |= 1 << (slot % 64);
                 self.free_slots -= 1;
-                self.hand = (slot + 1) % self.slot_count;
+                self.next_slot = (slot + 1) % self.slot_count;
                 return Some(self.slot_block(slot));
             }
             (word, mask) = ((word + 1) % words, u64::MAX);
@@ -285,7 +285,7 @@ impl Space {
 
     fn stream_index(&self, stream: Stream) -> usize {
         match (self.stream_count(), stream) {
-            (..2, _) | (_, Stream::Hot) | (2, Stream::Extents) | (2..4, Stream::Moved) => 0,
+            (..2, _) | (_, Stream::Hot) | (2, Stream::ExtentsState) | (2..4, Stream::Moved) => 0,
             _ => stream as usize,
         }
     }
@@ -319,7 +319,7 @@ impl Space {
         let block = u64::from(zone.number.0) * self.geometry.zone_blocks + zone.written;
         zone.written += blocks;
         match stream {
-            Stream::Extents => zone.live_extents += blocks,
+            Stream::ExtentsState => zone.live_extents += blocks,
             _ => zone.live_nodes += blocks,
         }
         zone.filled = self.generation;

@@ -61,9 +61,9 @@ impl<D: ZonedDevice> Store<D> {
     /// Returns the current statistics.
     pub fn statistics(&self) -> Statistics {
         let writer = self.shared.writer();
-        let tree = self.shared.newest.tree();
+        let tree = self.shared.published.tree();
         let zones = &writer.space.zones;
-        let (leaves_remade, logs_remade) = self.shared.io.remade();
+        let (leaves_remade, logs_remade) = self.shared.io.rebuilt();
         let (slots_used, slots) = writer.space.slots_used();
         Statistics {
             keys: tree.len,

@@ -7,7 +7,7 @@ use super::journal::Position;
 use super::space::slots_of;
 use crate::device::{AlignedBuffer, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{HEADER_BYTES, Header, Kind, proof};
+use crate::node::{HEADER_BYTES, Header, Kind, checksum};
 
 /// The on-device format version. Version 2 added the checksums in pointers and the separate headers of journal parts.
 const VERSION: u32 = 2;
@@ -23,15 +23,15 @@ pub(super) struct Superblock {
     /// The first block of the root; 0 for an empty map.
     pub root: u64,
     /// The expected checksum of the root.
-    pub root_proof: u32,
+    pub root_checksum: u32,
     /// The expected checksum of the space table.
-    pub table_proof: u32,
+    pub table_checksum: u32,
     /// The number of keys.
     pub len: u64,
     /// The start of the journal after this checkpoint.
     pub journal: Position,
     /// The generation at formatting. Nodes of earlier generations belong to an older map on the device. 0 if unknown.
-    pub birth: u64,
+    pub first_generation: u64,
     /// The first journal part to be ignored, because a power cut took data that its batch needs. 0 if the whole journal
     /// counts.
     pub cut: u64,
@@ -52,7 +52,7 @@ fn copy_at<D: ZonedDevice>(device: &D, block: u64) -> Result<Option<Superblock>>
 }
 
 /// The addresses of the fixed structures, in blocks.
-pub(super) struct Places {
+pub(super) struct FixedLayout {
     pub superblock: [[u64; 2]; 2],
     pub table: [u64; 2],
     pub table_blocks: u64,
@@ -60,7 +60,7 @@ pub(super) struct Places {
     pub blocks: u64,
 }
 
-impl Places {
+impl FixedLayout {
     pub fn of(geometry: &Geometry, node_blocks: u64) -> Self {
         let superblocks = 2;
         let table_bytes = HEADER_BYTES as u64
@@ -95,16 +95,27 @@ impl Superblock {
     pub fn fresh(generation: u64, node_bytes: u32) -> Self {
         // The sequence numbers must not collide with those of the lost journal.
         let journal = Position { sequence: 1 << 46, batch: 1, ..Position::default() };
-        let (root, root_proof, table_proof) = (0, 0, 0);
+        let (root, root_checksum, table_checksum) = (0, 0, 0);
         let id = generation;
-        let (len, birth, cut) = (0, 0, 0);
+        let (len, first_generation, cut) = (0, 0, 0);
         let generation = generation + 2;
-        Self { generation, id, node_bytes, root, root_proof, table_proof, len, journal, birth, cut }
+        Self {
+            generation,
+            id,
+            node_bytes,
+            root,
+            root_checksum,
+            table_checksum,
+            len,
+            journal,
+            first_generation,
+            cut,
+        }
     }
 
     /// Writes both copies of the superblock. It is valid after the next flush.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         places.superblock[(self.generation % 2) as usize]
             .into_iter()
             .try_for_each(|copy| self.write_copy(io, copy))
@@ -118,7 +129,7 @@ impl Superblock {
             self.node_bytes.into(),
             self.id,
             self.root,
-            pair(self.root_proof, self.table_proof),
+            pair(self.root_checksum, self.table_checksum),
             self.len,
             pair(zone, chain),
             offset,
@@ -126,7 +137,7 @@ impl Superblock {
             batch,
             FEATURES,
             self.cut,
-            self.birth,
+            self.first_generation,
             // Reserved for feature bits.
             0,
         ];
@@ -143,7 +154,7 @@ impl Superblock {
     /// Rewrites each copy that is not intact, because of a power cut, a media error, or a lost or misdirected write.
     /// After that either copy may fail without data loss.
     pub fn complete<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let mut written = false;
         for block in places.superblock[(self.generation % 2) as usize] {
             let there = copy_at(&io.device, block).ok().flatten();
@@ -164,7 +175,7 @@ impl Superblock {
         let table = SpaceTable::read(io, self)?;
         self.generation = self.generation.wrapping_add(1);
         self.cut = sequence;
-        self.table_proof = table.write(io, self.generation)?;
+        self.table_checksum = table.write(io, self.generation)?;
         io.device.flush()?;
         self.write(io)?;
         Ok(io.device.flush()?)
@@ -190,7 +201,7 @@ impl Superblock {
             return Err(Error::Unsuitable { device: device.name(), what });
         }
         let mut found = Vec::new();
-        for copies in Places::of(&geometry, 1).superblock {
+        for copies in FixedLayout::of(&geometry, 1).superblock {
             let (mut whole, mut failed) = (None, None);
             for block in copies {
                 match copy_at(device, block) {
@@ -251,8 +262,8 @@ impl Superblock {
             id: word(1),
             node_bytes,
             root: word(2),
-            root_proof: word(3) as u32,
-            table_proof: (word(3) >> 32) as u32,
+            root_checksum: word(3) as u32,
+            table_checksum: (word(3) >> 32) as u32,
             len: word(4),
             journal: Position {
                 zone: word(5) as u32,
@@ -262,7 +273,7 @@ impl Superblock {
                 batch: word(8),
             },
             cut: word(10),
-            birth: word(11),
+            first_generation: word(11),
         })
     }
 }
@@ -284,17 +295,17 @@ pub(super) fn check_node_bytes<D: ZonedDevice>(device: &D, node_bytes: u32) -> R
 }
 
 /// The maximum number of conventional node slots. The allocation bitmap of that many slots takes 256 MiB of memory.
-const MOST_SLOTS: u64 = 1 << 31;
+const MAX_SLOTS: u64 = 1 << 31;
 
-/// Checks that the conventional zones have at most [`MOST_SLOTS`] slots.
+/// Checks that the conventional zones have at most [`MAX_SLOTS`] slots.
 pub(super) fn check_slots<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let slots = slots_of(&geometry, u64::from(node_bytes / geometry.block_bytes), 0);
-    if slots <= MOST_SLOTS {
+    if slots <= MAX_SLOTS {
         return Ok(());
     }
     let what = format!(
-        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, but the maximum is {MOST_SLOTS}: give it fewer or smaller \
+        "its conventional zones have room for {slots} nodes of {node_bytes} bytes, but the maximum is {MAX_SLOTS}: give it fewer or smaller \
          conventional zones, or larger nodes"
     );
     Err(Error::Unsuitable { device: device.name(), what })
@@ -330,7 +341,7 @@ pub(super) struct SpaceTable {
 impl SpaceTable {
     /// Writes the table and returns its checksum.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>, generation: u64) -> Result<u32> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let block = places.table[(generation % 2) as usize];
         let used = self.slots.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
         let zone_bytes = ZONE_BYTES * self.zones.len();
@@ -350,18 +361,18 @@ impl SpaceTable {
         let bytes = bytes as u32;
         Header { kind: Kind::SpaceTable, block, generation, bytes, ..Header::default() }.seal(&mut node);
         io.write(Traffic::Superblock, block, &node)?;
-        Ok(proof(&node))
+        Ok(checksum(&node))
     }
 
     /// Reads the space table of a superblock.
     pub fn read<D: ZonedDevice>(io: &Io<D>, superblock: &Superblock) -> Result<Self> {
-        let places = Places::of(&io.geometry, io.node_blocks());
+        let places = FixedLayout::of(&io.geometry, io.node_blocks());
         let block = places.table[(superblock.generation % 2) as usize];
         let bytes = (places.table_blocks * u64::from(io.geometry.block_bytes)) as usize;
         let node = io.read(Traffic::Superblock, block, bytes)?;
         let damaged = |what: String| super::io::damaged(block, what);
-        let header =
-            Header::open_proven(&node, Kind::SpaceTable, block, superblock.table_proof).map_err(damaged)?;
+        let header = Header::open_verified(&node, Kind::SpaceTable, block, superblock.table_checksum)
+            .map_err(damaged)?;
         let content = &node[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
         let zone_bytes = ZONE_BYTES * io.geometry.sequential_zones as usize;
         let Some((zones, slots)) = content.split_at_checked(zone_bytes) else {

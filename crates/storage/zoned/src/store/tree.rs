@@ -19,7 +19,7 @@ pub(super) const UNWRITTEN: u64 = 0;
 pub(super) struct InnerSlot {
     pub home: AtomicU64,
     /// The expected checksum of the node.
-    pub proof: AtomicU32,
+    pub checksum: AtomicU32,
     /// The level that the node must have. `None` for a root on the device.
     level: Option<u16>,
     pub node: OnceLock<Inner>,
@@ -53,20 +53,20 @@ impl InnerSlot {
     pub fn new(inner: Inner) -> Arc<Self> {
         Arc::new(Self {
             home: AtomicU64::new(UNWRITTEN),
-            proof: AtomicU32::new(0),
+            checksum: AtomicU32::new(0),
             level: Some(inner.level),
             node: OnceLock::from(inner),
         })
     }
 
-    pub fn root_on_device(home: u64, proof: u32) -> Arc<Self> {
-        Self::on_device(home, proof, None)
+    pub fn root_on_device(home: u64, checksum: u32) -> Arc<Self> {
+        Self::on_device(home, checksum, None)
     }
 
-    fn on_device(home: u64, proof: u32, level: Option<u16>) -> Arc<Self> {
+    fn on_device(home: u64, checksum: u32, level: Option<u16>) -> Arc<Self> {
         Arc::new(Self {
             home: AtomicU64::new(home),
-            proof: AtomicU32::new(proof),
+            checksum: AtomicU32::new(checksum),
             level,
             node: OnceLock::new(),
         })
@@ -76,8 +76,8 @@ impl InnerSlot {
         self.home.load(Ordering::Acquire)
     }
 
-    pub fn proof(&self) -> u32 {
-        self.proof.load(Ordering::Acquire)
+    pub fn checksum(&self) -> u32 {
+        self.checksum.load(Ordering::Acquire)
     }
 
     /// Returns the node, reading it on first use. A child must be one level below its parent, so every path is finite
@@ -90,7 +90,7 @@ impl InnerSlot {
             let what = "a change to the tree was interrupted".into();
             return Err(Error::Stopped { device: io.device.name(), what });
         }
-        let record = io.read_inner(self.home(), self.proof())?;
+        let record = io.read_inner(self.home(), self.checksum())?;
         if let Some(level) = self.level.filter(|&level| level != record.level) {
             let what = format!("a node of level {} is in place of one of level {level}", record.level);
             return Err(damaged(self.home(), what));
@@ -115,7 +115,7 @@ impl Inner {
             1 => Children::Leaves(pointers.into_iter().map(LeafSlot::on_device).collect()),
             level => {
                 let below =
-                    |pointer: Pointer| InnerSlot::on_device(pointer.home, pointer.proof, Some(level - 1));
+                    |pointer: Pointer| InnerSlot::on_device(pointer.home, pointer.checksum, Some(level - 1));
                 Children::Inners(pointers.into_iter().map(below).collect())
             }
         };
@@ -133,7 +133,7 @@ impl Inner {
             let pointer = match &self.children {
                 Children::Leaves(leaves) => leaves[index].homes().pointer(),
                 Children::Inners(inners) => {
-                    Pointer { home: inners[index].home(), log: None, proof: inners[index].proof() }
+                    Pointer { home: inners[index].home(), log: None, checksum: inners[index].checksum() }
                 }
             };
             (self.keys.get(index), pointer)

@@ -2,7 +2,7 @@
 //! garbage-collection work.
 
 use super::batch::{Batch, Change};
-use super::checkpoint::{Changed, Checkpoint, Freed, release, resolve};
+use super::checkpoint::{ChangeVolume, Checkpoint, Freed, release, resolve};
 use super::edit::{Editor, Effect, Retired, TreeCounts};
 use super::io::Traffic;
 use super::journal::Journal;
@@ -14,7 +14,7 @@ use super::tree::UNWRITTEN;
 use super::{Applied, Durability, Shared, lock};
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
-use crate::node::{Extent, Page, Value, proof};
+use crate::node::{Extent, Page, Value, checksum};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
@@ -40,12 +40,12 @@ pub(super) struct Writer {
     pub dirty: u64,
     /// Memory of leaves changed since the last checkpoint began that cannot be evicted (the leaves themselves, or their
     /// lists of changes), bytes.
-    pub held: u64,
+    pub pinned_bytes: u64,
     /// During recovery: for each sequential zone, the blocks of large values that only the journal refers to.
     pub claimed: Vec<u64>,
     /// The number of further logs for which conventional slots are left, and that number when the last checkpoint
     /// began.
-    pub log_room: u64,
+    pub log_slots_left: u64,
     log_limit: u64,
     pub reclaim: Reclaim,
     pub checkpoints: u64,
@@ -58,7 +58,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub fn new(space: Space, journal: Journal, superblock: Superblock) -> Self {
-        let log_room = space.slots_for_logs();
+        let log_slots_left = space.slots_for_logs();
         Self {
             space,
             journal,
@@ -72,10 +72,10 @@ impl Writer {
             loads: 0,
             counts: TreeCounts::default(),
             dirty: 0,
-            held: 0,
+            pinned_bytes: 0,
             claimed: Vec::new(),
-            log_room,
-            log_limit: log_room,
+            log_slots_left,
+            log_limit: log_slots_left,
             reclaim: Reclaim::default(),
             checkpoints: 0,
             payload_bytes: 0,
@@ -93,21 +93,23 @@ impl Writer {
         self.make_room(shared, batch, extent_blocks)?;
         // Holding the clock hand keeps the loaded leaves in memory until they are changed, so that a journaled batch
         // can always be applied.
-        let hand = lock(&shared.hand);
-        self.load_leaves(shared, batch)?;
+        let clock_hand = lock(&shared.clock_hand);
+        self.load_changed_leaves(shared, batch)?;
         let written = self.write_ahead(shared, batch, extent_blocks);
-        let prepared = self.or_stop(written)?;
-        let (dirty, held) = (self.dirty, self.held);
+        let prepared = self.stop_on_error(written)?;
+        let (dirty, pinned_bytes) = (self.dirty, self.pinned_bytes);
         let applied = self.change_tree(shared, prepared.as_ref().unwrap_or(batch));
-        let applied = self.or_stop(applied)?;
-        drop(hand);
+        let applied = self.stop_on_error(applied)?;
+        drop(clock_hand);
         self.payload_bytes += batch.changes().map(|change| payload(&change)).sum::<u64>();
         // The batch is durable and applied. A later error stops the writer but does not fail this batch.
         let bytes = batch.bytes().len() as u64;
-        let grown =
-            Changed { nodes: self.dirty.saturating_sub(dirty), bytes: self.held.saturating_sub(held) };
-        let done = self.keep_house(shared, bytes, grown);
-        let _ = self.or_stop(done);
+        let grown = ChangeVolume {
+            nodes: self.dirty.saturating_sub(dirty),
+            bytes: self.pinned_bytes.saturating_sub(pinned_bytes),
+        };
+        let done = self.run_maintenance(shared, bytes, grown);
+        let _ = self.stop_on_error(done);
         Ok(applied)
     }
 
@@ -122,7 +124,7 @@ impl Writer {
     }
 
     /// Stops the writer if `result` is an error: after a failed write the state of the device is unknown.
-    pub fn or_stop<T>(&mut self, result: Result<T>) -> Result<T> {
+    pub fn stop_on_error<T>(&mut self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.stopped = Some(error.to_string());
         }
@@ -132,15 +134,15 @@ impl Writer {
     pub fn sync<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let flushed = shared.io.device.flush().map_err(Error::from);
-        self.or_stop(flushed)?;
-        self.journal.was_flushed();
+        self.stop_on_error(flushed)?;
+        self.journal.mark_flushed();
         Ok(())
     }
 
     pub fn checkpoint_now<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let released = self.release_unneeded(shared);
-        self.or_stop(released)?;
+        self.stop_on_error(released)?;
         let done = self.finish_checkpoint(shared).and_then(|()| {
             if self.is_changed(shared) || self.reclaim.wants_checkpoint() {
                 self.begin_checkpoint(shared);
@@ -148,23 +150,23 @@ impl Writer {
             }
             Ok(())
         });
-        self.or_stop(done)
+        self.stop_on_error(done)
     }
 
     /// Whether there are changes that are not in the last checkpoint.
     pub fn is_changed<D: ZonedDevice>(&self, shared: &Shared<D>) -> bool {
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let root = tree.root.home();
         let is_new = root == UNWRITTEN && (tree.len > 0 || self.superblock.root != 0);
         self.journal.blocks > 0 || !self.retired.is_empty() || is_new || root != self.superblock.root
     }
 
     /// Loads the leaves that a batch changes, so that an unreadable leaf fails the batch before it is journaled.
-    fn load_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
+    fn load_changed_leaves<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<()> {
         if shared.all_resident.load(Ordering::Acquire) {
             return Ok(());
         }
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         batch.changes().try_for_each(|change| tree.leaf_of(&shared.io, change.key)?.with(&shared.io, |_| ()))
     }
 
@@ -184,7 +186,7 @@ impl Writer {
         self.journal.append(&shared.io, &mut self.space, record)?;
         if shared.options.durability == Durability::EachBatch {
             shared.io.device.flush()?;
-            self.journal.was_flushed();
+            self.journal.mark_flushed();
         }
         Ok(prepared)
     }
@@ -226,13 +228,13 @@ impl Writer {
         value: &[u8],
     ) -> Result<Extent> {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
-        let (block, finished) = self.space.take_appended(Stream::Extents, blocks)?;
+        let (block, finished) = self.space.take_appended(Stream::ExtentsState, blocks)?;
         if let Some(zone) = finished {
             shared.io.device.finish(zone)?;
         }
         let data = shared.io.encode_extent(key, value, block);
         shared.io.write(Traffic::Extent, block, &data)?;
-        Ok(Extent { block, bytes: value.len() as u32, proof: proof(&data) })
+        Ok(Extent { block, bytes: value.len() as u32, checksum: checksum(&data) })
     }
 
     /// An editor that works on the writer's accounts.
@@ -242,10 +244,10 @@ impl Writer {
             retired: &mut self.retired,
             counts: &mut self.counts,
             dirty: &mut self.dirty,
-            held: &mut self.held,
-            log_room: &mut self.log_room,
+            pinned_bytes: &mut self.pinned_bytes,
+            log_slots_left: &mut self.log_slots_left,
             checkpointing: self.checkpoint.is_some(),
-            keeps_changes: !shared.all_resident.load(Ordering::Acquire),
+            records_changes: !shared.all_resident.load(Ordering::Acquire),
             generation: self.space.generation,
         }
     }
@@ -254,48 +256,57 @@ impl Writer {
     pub fn change_tree<D: ZonedDevice>(&mut self, shared: &Shared<D>, batch: &Batch) -> Result<Applied> {
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut changing = shared.newest.change();
+        let mut update = shared.published.begin_update();
         let mut editor = self.editor(shared);
         let mut applied = Applied::default();
         for Change { key, value } in changes {
-            match editor.change(changing.tree(), key, value)? {
+            match editor.change(update.tree(), key, value)? {
                 Effect::Inserted => applied.inserted += 1,
                 Effect::Updated => applied.updated += 1,
                 Effect::Deleted => applied.deleted += 1,
                 Effect::Absent => {}
             }
         }
-        changing.done();
+        update.publish();
         Ok(applied)
     }
 
     /// The maintenance work of a batch: runs a share of the checkpoint, if one is due, and of garbage collection.
     /// `bytes` is the size of the batch, and `grown` the amount of change that it caused.
-    fn keep_house<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64, grown: Changed) -> Result<()> {
+    fn run_maintenance<D: ZonedDevice>(
+        &mut self,
+        shared: &Shared<D>,
+        bytes: u64,
+        grown: ChangeVolume,
+    ) -> Result<()> {
         let block_bytes = u64::from(shared.io.geometry.block_bytes);
         let capacity = shared.io.geometry.zone_capacity_blocks;
         let free = self.space.available().saturating_sub(self.reserve(true, capacity));
         let limit = (shared.options.journal_bytes / block_bytes).min((free / 2).max(capacity)).max(2);
         let journal = self.journal.blocks;
         let free_nodes = free / shared.io.node_blocks();
-        let most_held = shared.options.cache_bytes / 2;
+        let max_pinned_bytes = shared.options.cache_bytes / 2;
         if let Some(checkpoint) = &self.checkpoint {
             // Pace the checkpoint so that it completes before the journal has grown by half of its limit and before the
             // changes have used up their limits.
             let by_journal = checkpoint.all * (bytes / block_bytes + 1) / (limit / 2).max(1);
             let nodes = free_nodes.saturating_sub(checkpoint.remaining).saturating_sub(self.dirty);
             let nodes = nodes.saturating_sub(checkpoint.slack.nodes);
-            let memory = most_held.saturating_sub(self.held).saturating_sub(checkpoint.slack.bytes);
+            let memory =
+                max_pinned_bytes.saturating_sub(self.pinned_bytes).saturating_sub(checkpoint.slack.bytes);
             let by_nodes = checkpoint.remaining * grown.nodes / nodes.max(1);
             let by_memory = checkpoint.remaining * grown.bytes / memory.max(1);
             let late = journal >= limit || nodes == 0 || memory == 0;
             let paced = by_journal.max(by_nodes).max(by_memory) + 8;
             self.step_checkpoint(shared, if late { u64::MAX } else { paced })?;
-        } else if journal >= limit / 2 || self.held >= most_held || self.dirty >= free_nodes / 2 {
+        } else if journal >= limit / 2
+            || self.pinned_bytes >= max_pinned_bytes
+            || self.dirty >= free_nodes / 2
+        {
             self.begin_checkpoint(shared);
             if let Some(checkpoint) = &mut self.checkpoint {
                 let nodes = free_nodes.saturating_sub(checkpoint.remaining) / 5;
-                checkpoint.slack = Changed { nodes, bytes: most_held / 5 };
+                checkpoint.slack = ChangeVolume { nodes, bytes: max_pinned_bytes / 5 };
             }
         }
         self.reclaim_step(shared, grown.nodes)
@@ -304,7 +315,7 @@ impl Writer {
     pub fn begin_checkpoint<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let freed = resolve(std::mem::take(&mut self.retired));
         self.retired_seen = (0, 0);
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let mut extents_since = self.claimed.clone();
         extents_since.resize(self.space.zones.len(), 0);
         self.checkpoint = Some(Checkpoint::begin(
@@ -315,11 +326,11 @@ impl Writer {
             extents_since,
             std::mem::take(&mut self.output),
         ));
-        (self.dirty, self.held) = (0, 0);
+        (self.dirty, self.pinned_bytes) = (0, 0);
         self.journal.blocks = 0;
-        let logs = self.log_limit.saturating_sub(self.log_room);
+        let logs = self.log_limit.saturating_sub(self.log_slots_left);
         self.log_limit = self.space.slots_for_logs().saturating_sub(logs);
-        self.log_room = self.log_limit;
+        self.log_slots_left = self.log_limit;
         self.space.generation = self.superblock.generation.wrapping_add(1);
         self.reclaim.checkpoint_begins();
     }
@@ -336,7 +347,7 @@ impl Writer {
         let generation = self.superblock.generation.wrapping_add(1);
         let done = {
             // Holding the clock hand prevents eviction of leaves that have an address but are not written yet.
-            let _hand = lock(&shared.hand);
+            let _clock_hand = lock(&shared.clock_hand);
             checkpoint.step(&shared.io, &mut self.space, generation, budget)?
         };
         if !done {
@@ -349,14 +360,14 @@ impl Writer {
         // Repair lost or misdirected copies of the new superblock before releasing blocks that the old one needs.
         superblock.complete(&shared.io)?;
         self.superblock = superblock;
-        self.journal.was_flushed();
+        self.journal.mark_flushed();
         self.journal.checkpoint = generation;
         let freed = std::mem::take(&mut checkpoint.freed);
         self.output = std::mem::take(&mut checkpoint.output);
         self.checkpoint = None;
         self.checkpoints += 1;
         self.waiting.push_back((generation, freed));
-        shared.newest.checkpoint_ended(generation);
+        shared.published.checkpoint_ended(generation);
         shared.shrink_from.store(0, Ordering::Relaxed);
         let start = self.superblock.journal.zone;
         while start != 0 && self.journal.zones.front().is_some_and(|&zone| zone != start) {
@@ -364,24 +375,24 @@ impl Writer {
         }
         self.reclaim.checkpoint_ends();
         self.release_waiting(shared)?;
-        self.settle_victims();
+        self.abandon_victims();
         Ok(())
     }
 
     /// Releases the blocks that a dropped snapshot has kept allocated. Returns whether there were any.
     pub fn release_unneeded<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
-        let oldest = shared.newest.oldest();
+        let oldest = shared.published.oldest();
         if self.waiting.front().is_none_or(|&(generation, _)| generation > oldest) {
             return Ok(false);
         }
         self.release_waiting(shared)?;
-        self.settle_victims();
+        self.abandon_victims();
         Ok(true)
     }
 
     /// Releases the blocks that no snapshot needs, and resets the zones that are empty then.
     pub fn release_waiting<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        let oldest = shared.newest.oldest();
+        let oldest = shared.published.oldest();
         while self.waiting.front().is_some_and(|&(generation, _)| generation <= oldest) {
             for freed in self.waiting.pop_front().map(|(_, freed)| freed).unwrap_or_default() {
                 release(&mut self.space, freed);

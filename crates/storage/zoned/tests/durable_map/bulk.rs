@@ -3,7 +3,7 @@
 use crate::support::{Model, Records, assert_same, batch, busy, geometry, memory, open};
 use longma_zoned::device::{Fault, FaultyDevice, MemoryDevice};
 use longma_zoned::{Error, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ fn a_load_that_fails_loads_nothing() {
         assert_as_before(store, model, &format!("unsorted, {what}"));
 
         let (store, model) = filled(Arc::new(memory(256, 2, 24)));
-        let long = store.load(first().chain([(vec![255; 400], Vec::new())]));
-        assert!(matches!(long, Err(Error::KeyLength { bytes: 400, .. })), "{long:?}");
+        let read_u48 = store.load(first().chain([(vec![255; 400], Vec::new())]));
+        assert!(matches!(read_u48, Err(Error::KeyLength { bytes: 400, .. })), "{read_u48:?}");
         assert_as_before(store, model, &format!("a long key, {what}"));
 
         let (store, model) = filled(Arc::new(memory(256, 2, 24)));
@@ -70,7 +70,7 @@ fn a_load_that_fails_loads_nothing() {
 }
 
 #[test]
-fn a_load_of_more_than_there_is_room_for_loads_nothing_and_leaves_the_room_as_it_was() {
+fn a_load_that_does_not_fit_loads_nothing_and_releases_its_space() {
     let (store, model) = filled(Arc::new(memory(128, 2, 12)));
     let error = store.load((0..1_000_000u64).map(|number| (key(number), key(number)))).unwrap_err();
     assert!(matches!(error, Error::Full { .. }), "{error}");
@@ -78,20 +78,20 @@ fn a_load_of_more_than_there_is_room_for_loads_nothing_and_leaves_the_room_as_it
 }
 
 #[test]
-fn records_are_loaded_before_behind_between_and_among_those_that_are_there() {
+fn records_are_loaded_before_after_and_between_existing_ones() {
     for records in [Records::Fixed, Records::Variable, Records::Large] {
         for seed in 0..12 {
-            let mut chance = Chance::new(seed);
+            let mut rng = Rng::new(seed);
             let device = Store::format(Arc::new(memory(512, 4, 24)), Some(512), 1).unwrap();
             let store = open(Arc::clone(&device), busy(20_000, 60_000));
             let mut model = Model::new();
             for _ in 0..4 {
-                for _ in 0..chance.below(12) {
-                    store.apply(&batch(&mut chance, records, 900, 60, 20, &mut model)).unwrap();
+                for _ in 0..rng.below(12) {
+                    store.apply(&batch(&mut rng, records, 900, 60, 20, &mut model)).unwrap();
                 }
-                let (first, step) = (chance.below(900), 1 + chance.below(4));
-                let numbers = (first..900).step_by(step as usize).take(1 + chance.below(600) as usize);
-                let all: Model = numbers.map(|n| (records.key(n), records.value(&mut chance))).collect();
+                let (first, step) = (rng.below(900), 1 + rng.below(4));
+                let numbers = (first..900).step_by(step as usize).take(1 + rng.below(600) as usize);
+                let all: Model = numbers.map(|n| (records.key(n), records.value(&mut rng))).collect();
                 assert_eq!(store.load(&all).unwrap(), all.len() as u64);
                 model.extend(all);
                 assert_same(&store.snapshot(), &model, &format!("{records:?}, seed {seed}"));
@@ -104,7 +104,7 @@ fn records_are_loaded_before_behind_between_and_among_those_that_are_there() {
 }
 
 #[test]
-fn others_read_and_write_while_records_are_loaded_and_so_does_who_makes_them() {
+fn reads_and_writes_work_during_a_load_also_from_the_record_iterator() {
     let (store, mut model) = filled(Arc::new(memory(256, 2, 24)));
     let rows = (0..6_000u64).map(|number| {
         // The iterator reads and writes the map during the load. The load must not be visible yet.

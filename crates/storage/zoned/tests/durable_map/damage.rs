@@ -58,7 +58,7 @@ fn a_flipped_bit_in_the_journal_stops_opening_wherever_it_is() {
 }
 
 #[test]
-fn a_lost_write_to_a_slot_that_is_used_again_is_an_error_when_it_is_read() {
+fn reading_a_reused_slot_after_a_lost_write_is_an_error() {
     let device = Store::format(Arc::new(memory(64, 1, 20)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), OPTIONS);
     let mut model = Model::new();
@@ -143,7 +143,7 @@ fn one_lost_copy_of_the_newest_superblock_loses_nothing() {
 }
 
 #[test]
-fn a_superblock_that_is_lost_with_both_copies_is_missed() {
+fn the_loss_of_both_copies_of_a_superblock_is_detected() {
     let device = Store::format(Arc::new(memory(16, 4, 24)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), OPTIONS);
     let mut images = vec![device.snapshot()];
@@ -265,7 +265,7 @@ fn wear_is_remembered_where_the_device_does_not_count_resets() {
 }
 
 #[test]
-fn a_map_of_another_version_is_refused_with_what_to_do() {
+fn a_map_of_another_version_is_refused_with_advice() {
     let device = Store::format(Arc::new(memory(64, 2, 10)), Some(512), 1).unwrap();
     for (version, says) in [(1, "of an older longma"), (3, "of a newer longma")] {
         for block in [1, device.geometry().zone_blocks - 1] {

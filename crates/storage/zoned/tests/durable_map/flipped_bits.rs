@@ -5,7 +5,7 @@ use crate::support::{Model, Records, batch, busy, campaign, geometry, open};
 use longma_zoned::device::{DeviceError, FileDevice, Geometry};
 use longma_zoned::store::{LostRange, RepairReport};
 use longma_zoned::{Options, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,9 +62,9 @@ fn store(path: &Path, shape: Shape) -> Stored {
     let Shape { name, geometry, node_bytes, records, batches, is_closed } = shape;
     let device = Arc::new(FileDevice::create(path, geometry, false).unwrap());
     let map = open(Store::format(Arc::clone(&device), Some(node_bytes), 1).unwrap(), OPTIONS);
-    let (mut chance, mut model, mut recent) = (Chance::new(7), Model::new(), BTreeSet::new());
+    let (mut rng, mut model, mut recent) = (Rng::new(7), Model::new(), BTreeSet::new());
     for round in 0..batches[0] + batches[1] {
-        let changes = batch(&mut chance, records, 120, 12, 25, &mut model);
+        let changes = batch(&mut rng, records, 120, 12, 25, &mut model);
         map.apply(&changes).unwrap();
         if round + 1 == batches[0] {
             map.checkpoint().unwrap();
@@ -218,11 +218,11 @@ fn one_flipped_bit_is_an_error_or_makes_no_difference() {
         let mut bytes = stored.bytes.clone();
         fs::write(&path, &bytes).unwrap();
         assert_eq!(campaign.face(&stored, &bytes), Ok(()), "{}: undamaged", stored.name);
-        let mut chance = Chance::new(seed);
+        let mut rng = Rng::new(seed);
         let is_blank = |at: usize| stored.bytes[at / 512 * 512..][..512].iter().all(|&byte| byte == 0);
         let places = (0..bytes.len()).filter(|&at| !is_blank(at) || (at % 512 == 0 && at % 65536 < 512));
         for at in places.skip(seed as usize % step).step_by(step) {
-            let bit = chance.below(8);
+            let bit = rng.below(8);
             bytes[at] ^= 1 << bit;
             fs::write(&path, &bytes).unwrap();
             if let Err(what) = campaign.face(&stored, &bytes) {
@@ -245,7 +245,7 @@ const CHECKPOINTS: [usize; 2] = [4096, 3 * 4096];
 const LOG: usize = 5 * 4096;
 
 #[test]
-fn a_table_that_is_damaged_in_all_copies_is_refused_and_a_repair_says_what_it_guessed() {
+fn a_table_damaged_in_all_copies_is_refused_and_a_repair_reports_its_guesses() {
     let folder = folder();
     let path = folder.path().join("map");
     for shape in shapes() {
@@ -283,7 +283,7 @@ fn a_table_that_is_damaged_in_all_copies_is_refused_and_a_repair_says_what_it_gu
 }
 
 #[test]
-fn a_header_that_is_damaged_in_both_copies_is_refused_with_what_that_means() {
+fn a_header_damaged_in_both_copies_is_refused_with_an_explanation() {
     let folder = folder();
     let path = folder.path().join("map");
     let stored = store(&path, shapes()[0]);

@@ -4,7 +4,7 @@
 use crate::support::{Model, assert_same, busy, campaign, open};
 use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::{Batch, Error, Options, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 /// How the map gets full while a snapshot exists.
@@ -31,30 +31,30 @@ struct SetUp {
 }
 
 fn set_up(seed: u64) -> SetUp {
-    let mut chance = Chance::new(seed);
-    let zone_blocks = [64, 128, 256][chance.below(3) as usize];
-    let sequential = 10 + chance.below(31) as u32;
-    let conventional = 1 + chance.below(3) as u32;
-    let node_bytes = [512, 1024, 2048, 4096][chance.below(4) as usize];
+    let mut rng = Rng::new(seed);
+    let zone_blocks = [64, 128, 256][rng.below(3) as usize];
+    let sequential = 10 + rng.below(31) as u32;
+    let conventional = 1 + rng.below(3) as u32;
+    let node_bytes = [512, 1024, 2048, 4096][rng.below(4) as usize];
     let mut geometry = crate::support::geometry(zone_blocks, conventional, sequential);
-    if chance.below(2) == 0 {
+    if rng.below(2) == 0 {
         geometry.zone_capacity_blocks = zone_blocks;
     }
-    if chance.below(2) == 0 {
+    if rng.below(2) == 0 {
         (geometry.max_open_zones, geometry.max_active_zones) = (0, 0);
     }
-    let cache = [20_000, 100_000, 1 << 20, 256 << 20][chance.below(4) as usize];
+    let cache = [20_000, 100_000, 1 << 20, 256 << 20][rng.below(4) as usize];
     let options = busy(cache, cache / 4);
-    let value_bytes = [8, 100, 400, 2_000, 5_000, 20_000][chance.below(6) as usize];
-    let filling = if chance.below(2) == 0 { Filling::Growing } else { Filling::Overwriting };
+    let value_bytes = [8, 100, 400, 2_000, 5_000, 20_000][rng.below(6) as usize];
+    let filling = if rng.below(2) == 0 { Filling::Growing } else { Filling::Overwriting };
     SetUp {
         geometry,
         node_bytes,
         options,
         value_bytes,
         filling,
-        batch: [1, 10, 100][chance.below(3) as usize],
-        part: 1 + chance.below(9),
+        batch: [1, 10, 100][rng.below(3) as usize],
+        part: 1 + rng.below(9),
         seed,
     }
 }
@@ -62,7 +62,7 @@ fn set_up(seed: u64) -> SetUp {
 struct World {
     store: Store<Arc<MemoryDevice>>,
     model: Model,
-    chance: Chance,
+    rng: Rng,
     set_up: SetUp,
     /// The number of keys in the snapshot, and the last key tried.
     records: u64,
@@ -77,8 +77,8 @@ impl World {
     /// A value of fixed length, or of a random length up to that.
     fn value(&mut self) -> Vec<u8> {
         let SetUp { seed, value_bytes, .. } = self.set_up;
-        let bytes = if seed % 2 == 0 { value_bytes } else { self.chance.below(value_bytes + 1) };
-        vec![self.chance.number() as u8; bytes as usize]
+        let bytes = if seed % 2 == 0 { value_bytes } else { self.rng.below(value_bytes + 1) };
+        vec![self.rng.number() as u8; bytes as usize]
     }
 
     /// Inserts keys. Returns false if the map is full.
@@ -120,7 +120,7 @@ impl World {
             let SetUp { batch, filling, .. } = self.set_up;
             let numbers: Vec<u64> = match filling {
                 Filling::Growing => (self.last..self.last + batch).collect(),
-                Filling::Overwriting => (0..batch).map(|_| self.chance.below(self.records)).collect(),
+                Filling::Overwriting => (0..batch).map(|_| self.rng.below(self.records)).collect(),
             };
             self.last += if filling == Filling::Growing { batch } else { 0 };
             if !self.put(numbers)? {
@@ -133,9 +133,9 @@ impl World {
     /// Random operations while the snapshot exists. They may be rejected, but must leave enough space for recovery
     /// after it is dropped.
     fn go_on_trying(&mut self) -> Result<(), String> {
-        for _ in 0..self.chance.below(200) {
-            let number = self.chance.below(self.last);
-            match self.chance.below(3) {
+        for _ in 0..self.rng.below(200) {
+            let number = self.rng.below(self.last);
+            match self.rng.below(3) {
                 0 => match self.delete(&key(number)) {
                     Ok(()) | Err(Error::Full { .. }) => {}
                     Err(error) => return Err(format!("a delete under the snapshot: {error}")),
@@ -159,7 +159,7 @@ impl World {
         }
         let keys: Vec<_> = self.model.keys().cloned().collect();
         for round in 0..200.min(50 * keys.len()) {
-            let key = &keys[self.chance.below(keys.len() as u64) as usize];
+            let key = &keys[self.rng.below(keys.len() as u64) as usize];
             // No longer than the old value: a full map may reject growth.
             let value = vec![round as u8; self.model[key].len()];
             let put = self.store.put(key, &value);
@@ -184,8 +184,8 @@ fn run(set_up: SetUp) -> Result<(), String> {
     }
     let store = open(Arc::clone(&device), options);
     let usable = store.statistics().usable_blocks * u64::from(geometry.block_bytes);
-    let (model, chance) = (Model::new(), Chance::new(seed ^ 0x5eed));
-    let mut world = World { store, model, chance, set_up, records: 0, last: 0 };
+    let (model, rng) = (Model::new(), Rng::new(seed ^ 0x5eed));
+    let mut world = World { store, model, rng, set_up, records: 0, last: 0 };
     world.begin((usable * part / 10 / (value_bytes + 24)).clamp(8, 20_000))?;
     let (at_first, kept) = (world.model.clone(), world.store.snapshot());
     world.fill()?;

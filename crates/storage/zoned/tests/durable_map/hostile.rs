@@ -3,9 +3,9 @@
 
 use crate::support::{busy, campaign, memory, open};
 use longma_zoned::device::{Block, MemoryDevice, ZoneNumber};
-use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, proof};
+use longma_zoned::testing::{HEADER_BYTES, Header, InnerRecord, Kind, Pointer, checksum};
 use longma_zoned::{Batch, Direction, Error, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 const KINDS: [Kind; 6] =
@@ -41,7 +41,7 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
     let (mut before, mut other) = ([0; 512], [0; 512]);
     device.read(Block(block), &mut before).unwrap();
     device.write(Block(block), node).unwrap();
-    let (old, new) = (proof(&before), proof(node));
+    let (old, new) = (checksum(&before), checksum(node));
     if old == new || old == 0 || levels == 0 {
         return;
     }
@@ -58,10 +58,10 @@ fn forge(device: &MemoryDevice, block: u64, node: &[u8; 512], levels: u32) {
 }
 
 /// Changes some bytes of a block in use, or of a part appended to the journal, and recomputes its checksum.
-fn damage(device: &MemoryDevice, chance: &mut Chance) {
-    let (mut node, mut block) = ([0; 512], chance.below(60));
+fn damage(device: &MemoryDevice, rng: &mut Rng) {
+    let (mut node, mut block) = ([0; 512], rng.below(60));
     let journal = device.zone(ZoneNumber(1)).unwrap();
-    let appended = chance.below(4) == 0 && journal.room_blocks() > 0;
+    let appended = rng.below(4) == 0 && journal.room_blocks() > 0;
     device.read(Block(block), &mut node).unwrap();
     if appended {
         let last = journal.start.0 + journal.write_pointer - 1;
@@ -71,21 +71,21 @@ fn damage(device: &MemoryDevice, chance: &mut Chance) {
     let Some(header) = KINDS.into_iter().find_map(|kind| Header::peek(&node, kind).ok()) else { return };
     let mut header = Header { block, bytes: header.bytes.min(472), ..header };
     if appended && header.kind == Kind::Journal {
-        header.base = proof(&node);
+        header.base = checksum(&node);
         header.generation = header.generation.wrapping_add(1);
         let batch = u64::from_le_bytes(node[40..48].try_into().unwrap());
         node[40..48].copy_from_slice(&batch.wrapping_add(1).to_le_bytes());
     }
-    for _ in 0..chance.below(6) {
-        let value = [0, 1, 2, 0xFF, chance.number() as u8][chance.below(5) as usize];
-        node[HEADER_BYTES + chance.below(160) as usize] = value;
+    for _ in 0..rng.below(6) {
+        let value = [0, 1, 2, 0xFF, rng.number() as u8][rng.below(5) as usize];
+        node[HEADER_BYTES + rng.below(160) as usize] = value;
     }
-    match chance.below(8) {
-        0 => header.small[chance.below(3) as usize] = chance.below(70) as u16,
-        1 => header.word = chance.below(600) as u32,
-        2 => header.bytes = chance.below(473) as u32,
-        3 => header.generation = [0, 1, 2, u64::MAX][chance.below(4) as usize],
-        4 => header.kind = KINDS[chance.below(6) as usize],
+    match rng.below(8) {
+        0 => header.small[rng.below(3) as usize] = rng.below(70) as u16,
+        1 => header.word = rng.below(600) as u32,
+        2 => header.bytes = rng.below(473) as u32,
+        3 => header.generation = [0, 1, 2, u64::MAX][rng.below(4) as usize],
+        4 => header.kind = KINDS[rng.below(6) as usize],
         _ => {}
     }
     header.seal(&mut node);
@@ -124,7 +124,7 @@ fn inner_nodes(device: &MemoryDevice, from_level: u16) -> Vec<(u64, InnerRecord)
 fn write_inner(device: &MemoryDevice, block: u64, level: u16, keys: &[Vec<u8>], home: u64) {
     let mut node = [0; 512];
     device.read(Block(home), &mut node).unwrap();
-    let pointer = Pointer { home, log: None, proof: proof(&node) };
+    let pointer = Pointer { home, log: None, checksum: checksum(&node) };
     InnerRecord::encode(level, keys.iter().map(|key| (&key[..], pointer)), &mut node, block, 1);
     forge(device, block, &node, 6);
 }
@@ -140,7 +140,7 @@ fn lead_to_themselves(device: &MemoryDevice) {
 }
 
 #[test]
-fn a_node_that_leads_to_itself_is_damaged_and_not_an_endless_way() {
+fn a_node_that_points_to_itself_is_damage_and_not_an_endless_loop() {
     let device = Arc::new(map());
     lead_to_themselves(&device);
     assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
@@ -205,13 +205,13 @@ fn nodes_that_are_in_the_tree_again_and_again_do_not_make_it_endless() {
 }
 
 #[test]
-fn a_map_that_says_anything_is_refused_or_read() {
+fn an_arbitrarily_damaged_map_is_refused_or_read() {
     let pristine = map();
     let (mut opened, mut refused) = (0, 0);
     for seed in 0..campaign("LONGMA_ZONED_HOSTILE", 3_000) {
-        let (device, mut chance) = (Arc::new(pristine.snapshot()), Chance::new(seed));
-        for _ in 0..=chance.below(4) {
-            damage(&device, &mut chance);
+        let (device, mut rng) = (Arc::new(pristine.snapshot()), Rng::new(seed));
+        for _ in 0..=rng.below(4) {
+            damage(&device, &mut rng);
         }
         let _ = Store::check(Arc::clone(&device));
         let Ok(store) = Store::open(device, busy(20_000, 20_000)) else {

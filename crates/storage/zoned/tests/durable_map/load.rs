@@ -4,13 +4,13 @@ use crate::support::{Model, assert_same, busy, memory, open};
 use longma_zoned::device::{Block, Counted, Counts, DeviceError, Geometry, MemoryDevice, Zone, ZoneNumber};
 use longma_zoned::{Batch, Durability, Error, Options, Store, ZonedDevice};
 use longma_zoned_lab::soak::{SoakOptions, soak};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[test]
-fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
+fn readers_concurrent_with_a_writer_see_whole_batches_and_one_version() {
     const ACCOUNTS: u64 = 2_000;
     const EACH: u64 = 1_000;
     let device = Store::format(Arc::new(memory(256, 2, 16)), Some(512), 1).unwrap();
@@ -24,7 +24,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
         for reader in 0..3 {
             let (store, stop, scans) = (store.clone(), &stop, &scans);
             scope.spawn(move || {
-                let mut chance = Chance::new(reader);
+                let mut rng = Rng::new(reader);
                 while !stop.load(Ordering::Relaxed) {
                     let snapshot = store.snapshot();
                     let sum = || -> u64 {
@@ -34,7 +34,7 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                             .sum()
                     };
                     assert_eq!(sum(), ACCOUNTS * EACH);
-                    let account = key(chance.below(ACCOUNTS));
+                    let account = key(rng.below(ACCOUNTS));
                     let before = snapshot.get(&account).unwrap();
                     std::thread::yield_now();
                     assert_eq!(snapshot.get(&account).unwrap(), before, "a snapshot does not change");
@@ -43,17 +43,16 @@ fn readers_beside_a_writer_see_whole_batches_and_one_moment() {
                 }
             });
         }
-        let mut chance = Chance::new(77);
+        let mut rng = Rng::new(77);
         let mut transfers = 0;
         while transfers < 2_000 || scans.load(Ordering::Relaxed) < 30 {
             let mut batch = Batch::new();
-            for _ in 0..chance.below(10) + 1 {
-                let (from, to) =
-                    (key(chance.below(ACCOUNTS / 2)), key(ACCOUNTS / 2 + chance.below(ACCOUNTS / 2)));
+            for _ in 0..rng.below(10) + 1 {
+                let (from, to) = (key(rng.below(ACCOUNTS / 2)), key(ACCOUNTS / 2 + rng.below(ACCOUNTS / 2)));
                 let read = |key: &[u8]| number(&store.get(key).unwrap().unwrap());
                 // Each account at most once per batch, because balances are read before the batch.
                 if batch.is_empty() {
-                    let amount = chance.below(read(&from) + 1);
+                    let amount = rng.below(read(&from) + 1);
                     batch.put(&from, &(read(&from) - amount).to_le_bytes());
                     batch.put(&to, &(read(&to) + amount).to_le_bytes());
                 }
@@ -126,7 +125,7 @@ impl ZonedDevice for Slow {
 }
 
 #[test]
-fn a_mixed_load_on_a_nearly_full_device_goes_on_as_it_began() {
+fn a_mixed_load_on_a_nearly_full_device_keeps_its_speed() {
     let device = Store::format(Arc::new(small_ssd()), None, 1).unwrap();
     let options = Options { cache_bytes: 8 << 20, journal_bytes: 1 << 20, durability: Durability::Relaxed };
     let store = open(device, options);
@@ -207,10 +206,10 @@ fn with_more_memory_changes_gather_and_fewer_blocks_are_written() {
     let blocks_written = |cache_bytes: u64| {
         let device = Store::format(Arc::new(Counted::new(small_ssd())), None, 1).unwrap();
         let store = Store::open(device.clone(), Options::with_cache(cache_bytes)).unwrap();
-        let mut chance = Chance::new(5);
+        let mut rng = Rng::new(5);
         for _ in 0..600 {
             let mut batch = Batch::new();
-            (0..100).for_each(|_| _ = batch.put(&chance.number().to_be_bytes(), &[7; 92]));
+            (0..100).for_each(|_| _ = batch.put(&rng.number().to_be_bytes(), &[7; 92]));
             store.apply(&batch).unwrap();
         }
         store.sync().unwrap();
@@ -232,10 +231,10 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     let store = Store::open(device.clone(), options).unwrap();
     store.load((0..RECORDS).map(|number| (key(number), [1; 92]))).unwrap();
     let before = device.counts();
-    let (mut chance, mut most) = (Chance::new(8), 0);
+    let (mut rng, mut most) = (Rng::new(8), 0);
     for _ in 0..600 {
         let mut batch = Batch::new();
-        (0..100).for_each(|_| _ = batch.put(&key(chance.below(RECORDS)), &[2; 92]));
+        (0..100).for_each(|_| _ = batch.put(&key(rng.below(RECORDS)), &[2; 92]));
         store.apply(&batch).unwrap();
         most = most.max(store.statistics().resident_bytes);
     }
@@ -256,7 +255,7 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
 fn put_until(
     store: &Store<Arc<MemoryDevice>>,
     model: &mut Model,
-    chance: &mut Chance,
+    rng: &mut Rng,
     part: f64,
 ) -> Result<(), longma_zoned::Error> {
     loop {
@@ -267,8 +266,7 @@ fn put_until(
         for _ in 0..8 {
             let (mut changes, mut attempted) = (Batch::new(), Vec::new());
             for _ in 0..8 {
-                let (key, value) =
-                    (chance.number().to_be_bytes().to_vec(), chance.number().to_le_bytes().to_vec());
+                let (key, value) = (rng.number().to_be_bytes().to_vec(), rng.number().to_le_bytes().to_vec());
                 changes.put(&key, &value);
                 attempted.push((key, value));
             }
@@ -279,21 +277,15 @@ fn put_until(
 }
 
 /// Updates random records until `times` times the size of the device has been written.
-fn overwrite(
-    store: &Store<Arc<MemoryDevice>>,
-    model: &mut Model,
-    chance: &mut Chance,
-    times: u64,
-    what: &str,
-) {
+fn overwrite(store: &Store<Arc<MemoryDevice>>, model: &mut Model, rng: &mut Rng, times: u64, what: &str) {
     let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
     let blocks = store.statistics().written_blocks;
     let before = store.statistics().traffic.written();
     while store.statistics().traffic.written() < before + times * blocks {
         let mut changes = Batch::new();
         for _ in 0..8 {
-            let key = &keys[chance.below(keys.len() as u64) as usize];
-            let value = chance.number().to_le_bytes();
+            let key = &keys[rng.below(keys.len() as u64) as usize];
+            let value = rng.number().to_le_bytes();
             changes.put(key, &value);
             model.insert(key.clone(), value.to_vec());
         }
@@ -308,10 +300,10 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
         let device = Store::format(Arc::new(memory(zone_blocks, 1, zones)), Some(512), 1).unwrap();
         let options = busy(200_000, 60_000);
         let store = open(Arc::clone(&device), options);
-        let (mut chance, mut model) = (Chance::new(zone_blocks + u64::from(zones)), Model::new());
-        put_until(&store, &mut model, &mut chance, 0.9).unwrap_or_else(|error| panic!("{what}: {error}"));
-        overwrite(&store, &mut model, &mut chance, 2, &format!("{what}, 90 % full"));
-        let error = put_until(&store, &mut model, &mut chance, 2.0).unwrap_err();
+        let (mut rng, mut model) = (Rng::new(zone_blocks + u64::from(zones)), Model::new());
+        put_until(&store, &mut model, &mut rng, 0.9).unwrap_or_else(|error| panic!("{what}: {error}"));
+        overwrite(&store, &mut model, &mut rng, 2, &format!("{what}, 90 % full"));
+        let error = put_until(&store, &mut model, &mut rng, 2.0).unwrap_err();
         assert!(matches!(error, longma_zoned::Error::Full { .. }), "{what}: {error}");
         store.checkpoint().unwrap();
         let full = store.statistics();
@@ -319,7 +311,7 @@ fn a_map_that_is_nine_tenths_full_or_full_takes_updates_without_end() {
             full.live_blocks as f64 > 0.95 * full.usable_blocks as f64,
             "{what}: full too early: {full:?}"
         );
-        overwrite(&store, &mut model, &mut chance, 1, &format!("{what}, full"));
+        overwrite(&store, &mut model, &mut rng, 1, &format!("{what}, full"));
         assert_same(&store.snapshot(), &model, &what);
         assert_eq!(store.check_now().unwrap().problems, [], "{what}");
         drop(store);

@@ -7,7 +7,6 @@ mod adversary;
 mod support;
 
 mod bulk;
-mod by_chance;
 mod damage;
 mod faults;
 mod flipped_bits;
@@ -17,5 +16,6 @@ mod load;
 mod load_faults;
 mod model;
 mod power_cuts;
+mod random_faults;
 mod readers;
 mod repair;

@@ -5,7 +5,7 @@ use crate::support::{Model, Records, assert_same, batch, busy, campaign, memory,
 use longma_zoned::device::MemoryDevice;
 use longma_zoned::store::Statistics;
 use longma_zoned::{Batch, Direction, KeyRange, NodeStates, Snapshot, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ struct Run {
 }
 
 /// Updates and some deletions of all records in a part of the map, which fill up logs.
-fn sweep(chance: &mut Chance, run: &Run, model: &mut Model) -> Batch {
-    let first = chance.below(run.keys);
-    let deletions = 10 * chance.below(2);
+fn sweep(rng: &mut Rng, run: &Run, model: &mut Model) -> Batch {
+    let first = rng.below(run.keys);
+    let deletions = 10 * rng.below(2);
     let mut batch = Batch::new();
     for number in first..first + 80 {
         let key = run.records.key(number);
         if !model.contains_key(&key) {
             continue;
         }
-        if chance.below(100) < deletions {
+        if rng.below(100) < deletions {
             batch.delete(&key);
             model.remove(&key);
         } else {
-            let value = run.records.value(chance);
+            let value = run.records.value(rng);
             batch.put(&key, &value);
             model.insert(key, value);
         }
@@ -98,9 +98,9 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     let device = Store::format(device, Some(run.node_bytes), 1).unwrap();
     let options = busy(run.cache_bytes, run.journal_bytes);
     let mut store = open(Arc::clone(&device), options);
-    let (mut chance, mut model, mut covered) = (Chance::new(run.seed), Model::new(), Covered::new());
+    let (mut rng, mut model, mut covered) = (Rng::new(run.seed), Model::new(), Covered::new());
     if run.begins_full {
-        model = (0..run.keys).map(|n| (run.records.key(n), run.records.value(&mut chance))).collect();
+        model = (0..run.keys).map(|n| (run.records.key(n), run.records.value(&mut rng))).collect();
         store.load(&model).unwrap();
     }
     let mut kept: Vec<(Snapshot<Arc<MemoryDevice>>, Model)> = Vec::new();
@@ -108,15 +108,15 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
     for number in 0..batches {
         let deletions = [5, 30, 60, 95, 20][(number * 15 / batches % 5) as usize];
         let keys = if number * 30 / batches % 3 == 1 { run.keys / 20 + 1 } else { run.keys };
-        let batch = batch(&mut chance, run.records, keys, 24, deletions, &mut model);
+        let batch = batch(&mut rng, run.records, keys, 24, deletions, &mut model);
         store.apply(&batch).unwrap_or_else(|error| panic!("batch {number}: {error}"));
-        let key = run.records.key(chance.below(run.keys));
+        let key = run.records.key(rng.below(run.keys));
         assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key), "batch {number}");
         if number % 17 == 4 {
             let report = store.check_now().unwrap();
             assert_eq!(report.problems, [], "batch {number}");
             add_states(&mut covered, &report.states);
-            store.apply(&sweep(&mut chance, run, &mut model)).unwrap();
+            store.apply(&sweep(&mut rng, run, &mut model)).unwrap();
         }
         if number % 61 == 7 && !run.begins_full {
             kept.push((store.snapshot(), model.clone()));
@@ -128,11 +128,11 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
             kept.clear();
         }
         if number % 97 == 13 && kept.len() > 2 {
-            let (snapshot, then) = kept.remove(chance.below(kept.len() as u64) as usize);
+            let (snapshot, then) = kept.remove(rng.below(kept.len() as u64) as usize);
             assert_same(&snapshot, &then, "a snapshot");
         }
         if number % 131 == 17 {
-            let (a, b) = (run.records.key(chance.below(run.keys)), run.records.key(chance.below(run.keys)));
+            let (a, b) = (run.records.key(rng.below(run.keys)), run.records.key(rng.below(run.keys)));
             let range = KeyRange { start: Bound::Excluded(&a), end: Bound::Included(&b) };
             let expected: Vec<_> = match a < b {
                 true => model
@@ -145,7 +145,7 @@ fn behaves_like_a_btree_map(run: &Run) -> Covered {
         }
         if number % 257 == 200 {
             kept.clear();
-            if chance.below(2) == 0 {
+            if rng.below(2) == 0 {
                 store.checkpoint().unwrap();
             }
             add_statistics(&mut covered, &store.statistics());

@@ -4,7 +4,7 @@
 use crate::support::{Model, Records, assert_same, batch, busy, campaign, geometry, memory, open};
 use longma_zoned::device::{FaultyDevice, MemoryDevice};
 use longma_zoned::{Batch, Durability, Options, Store};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 /// A recorded workload.
@@ -32,7 +32,7 @@ struct Work {
 /// Inserts records until 85 % of the usable blocks are in use; logs and inner nodes take up to another tenth at times.
 /// Returns the number of records.
 fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 {
-    let (mut chance, mut keys) = (Chance::new(work.seed), 0);
+    let (mut rng, mut keys) = (Rng::new(work.seed), 0);
     loop {
         if keys % 64 == 0 {
             // Nodes that no checkpoint has written yet do not count as used.
@@ -44,7 +44,7 @@ fn fill(store: &Store<Arc<FaultyDevice>>, work: Work, model: &mut Model) -> u64 
         }
         let mut changes = Batch::new();
         for _ in 0..8 {
-            let (key, value) = (work.records.key(keys), work.records.value(&mut chance));
+            let (key, value) = (work.records.key(keys), work.records.value(&mut rng));
             changes.put(&key, &value);
             model.insert(key, value);
             keys += 1;
@@ -58,18 +58,18 @@ fn record(work: Work) -> Recorded {
     let device = FaultyDevice::new(geometry(zone_blocks, conventional, sequential)).unwrap();
     let device = Store::format(Arc::new(device), Some(512), work.seed).unwrap();
     let store = open(Arc::clone(&device), work.options);
-    let (mut chance, mut model) = (Chance::new(work.seed), Model::new());
+    let (mut rng, mut model) = (Rng::new(work.seed), Model::new());
     let keys = if work.is_full { fill(&store, work, &mut model) } else { work.keys };
     if work.is_full {
         // Enough changes that garbage collection runs continuously.
         for _ in 0..400 {
-            store.apply(&batch(&mut chance, work.records, keys, 12, work.deletions, &mut model)).unwrap();
+            store.apply(&batch(&mut rng, work.records, keys, 12, work.deletions, &mut model)).unwrap();
         }
     }
     device.record();
     let mut states = vec![(device.changes(), model.clone())];
     for _ in 0..work.batches {
-        let batch = batch(&mut chance, work.records, keys, 12, work.deletions, &mut model);
+        let batch = batch(&mut rng, work.records, keys, 12, work.deletions, &mut model);
         store.apply(&batch).unwrap();
         states.push((device.changes(), model.clone()));
     }
@@ -92,7 +92,9 @@ fn state_of(
         model.len() == found.len() && model.iter().zip(&found).all(|(a, b)| (a.0, a.1) == (&b.0, &b.1))
     };
     let state = states[acknowledged..].iter().position(same);
-    let Some(state) = state else { panic!("{what}: the contents match no state from batch {acknowledged} on") };
+    let Some(state) = state else {
+        panic!("{what}: the contents match no state from batch {acknowledged} on")
+    };
     assert_same(&snapshot, &states[acknowledged + state].1, what);
     drop(snapshot);
     let report = Store::check(Arc::clone(&image)).unwrap();
@@ -122,7 +124,7 @@ fn survives_every_cut(work: Work, ways: usize) -> u64 {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_and_nothing_is_half_done_wherever_the_power_is_cut() {
+fn a_power_cut_anywhere_loses_no_acknowledged_batch_and_applies_none_partially() {
     let seeds = campaign("LONGMA_ZONED_CUT_SEEDS", 1);
     let mut images = 0;
     for seed in 1..=seeds {
@@ -192,14 +194,14 @@ fn a_cut_while_the_map_recovers_from_a_cut_loses_nothing() {
         let recording = device.recording().unwrap();
         for (changes, cut) in recording.cuts().step_by(9) {
             let acknowledged = states.iter().rposition(|state| state.0 <= changes).unwrap_or(0);
-            let again = Arc::new(FaultyDevice::over(cut.image_by_chance(seed ^ changes)));
+            let again = Arc::new(FaultyDevice::over(cut.random_image(seed ^ changes)));
             again.record();
             let store = open(Arc::clone(&again), work.options);
             store.put(b"after the cut", b"there").unwrap();
             let done = again.changes();
             drop(store);
             for (second, cut) in again.recording().unwrap().cuts() {
-                let image = Arc::new(cut.image_by_chance(second));
+                let image = Arc::new(cut.random_image(second));
                 let what = format!("seed {seed}, cut after change {changes} and again after {second}");
                 let store = Store::open(Arc::clone(&image), work.options)
                     .unwrap_or_else(|error| panic!("{what}: {error}"));

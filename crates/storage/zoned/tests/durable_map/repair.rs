@@ -5,7 +5,7 @@ use longma_zoned::device::{Block, Fault, FaultyDevice, MemoryDevice, ZoneNumber}
 use longma_zoned::store::RepairReport;
 use longma_zoned::testing::{Header, Kind};
 use longma_zoned::{Batch, Direction, Error, KeyRange, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::sync::Arc;
 
 /// The changes of a batch: each key with its new value, or `None` for a deletion.
@@ -16,17 +16,17 @@ fn filled(records: Records) -> (MemoryDevice, Vec<Changes>) {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
     // Two or three checkpoints, and a journal after the last one.
     let store = open(Arc::clone(&device), busy(100_000, 45_000));
-    let mut chance = Chance::new(5);
+    let mut rng = Rng::new(5);
     let mut batches = Vec::new();
     for _ in 0..60 {
         let (mut batch, mut changes) = (Batch::new(), Changes::new());
-        for _ in 0..=chance.below(24) {
-            let key = records.key(chance.below(500));
-            if chance.below(10) == 0 {
+        for _ in 0..=rng.below(24) {
+            let key = records.key(rng.below(500));
+            if rng.below(10) == 0 {
                 batch.delete(&key);
                 changes.push((key, None));
             } else {
-                let value = records.value(&mut chance);
+                let value = records.value(&mut rng);
                 batch.put(&key, &value);
                 changes.push((key, Some(value)));
             }
@@ -63,13 +63,13 @@ fn is_lost(report: &RepairReport, key: &[u8]) -> bool {
 fn what_can_be_read_is_kept_and_what_cannot_is_listed() {
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
-        let (mut chance, mut losses, mut lost_batches) = (Chance::new(9), 0, 0);
+        let (mut rng, mut losses, mut lost_batches) = (Rng::new(9), 0, 0);
         for round in 0..150 {
             let image = Arc::new(pristine.snapshot());
-            for _ in 0..=chance.below(3) {
-                let zone = ZoneNumber(chance.below(6) as u32);
-                let block = Block(image.geometry().start(zone).0 + chance.below(90));
-                image.flip_bit(block, chance.below(512 * 8)).unwrap();
+            for _ in 0..=rng.below(3) {
+                let zone = ZoneNumber(rng.below(6) as u32);
+                let block = Block(image.geometry().start(zone).0 + rng.below(90));
+                image.flip_bit(block, rng.below(512 * 8)).unwrap();
             }
             let report = Store::repair(Arc::clone(&image), busy(50_000, 20_000)).unwrap();
             assert_eq!(Store::check(Arc::clone(&image)).unwrap().problems, [], "round {round}");
@@ -133,7 +133,7 @@ fn a_repair_goes_on_without_the_damaged_batches_and_with_all_after_them() {
 }
 
 #[test]
-fn a_good_map_is_repaired_to_itself() {
+fn repairing_an_intact_map_changes_nothing() {
     let (device, batches) = filled(Records::Variable);
     let model = without(&batches, |_| false);
     let device = Arc::new(device);
@@ -143,7 +143,7 @@ fn a_good_map_is_repaired_to_itself() {
 }
 
 #[test]
-fn a_map_without_superblocks_comes_back_from_its_leaves() {
+fn a_map_without_superblocks_is_recovered_from_its_leaves() {
     let device = Store::format(Arc::new(memory(128, 2, 14)), Some(512), 1).unwrap();
     let store = open(Arc::clone(&device), busy(50_000, 20_000));
     let model: Model = (0..2_000u64).map(|n| (n.to_be_bytes().to_vec(), n.to_le_bytes().to_vec())).collect();
@@ -222,14 +222,14 @@ fn repairs_that_are_cut_again_and_again_do_not_fill_the_device() {
 
 /// A read that fails once succeeds when repair retries it.
 #[test]
-fn a_read_that_fails_once_costs_nothing() {
+fn a_transient_read_error_loses_nothing() {
     let options = busy(100_000, 45_000);
     for records in [Records::Fixed, Records::Large] {
         let (pristine, batches) = filled(records);
         let expected = without(&batches, |_| false);
         for after in (0..).step_by(7).take(60) {
             let device = Arc::new(FaultyDevice::over(pristine.snapshot()));
-            device.inject(Fault::PassingReadError { after });
+            device.inject(Fault::TransientReadError { after });
             match Store::repair(Arc::clone(&device), options) {
                 Ok(report) => assert_eq!(report.lost, [], "{records:?}, read {after}"),
                 // The superblocks are read before the node size is known, and these reads are not retried.
@@ -279,7 +279,7 @@ fn content(device: Arc<MemoryDevice>) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// A repair that is interrupted by a power cut or a device error at any point can be run again.
 #[test]
-fn a_repair_that_does_not_come_to_its_end_can_be_done_again() {
+fn an_interrupted_repair_can_be_repeated() {
     let options = busy(100_000, 45_000);
     for records in [Records::Fixed, Records::Large] {
         let (pristine, _) = filled(records);

@@ -1,5 +1,5 @@
 //! Runs the map against a `BTreeMap` on a faulty device. A byte script selects the operations and the faults: power
-//! cuts, errors, lost, torn and misdirected writes, flipped bits and stale blocks. `by_chance` and the fuzz target
+//! cuts, errors, lost, torn and misdirected writes, flipped bits and stale blocks. `random_faults` and the fuzz target
 //! `zoned_map` drive it.
 //!
 //! Invariants:
@@ -19,7 +19,7 @@ type Device = Arc<FaultyDevice>;
 
 /// What happened in the runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faced {
+pub struct Encountered {
     pub cuts: u64,
     pub read_errors: u64,
     pub write_errors: u64,
@@ -36,7 +36,7 @@ pub struct Faced {
     pub batches: u64,
 }
 
-impl Faced {
+impl Encountered {
     /// The number of power cuts and other faults.
     pub const fn faults(&self) -> u64 {
         self.cuts
@@ -101,11 +101,11 @@ struct World<'a> {
     /// A damaging fault for the next write is pending.
     armed: bool,
     may_damage: bool,
-    faced: Faced,
+    faced: Encountered,
 }
 
 /// Runs a script. Panics if an invariant is violated.
-pub fn run(bytes: &[u8]) -> Faced {
+pub fn run(bytes: &[u8]) -> Encountered {
     let mut script = Script(bytes);
     let shape = script.byte();
     let geometry = Geometry {
@@ -124,7 +124,7 @@ pub fn run(bytes: &[u8]) -> Faced {
     let options = Options { cache_bytes, journal_bytes: 6_000, durability };
     let device = Arc::new(FaultyDevice::new(geometry).expect("a possible geometry"));
     let device = Store::format(device, Some(node_bytes), 1).expect("room enough");
-    device.remember_versions();
+    device.track_versions();
     let mut world = World {
         store: Some(Store::open(Arc::clone(&device), options).expect("a new map")),
         device,
@@ -140,7 +140,7 @@ pub fn run(bytes: &[u8]) -> Faced {
         armed: false,
         may_damage: kind / 64 % 4 != 0,
         script,
-        faced: Faced::default(),
+        faced: Encountered::default(),
     };
     while !world.script.0.is_empty() {
         world.step();
@@ -162,7 +162,7 @@ impl World<'_> {
             24..27 => self.cut_power(),
             27 => {
                 self.faced.read_errors += 1;
-                self.device.inject(Fault::PassingReadError { after: self.script.byte() % 8 });
+                self.device.inject(Fault::TransientReadError { after: self.script.byte() % 8 });
             }
             28 => {
                 self.faced.write_errors += 1;
@@ -323,27 +323,27 @@ impl World<'_> {
 
     fn cut_power(&mut self) {
         self.faced.cuts += 1;
-        self.calm();
+        self.clear_pending_faults();
         let (way, seed) = (self.script.byte() % 4, self.script.number());
         let cut = self.device.cut();
         let image = match way {
             0 => cut.image_with_all(),
             1 => cut.image_with_none(),
-            _ => cut.image_by_chance(seed),
+            _ => cut.random_image(seed),
         };
         self.store = None;
         self.device = Arc::new(FaultyDevice::over(image));
-        self.device.remember_versions();
+        self.device.track_versions();
         // Changes that were not durable may be lost.
         self.acknowledged = 0;
         self.open_again();
     }
 
     /// Removes the faults that have not occurred.
-    fn calm(&mut self) {
+    fn clear_pending_faults(&mut self) {
         for fault in self.device.waiting() {
             let count = match fault {
-                Fault::PassingReadError { .. } => &mut self.faced.read_errors,
+                Fault::TransientReadError { .. } => &mut self.faced.read_errors,
                 Fault::WriteError { .. } => &mut self.faced.write_errors,
                 Fault::FlushError { .. } => &mut self.faced.flush_errors,
                 Fault::TornWrite { sectors: 0, .. } => &mut self.faced.lost_writes,
@@ -359,7 +359,7 @@ impl World<'_> {
 
     fn open_again(&mut self) {
         self.store = None;
-        self.calm();
+        self.clear_pending_faults();
         let checked = Store::check(Arc::clone(&self.device));
         if self.damaged {
             // If the check finds nothing, no damage may show up later.
@@ -441,7 +441,7 @@ impl World<'_> {
         }
         self.store = Some(store);
         if errors > 0 || !whole {
-            self.calm();
+            self.clear_pending_faults();
             self.repair_if_damaged();
         }
     }
@@ -547,9 +547,9 @@ impl World<'_> {
         if !self.may_damage || self.damaged {
             return;
         }
-        let blocks = self.device.written_again();
+        let blocks = self.device.revertible_blocks();
         if !blocks.is_empty() {
-            assert!(self.device.take_back(blocks[place as usize % blocks.len()]));
+            assert!(self.device.revert_block(blocks[place as usize % blocks.len()]));
             self.faced.old_versions += 1;
             self.damaged = true;
         }

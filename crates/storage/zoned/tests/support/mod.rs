@@ -3,7 +3,7 @@
 
 use longma_zoned::device::{Geometry, MemoryDevice};
 use longma_zoned::{Batch, Direction, KeyRange, Options, Snapshot, Store, ZonedDevice};
-use longma_zoned_lab::ycsb::Chance;
+use longma_zoned_lab::ycsb::Rng;
 use std::collections::BTreeMap;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -53,13 +53,13 @@ impl Records {
         }
     }
 
-    pub fn value(self, chance: &mut Chance) -> Vec<u8> {
+    pub fn value(self, rng: &mut Rng) -> Vec<u8> {
         let bytes = match self {
             Records::Fixed => 8,
-            Records::Variable => [0, 1, 8, 8, 8, 30, 50][chance.below(7) as usize],
-            Records::Large => [0, 8, 8, 40, 100, 700, 2000][chance.below(7) as usize],
+            Records::Variable => [0, 1, 8, 8, 8, 30, 50][rng.below(7) as usize],
+            Records::Large => [0, 8, 8, 40, 100, 700, 2000][rng.below(7) as usize],
         };
-        let seed = chance.number();
+        let seed = rng.number();
         (0..bytes).map(|index: u64| (seed >> (index % 8 * 8)) as u8 ^ index as u8).collect()
     }
 }
@@ -67,7 +67,7 @@ impl Records {
 /// A random batch of up to `most` changes to `keys` keys, also applied to the model. `deletions` is the percentage of
 /// deletions.
 pub fn batch(
-    chance: &mut Chance,
+    rng: &mut Rng,
     records: Records,
     keys: u64,
     most: u64,
@@ -75,17 +75,17 @@ pub fn batch(
     model: &mut Model,
 ) -> Batch {
     let mut batch = Batch::new();
-    for _ in 0..=chance.below(most) {
-        let any = chance.below(keys);
-        if chance.below(100) < deletions {
+    for _ in 0..=rng.below(most) {
+        let any = rng.below(keys);
+        if rng.below(100) < deletions {
             let key = records.key(any);
             // Mostly delete a key that is present.
             let near = model.range(key.clone()..).next().map(|(key, _)| key.clone());
-            let key = if chance.below(4) == 0 { key } else { near.unwrap_or(key) };
+            let key = if rng.below(4) == 0 { key } else { near.unwrap_or(key) };
             batch.delete(&key);
             model.remove(&key);
         } else {
-            let (key, value) = (records.key(any), records.value(chance));
+            let (key, value) = (records.key(any), records.value(rng));
             batch.put(&key, &value);
             model.insert(key, value);
         }

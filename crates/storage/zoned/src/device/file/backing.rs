@@ -153,14 +153,14 @@ impl Backing {
     }
 
     /// Makes the directory entry of a new file durable.
-    pub fn sync_folder(&self) -> Result<(), DeviceError> {
+    pub fn sync_directory(&self) -> Result<(), DeviceError> {
         let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|e| self.host(Operation::Flush, e))
     }
 
     /// Frees the space of a part of the file, if the file system supports it. Its contents are undefined afterwards.
-    pub fn give_back(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
+    pub fn punch_hole(&self, at: u64, bytes: u64) -> Result<(), DeviceError> {
         let given = match &self.store {
             Store::File(file) => {
                 fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)

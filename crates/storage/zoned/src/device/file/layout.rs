@@ -24,7 +24,7 @@ pub const LOG_RECORDS: u64 = 1024;
 
 /// The maximum number of zones. It limits the memory that a corrupt header can make the program allocate. Real drives
 /// have up to a few hundred thousand zones.
-const MOST_ZONES: u32 = 1 << 22;
+const MAX_ZONES: u32 = 1 << 22;
 
 /// The alignment of the first zone, bytes.
 const ZONES_ALIGNMENT: u64 = 1 << 20;
@@ -70,11 +70,11 @@ pub struct Entry {
 /// Checks that a file can emulate a device with this geometry.
 ///
 /// # Errors
-/// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also for more than [`MOST_ZONES`] zones.
+/// Those of [`Geometry::check`]; [`DeviceError::Geometry`] also for more than [`MAX_ZONES`] zones.
 pub fn check(geometry: &Geometry) -> Result<(), DeviceError> {
     geometry.check()?;
-    if geometry.zones() > MOST_ZONES {
-        let what = format!("{} zones: a file can emulate at most {MOST_ZONES}", geometry.zones());
+    if geometry.zones() > MAX_ZONES {
+        let what = format!("{} zones: a file can emulate at most {MAX_ZONES}", geometry.zones());
         return Err(DeviceError::Geometry { what });
     }
     Ok(())
@@ -91,7 +91,7 @@ pub struct Listing {
 
 /// The offsets of the structures, bytes from the start of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct FileLayout {
     /// The two checkpoints, written alternately. The second copy of each directly follows the first.
     pub checkpoints: [u64; 2],
     /// The size of one copy of a checkpoint.
@@ -104,7 +104,7 @@ pub struct Places {
     pub end: u64,
 }
 
-impl Places {
+impl FileLayout {
     /// Computes the layout for a valid geometry.
     pub fn of(geometry: &Geometry) -> Self {
         let entries = u64::from(geometry.sequential_zones);
@@ -162,7 +162,7 @@ impl Header {
         for number in [conventional_zones, sequential_zones, max_open_zones, max_active_zones] {
             page.extend(number.to_le_bytes());
         }
-        twice(seal(page, COPY_BYTES))
+        two_copies(seal(page, COPY_BYTES))
     }
 
     /// Decodes the header in the first page of a file. Also returns whether both copies are intact. The error is a
@@ -239,7 +239,7 @@ impl Listing {
 
     /// Encodes a record page with both copies.
     pub fn encode_record(&self) -> Vec<u8> {
-        twice(self.encode(COPY_BYTES))
+        two_copies(self.encode(COPY_BYTES))
     }
 
     /// Decodes both copies of a listing and returns the intact ones.
@@ -281,7 +281,7 @@ fn seal(mut part: Vec<u8>, bytes: usize) -> Vec<u8> {
 }
 
 /// Appends a second copy.
-pub fn twice(mut part: Vec<u8>) -> Vec<u8> {
+pub fn two_copies(mut part: Vec<u8>) -> Vec<u8> {
     part.extend_from_within(..);
     part
 }
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_survives_the_loss_of_a_copy_and_without_both_it_is_refused_with_its_reason() {
+    fn a_header_survives_the_loss_of_one_copy_but_not_of_both() {
         let page = header().encode();
         assert_eq!(Header::decode(&page), Ok((header(), true)));
         for byte in 0..HEADER_BYTES + 4 {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_version_is_refused_with_what_to_do() {
+    fn a_file_of_another_version_is_refused_with_advice() {
         for (version, which) in [(2, "an older"), (4, "a newer")] {
             let mut page = header().encode()[..HEADER_BYTES].to_vec();
             page[8..12].copy_from_slice(&u32::to_le_bytes(version));
@@ -356,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_more_zones_than_memory_can_hold_is_refused_with_their_number() {
-        for (conventional_zones, sequential_zones) in [(1, MOST_ZONES), (1 << 31, 64), (MOST_ZONES, 1)] {
+    fn a_header_with_too_many_zones_is_refused_with_their_number() {
+        for (conventional_zones, sequential_zones) in [(1, MAX_ZONES), (1 << 31, 64), (MAX_ZONES, 1)] {
             let (zone_blocks, zone_capacity_blocks) = (1, 1);
             let geometry = Geometry {
                 block_bytes: 512,
@@ -369,7 +369,7 @@ mod tests {
             };
             let what = Header::decode(&Header { identity: 1, geometry }.encode()).unwrap_err();
             assert!(what.contains(&format!("{} zones", geometry.zones())), "{what}");
-            let fewer = Geometry { conventional_zones: 1, sequential_zones: MOST_ZONES - 1, ..geometry };
+            let fewer = Geometry { conventional_zones: 1, sequential_zones: MAX_ZONES - 1, ..geometry };
             let most = Header { identity: 1, geometry: fewer };
             assert_eq!(Header::decode(&most.encode()), Ok((most, true)));
         }
@@ -377,16 +377,16 @@ mod tests {
 
     #[test]
     fn parts_do_not_overlap() {
-        let places = Places::of(&header().geometry);
-        assert_eq!(places.checkpoints[1] - places.checkpoints[0], 2 * places.checkpoint_bytes);
-        assert_eq!(places.log - places.checkpoints[1], 2 * places.checkpoint_bytes);
-        assert!(places.zones >= places.log + LOG_RECORDS * PAGE_BYTES as u64);
-        assert_eq!(places.end - places.zones, 301 * 512 * 4096);
+        let layout = FileLayout::of(&header().geometry);
+        assert_eq!(layout.checkpoints[1] - layout.checkpoints[0], 2 * layout.checkpoint_bytes);
+        assert_eq!(layout.log - layout.checkpoints[1], 2 * layout.checkpoint_bytes);
+        assert!(layout.zones >= layout.log + LOG_RECORDS * PAGE_BYTES as u64);
+        assert_eq!(layout.end - layout.zones, 301 * 512 * 4096);
     }
 
     proptest! {
         #[test]
-        fn a_listing_survives_and_no_bytes_make_the_reader_fail(
+        fn listings_round_trip_and_any_bytes_are_parsed_without_a_panic(
             sequence in any::<u64>(), count in 0..RECORD_ENTRIES, noise in prop::collection::vec(any::<u8>(), 0..200),
             flipped in 0..PAGE_BYTES * 8,
         ) {

@@ -11,7 +11,7 @@
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
 //! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair.
 
-use super::layout::{Entry, LOG_RECORDS, Listing, PAGE_BYTES, Places, RECORD_ENTRIES, twice};
+use super::layout::{Entry, FileLayout, LOG_RECORDS, Listing, PAGE_BYTES, RECORD_ENTRIES, two_copies};
 use super::{Backing, DeviceError, Unsaved, ZoneNumber, ZoneTable};
 use crate::device::{Condition, Geometry, Zone};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::ops::Range;
 
 /// The log of one file.
 pub struct StateLog {
-    places: Places,
+    layout: FileLayout,
     /// The sequence number of the last checkpoint or record.
     sequence: u64,
     /// The number of records after the checkpoint.
@@ -30,23 +30,23 @@ pub struct StateLog {
     is_open: bool,
     /// The data covered by the last record, as byte ranges of the file. After a failed flush it may be in the page
     /// cache but not on the medium.
-    unproven: Vec<Range<u64>>,
+    unverified: Vec<Range<u64>>,
     /// Whether nothing was written since the file was opened. The first save then writes a checkpoint instead of a
     /// record, because only the last record of a log may lack its data.
-    is_untouched: bool,
+    is_unmodified: bool,
 }
 
 impl StateLog {
     /// Starts the log of a new file.
-    pub fn create(backing: &Backing, places: &Places, table: &ZoneTable) -> Result<Self, DeviceError> {
+    pub fn create(backing: &Backing, layout: &FileLayout, table: &ZoneTable) -> Result<Self, DeviceError> {
         let mut log = Self {
-            places: *places,
+            layout: *layout,
             sequence: 0,
             records: 0,
             checkpoint: 1,
             is_open: false,
-            unproven: Vec::new(),
-            is_untouched: false,
+            unverified: Vec::new(),
+            is_unmodified: false,
         };
         log.write_checkpoint(backing, table)?;
         Ok(log)
@@ -56,10 +56,14 @@ impl StateLog {
     ///
     /// # Errors
     /// [`DeviceError::NotUsable`] if the log is damaged.
-    pub fn recover(backing: &Backing, places: &Places, table: &mut ZoneTable) -> Result<Self, DeviceError> {
+    pub fn recover(
+        backing: &Backing,
+        layout: &FileLayout,
+        table: &mut ZoneTable,
+    ) -> Result<Self, DeviceError> {
         let mut newest: Option<(usize, Listing)> = None;
-        for index in 0..places.checkpoints.len() {
-            let Some(listing) = checkpoint(backing, places, index)?.next() else { continue };
+        for index in 0..layout.checkpoints.len() {
+            let Some(listing) = checkpoint(backing, layout, index)?.next() else { continue };
             if newest.as_ref().is_none_or(|(_, other)| other.sequence < listing.sequence) {
                 newest = Some((index, listing));
             }
@@ -68,13 +72,13 @@ impl StateLog {
         apply(backing, table, &start.entries)?;
         let sequence = start.sequence;
         let mut log = Self {
-            places: *places,
+            layout: *layout,
             sequence,
             records: 0,
             checkpoint: index,
             is_open: false,
-            unproven: Vec::new(),
-            is_untouched: true,
+            unverified: Vec::new(),
+            is_unmodified: true,
         };
         let mut next = log.record(backing, 0)?;
         while let Some(record) = next {
@@ -85,11 +89,11 @@ impl StateLog {
             if next.is_none() {
                 let mut kept = Vec::new();
                 for entry in entries {
-                    match data_of(places, table, &entry) {
+                    match data_of(layout, table, &entry) {
                         Some(data) if crc_of(backing, data.clone())? != entry.data_crc => {}
                         data => {
                             kept.push(entry);
-                            log.unproven.extend(data);
+                            log.unverified.extend(data);
                         }
                     }
                 }
@@ -98,7 +102,7 @@ impl StateLog {
             apply(backing, table, &entries)?;
         }
         // A record with a higher sequence number shows that the missing record or checkpoint was durable.
-        if records(backing, places)?.iter().any(|record| record.sequence > log.sequence) {
+        if records(backing, layout)?.iter().any(|record| record.sequence > log.sequence) {
             return Err(damaged(backing));
         }
         Ok(log)
@@ -109,12 +113,12 @@ impl StateLog {
     /// zones whose state is a guess.
     pub fn salvage(
         backing: &Backing,
-        places: &Places,
+        layout: &FileLayout,
         table: &mut ZoneTable,
     ) -> Result<(Self, Vec<ZoneNumber>), DeviceError> {
-        let mut listings = records(backing, places)?;
-        for index in 0..places.checkpoints.len() {
-            listings.extend(checkpoint(backing, places, index)?.next());
+        let mut listings = records(backing, layout)?;
+        for index in 0..layout.checkpoints.len() {
+            listings.extend(checkpoint(backing, layout, index)?.next());
         }
         listings.sort_by_key(|listing| listing.sequence);
         let mut known = BTreeMap::new();
@@ -124,27 +128,27 @@ impl StateLog {
         let geometry = *table.geometry();
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
         for zone in geometry.sequential() {
-            let end = end_of_content(backing, places, table, zone)?;
+            let end = end_of_content(backing, layout, table, zone)?;
             let known = known.get(&zone).copied();
             if known.is_none_or(|known| end > known.write_pointer) {
                 guessed.push(zone);
             }
             states.push(guess(&geometry, zone, known, end));
         }
-        guessed.extend(fill_those_beyond_the_limit(&geometry, &mut states));
+        guessed.extend(finish_zones_over_limit(&geometry, &mut states));
         guessed.sort();
         guessed.dedup();
         apply(backing, table, &states)?;
         let sequence = listings.last().map_or(0, |newest| newest.sequence);
-        let newest = newest_checkpoint(backing, places)?;
+        let newest = newest_checkpoint(backing, layout)?;
         let log = Self {
-            places: *places,
+            layout: *layout,
             sequence,
             records: 0,
             checkpoint: newest,
             is_open: false,
-            unproven: Vec::new(),
-            is_untouched: true,
+            unverified: Vec::new(),
+            is_unmodified: true,
         };
         Ok((log, guessed))
     }
@@ -157,10 +161,10 @@ impl StateLog {
         table: &ZoneTable,
         changed: BTreeMap<ZoneNumber, Unsaved>,
     ) -> Result<(), DeviceError> {
-        if changed.is_empty() && !self.is_open && !self.is_untouched {
+        if changed.is_empty() && !self.is_open && !self.is_unmodified {
             return backing.sync();
         }
-        if self.is_untouched || self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
+        if self.is_unmodified || self.records == LOG_RECORDS || changed.len() > RECORD_ENTRIES {
             self.write_again(backing)?;
             backing.sync()?;
             return self.write_checkpoint(backing, table);
@@ -169,7 +173,7 @@ impl StateLog {
         let entries = changed.into_iter().map(|(zone, unsaved)| Ok(entry(&table.zone(zone)?, unsaved)));
         let record =
             Listing { sequence: self.sequence + 1, entries: entries.collect::<Result<_, DeviceError>>()? };
-        let at = self.places.log + self.records * PAGE_BYTES as u64;
+        let at = self.layout.log + self.records * PAGE_BYTES as u64;
         backing.write(at, &record.encode_record())?;
         (self.sequence, self.records) = (record.sequence, self.records + 1);
         backing.sync()?;
@@ -180,7 +184,7 @@ impl StateLog {
     /// Rewrites data that was read back but may not be on the medium: after a failed flush it can remain in the page
     /// cache, and no later flush writes it (fsync(2)).
     fn write_again(&mut self, backing: &Backing) -> Result<(), DeviceError> {
-        for data in std::mem::take(&mut self.unproven) {
+        for data in std::mem::take(&mut self.unverified) {
             in_pieces(data, |at, bytes| {
                 let mut piece = vec![0; bytes];
                 backing.read(at, &mut piece)?;
@@ -196,8 +200,8 @@ impl StateLog {
     }
 
     /// Whether nothing was written since the file was opened.
-    pub const fn is_untouched(&self) -> bool {
-        self.is_untouched
+    pub const fn is_unmodified(&self) -> bool {
+        self.is_unmodified
     }
 
     /// Reads record `index` of the log. Returns `None` if it is not the next record in sequence.
@@ -206,7 +210,7 @@ impl StateLog {
             return Ok(None);
         }
         let mut page = vec![0; PAGE_BYTES];
-        backing.read(self.places.log + index * PAGE_BYTES as u64, &mut page)?;
+        backing.read(self.layout.log + index * PAGE_BYTES as u64, &mut page)?;
         Ok(Listing::decode_both(&page).find(|record| record.sequence == self.sequence + 1))
     }
 
@@ -218,10 +222,10 @@ impl StateLog {
             .collect::<Result<_, DeviceError>>()?;
         let listing = Listing { sequence: self.sequence + 1, entries };
         let older = 1 - self.checkpoint;
-        let bytes = twice(listing.encode(self.places.checkpoint_bytes as usize));
-        backing.write(self.places.checkpoints[older], &bytes)?;
+        let bytes = two_copies(listing.encode(self.layout.checkpoint_bytes as usize));
+        backing.write(self.layout.checkpoints[older], &bytes)?;
         backing.sync()?;
-        self.is_untouched = false;
+        self.is_unmodified = false;
         (self.sequence, self.records, self.checkpoint, self.is_open) = (listing.sequence, 0, older, false);
         Ok(())
     }
@@ -238,26 +242,26 @@ fn damaged(backing: &Backing) -> DeviceError {
 /// The intact copies of a checkpoint.
 fn checkpoint(
     backing: &Backing,
-    places: &Places,
+    layout: &FileLayout,
     index: usize,
 ) -> Result<std::vec::IntoIter<Listing>, DeviceError> {
-    let bytes = backing.read_part(places.checkpoints[index], 2 * places.checkpoint_bytes)?;
+    let bytes = backing.read_part(layout.checkpoints[index], 2 * layout.checkpoint_bytes)?;
     Ok(Listing::decode_both(&bytes).collect::<Vec<_>>().into_iter())
 }
 
 /// The index of the newer checkpoint, or 0 if neither is intact.
-fn newest_checkpoint(backing: &Backing, places: &Places) -> Result<usize, DeviceError> {
+fn newest_checkpoint(backing: &Backing, layout: &FileLayout) -> Result<usize, DeviceError> {
     let mut sequences = [0; 2];
     for (index, sequence) in sequences.iter_mut().enumerate() {
-        *sequence = checkpoint(backing, places, index)?.next().map_or(0, |listing| listing.sequence);
+        *sequence = checkpoint(backing, layout, index)?.next().map_or(0, |listing| listing.sequence);
     }
     Ok(usize::from(sequences[1] > sequences[0]))
 }
 
 /// All intact records, including leftovers of earlier rounds.
-fn records(backing: &Backing, places: &Places) -> Result<Vec<Listing>, DeviceError> {
+fn records(backing: &Backing, layout: &FileLayout) -> Result<Vec<Listing>, DeviceError> {
     let mut bytes = vec![0; LOG_RECORDS as usize * PAGE_BYTES];
-    backing.read(places.log, &mut bytes)?;
+    backing.read(layout.log, &mut bytes)?;
     Ok(bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Listing::decode_both(page).next()).collect())
 }
 
@@ -277,7 +281,7 @@ fn guess(geometry: &Geometry, zone: ZoneNumber, known: Option<Entry>, end: u64) 
 }
 
 /// Enforces the limit on active zones: the fullest of the surplus zones are marked full. Returns them.
-fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<ZoneNumber> {
+fn finish_zones_over_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<ZoneNumber> {
     let mut partly: Vec<_> = states.iter_mut().filter(|state| state.condition == Condition::Closed).collect();
     partly.sort_by_key(|state| state.write_pointer);
     let limit = if geometry.max_active_zones == 0 { u32::MAX } else { geometry.max_active_zones };
@@ -292,14 +296,14 @@ fn fill_those_beyond_the_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec
 /// The block after the last one that contains anything but zeros. A reset zone reads as zeros.
 fn end_of_content(
     backing: &Backing,
-    places: &Places,
+    layout: &FileLayout,
     table: &ZoneTable,
     zone: ZoneNumber,
 ) -> Result<u64, DeviceError> {
     const AT_ONCE: u64 = 1 << 20;
     let geometry = table.geometry();
     let block_bytes = u64::from(geometry.block_bytes);
-    let start = places.zones + geometry.start(zone).0 * block_bytes;
+    let start = layout.zones + geometry.start(zone).0 * block_bytes;
     let mut end = geometry.zone_capacity_blocks * block_bytes;
     while end > 0 {
         let from = (end - 1) / AT_ONCE * AT_ONCE;
@@ -344,12 +348,12 @@ fn apply(backing: &Backing, table: &mut ZoneTable, entries: &[Entry]) -> Result<
 }
 
 /// The byte range of the file that an entry's data covers. `None` if the zone does not exist.
-fn data_of(places: &Places, table: &ZoneTable, entry: &Entry) -> Option<Range<u64>> {
+fn data_of(layout: &FileLayout, table: &ZoneTable, entry: &Entry) -> Option<Range<u64>> {
     let before = table.zone(entry.zone).ok()?;
     // A reset is made durable before the zone is written again.
     let from = if before.resets == Some(entry.resets) { before.write_pointer } else { 0 };
     let block_bytes = u64::from(table.geometry().block_bytes);
-    let start = places.zones + (before.start.0 + from) * block_bytes;
+    let start = layout.zones + (before.start.0 + from) * block_bytes;
     let blocks = entry.data_blocks.min(before.capacity_blocks - from);
     Some(start..start + blocks * block_bytes)
 }

@@ -54,7 +54,7 @@ fn store() -> Arc<FaultyDevice> {
 }
 
 fn store_of(geometry: &Geometry) -> Arc<FaultyDevice> {
-    let blocks = Places::of(geometry).end / BLOCK as u64;
+    let blocks = FileLayout::of(geometry).end / BLOCK as u64;
     let one_zone = Geometry {
         zone_blocks: blocks,
         zone_capacity_blocks: blocks,
@@ -139,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_log_begins_anew_and_forgets_nothing() {
+fn a_long_state_log_is_compacted_without_losing_anything() {
     let store = store();
     let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
     for round in 0..layout::LOG_RECORDS + 10 {
@@ -158,7 +158,7 @@ fn a_long_log_begins_anew_and_forgets_nothing() {
 }
 
 #[test]
-fn after_a_failed_flush_the_device_takes_nothing_more() {
+fn after_a_failed_flush_the_device_accepts_no_writes() {
     let store = store();
     let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry()).unwrap();
     device.append(ZoneNumber(1), &[1; BLOCK]).unwrap();
@@ -172,7 +172,7 @@ fn after_a_failed_flush_the_device_takes_nothing_more() {
 }
 
 #[test]
-fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flush_or_the_end_came() {
+fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_a_close() {
     for closed in [false, true] {
         let store = store();
         let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry()).unwrap();
@@ -186,7 +186,7 @@ fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flu
             // Simulates a killed process.
             std::mem::forget(device);
         }
-        let place = Places::of(&geometry()).zones / BLOCK as u64 + start.0;
+        let place = FileLayout::of(&geometry()).zones / BLOCK as u64 + start.0;
         store.flip_bit(Block(place), 5).unwrap();
         let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
         assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "closed: {closed}");
@@ -198,7 +198,7 @@ fn damage_of_what_was_written_last_is_not_taken_for_a_power_cut_once_another_flu
 
 /// After a failed flush, unwritten data can still be read from the page cache, and no later flush writes it.
 #[test]
-fn what_a_map_shows_after_a_failed_flush_is_safe_once_it_is_open_again() {
+fn data_visible_after_a_failed_flush_is_durable_after_reopening() {
     let geometry = Geometry { zone_blocks: 40, zone_capacity_blocks: 36, sequential_zones: 14, ..geometry() };
     let geometry = Geometry { max_open_zones: 0, max_active_zones: 0, ..geometry };
     let options = crate::Options::with_cache(40_000);

@@ -34,7 +34,7 @@ pub struct Transfer<'a> {
 }
 
 /// The rest of a partly completed transfer.
-struct Rest {
+struct PartialTransfer {
     /// The index of the transfer.
     index: usize,
     done: usize,
@@ -48,7 +48,8 @@ impl Queue {
 
     /// Performs all transfers in any order. The error is that of the first transfer that failed, with its index.
     pub fn run(&mut self, transfers: &mut [Transfer<'_>]) -> Result<(), (usize, io::Error)> {
-        let mut waiting: VecDeque<_> = (0..transfers.len()).map(|index| Rest { index, done: 0 }).collect();
+        let mut waiting: VecDeque<_> =
+            (0..transfers.len()).map(|index| PartialTransfer { index, done: 0 }).collect();
         let mut done: Vec<usize> = vec![0; transfers.len()];
         let mut failed: Option<(usize, io::Error)> = None;
         let mut under_way = 0;
@@ -81,7 +82,7 @@ impl Queue {
                 let fail = |error| (index, error);
                 match completion.result() {
                     result if result < 0 && matches!(-result, libc::EINTR | libc::EAGAIN) => {
-                        waiting.push_back(Rest { index, done: done[index] });
+                        waiting.push_back(PartialTransfer { index, done: done[index] });
                     }
                     result if result < 0 => {
                         failed.get_or_insert_with(|| fail(io::Error::from_raw_os_error(-result)));
@@ -92,7 +93,7 @@ impl Queue {
                     result => {
                         done[index] += result as usize;
                         if done[index] < length(&transfers[index]) {
-                            waiting.push_back(Rest { index, done: done[index] });
+                            waiting.push_back(PartialTransfer { index, done: done[index] });
                         }
                     }
                 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_zoned_device() {
+    fn a_regular_file_is_not_a_zoned_device() {
         let file = tempfile::tempfile().unwrap();
         assert!(zone_sectors(&file).is_err() && report(&file, 0, 1).is_err());
         assert_eq!(queue_attribute(&file, "max_open_zones"), None);

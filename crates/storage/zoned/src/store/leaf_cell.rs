@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
 /// A cell that either holds a leaf or is empty.
-pub(super) struct Cached {
+pub(super) struct LeafCell {
     /// Null, or a pointer from `Arc::into_raw` that owns a reference.
     body: AtomicPtr<LeafBody>,
     /// The address of the key bytes where a search in the last stored leaf starts. It may dangle: it is used only for
     /// prefetching and never dereferenced.
-    ahead: AtomicPtr<u8>,
+    prefetch_address: AtomicPtr<u8>,
     owns: PhantomData<Arc<LeafBody>>,
 }
 
 /// Prefetches the cache line at an address. The address need not be valid.
 #[inline]
-pub(super) fn fetch_ahead<T>(address: *const T) {
+pub(super) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint; it does not fault on an invalid address.
     unsafe {
@@ -32,29 +32,33 @@ pub(super) fn fetch_ahead<T>(address: *const T) {
     let _ = address;
 }
 
-impl Default for Cached {
+impl Default for LeafCell {
     /// An empty cell.
     fn default() -> Self {
-        Self { body: AtomicPtr::default(), ahead: AtomicPtr::default(), owns: PhantomData }
+        Self { body: AtomicPtr::default(), prefetch_address: AtomicPtr::default(), owns: PhantomData }
     }
 }
 
-impl Cached {
+impl LeafCell {
     pub fn new(body: LeafBody) -> Self {
-        let ahead = AtomicPtr::new(body.leaf.first_look().cast_mut());
-        Self { body: AtomicPtr::new(Arc::into_raw(Arc::new(body)).cast_mut()), ahead, owns: PhantomData }
+        let prefetch_address = AtomicPtr::new(body.leaf.first_probe().cast_mut());
+        Self {
+            body: AtomicPtr::new(Arc::into_raw(Arc::new(body)).cast_mut()),
+            prefetch_address,
+            owns: PhantomData,
+        }
     }
 
     /// Prefetches the leaf and its bytes in parallel. Otherwise the lookup would wait for two cache misses in sequence,
     /// as the leaf points to its bytes.
     #[inline]
-    pub fn fetch_ahead(&self) {
-        fetch_ahead(self.ahead.load(Ordering::Relaxed));
-        fetch_ahead(self.body.load(Ordering::Relaxed));
+    pub fn prefetch(&self) {
+        prefetch(self.prefetch_address.load(Ordering::Relaxed));
+        prefetch(self.body.load(Ordering::Relaxed));
     }
 
     /// Whether the cell holds a leaf.
-    pub fn is_there(&self) -> bool {
+    pub fn is_filled(&self) -> bool {
         !self.body.load(Ordering::Relaxed).is_null()
     }
 
@@ -62,7 +66,7 @@ impl Cached {
     /// thread is pinned meanwhile.
     pub fn with<R, F: FnOnce(&LeafBody) -> R>(&self, look: F) -> Result<R, F> {
         let _pin = crossbeam_epoch::pin();
-        // SAFETY: `take` defers freeing the leaf until every thread that was pinned at that time, including this one,
+        // SAFETY: `evict` defers freeing the leaf until every thread that was pinned at that time, including this one,
         // is unpinned. A leaf is modified only through `get_mut`, which has exclusive access to the cell.
         match unsafe { self.body.load(Ordering::Acquire).as_ref() } {
             Some(body) => Ok(look(body)),
@@ -87,8 +91,8 @@ impl Cached {
     }
 
     /// Stores a leaf if the cell is empty.
-    pub fn put(&self, body: Arc<LeafBody>) {
-        self.ahead.store(body.leaf.first_look().cast_mut(), Ordering::Relaxed);
+    pub fn fill(&self, body: Arc<LeafBody>) {
+        self.prefetch_address.store(body.leaf.first_probe().cast_mut(), Ordering::Relaxed);
         let new = Arc::into_raw(body).cast_mut();
         if self.body.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: `new` is from `Arc::into_raw` above, and the failed exchange did not publish it.
@@ -98,7 +102,7 @@ impl Cached {
 
     /// Evicts the leaf. Its bytes are no longer counted as resident, although concurrent readers may keep it alive a
     /// little longer.
-    pub fn take(&self) {
+    pub fn evict(&self) {
         let pin = crossbeam_epoch::pin();
         let body = self.body.swap(ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: this thread is pinned, and the swap moved the cell's own reference to this function, so the leaf is
@@ -134,7 +138,7 @@ impl Cached {
     }
 }
 
-impl Drop for Cached {
+impl Drop for LeafCell {
     fn drop(&mut self) {
         let body = *self.body.get_mut();
         if !body.is_null() {
@@ -144,7 +148,7 @@ impl Drop for Cached {
     }
 }
 
-/// Asserts at compile time that `LeafBody` can be shared between threads, as `Cached` requires.
+/// Asserts at compile time that `LeafBody` can be shared between threads, as `LeafCell` requires.
 const _: () = {
     const fn may_be_anywhere<T: Send + Sync>() {}
     may_be_anywhere::<LeafBody>();

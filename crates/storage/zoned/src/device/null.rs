@@ -7,12 +7,12 @@ use super::{Block, Condition, DeviceError, Geometry, Operation, Zone, ZoneNumber
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A zoned device without data. Reads leave the buffer unchanged.
-pub struct BlankDevice {
+pub struct NullDevice {
     geometry: Geometry,
     table: Mutex<ZoneTable>,
 }
 
-impl BlankDevice {
+impl NullDevice {
     /// Creates a device whose sequential zones are empty.
     ///
     /// # Errors
@@ -36,13 +36,13 @@ impl BlankDevice {
     }
 }
 
-impl Clone for BlankDevice {
+impl Clone for NullDevice {
     fn clone(&self) -> Self {
         Self { geometry: self.geometry, table: Mutex::new(self.table().clone()) }
     }
 }
 
-impl ZonedDevice for BlankDevice {
+impl ZonedDevice for NullDevice {
     fn geometry(&self) -> Geometry {
         self.geometry
     }

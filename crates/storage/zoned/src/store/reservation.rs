@@ -10,7 +10,7 @@ use super::checkpoint::Freed;
 use super::edit::Retired;
 use super::journal::Journal;
 use super::leaf::{LeafBody, LeafSlot};
-use super::reclaim::{Step, is_loss};
+use super::reclaim::{CollectStep, is_data_loss};
 use super::tree::{Children, Inner};
 use super::writer::Writer;
 use crate::device::ZonedDevice;
@@ -23,11 +23,11 @@ const RESERVED_ZONES: u64 = 4;
 
 /// The number of consecutive collections without gain after which the map counts as full. A single collection may gain
 /// nothing because it also writes inner nodes, whose old blocks are reclaimed only by the next one.
-const PATIENCE: u32 = 12;
+const MAX_IDLE_ROUNDS: u32 = 12;
 
 /// The number of consecutive collections that try to give a deletion as much space as an insert needs. After that the
 /// deletion makes do with less.
-const COMFORT_PATIENCE: u32 = 3;
+const MAX_RESERVE_ROUNDS: u32 = 3;
 
 /// An upper bound of the space that a batch needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,11 +79,11 @@ impl Writer {
     ) -> Result<()> {
         let record = Journal::blocks_for(&shared.io, batch.bytes().len());
         let demand = |writer: &Self, is_first: bool| match is_first {
-            true => Ok(writer.guess(shared, batch, extent_blocks)),
+            true => Ok(writer.estimate(shared, batch, extent_blocks)),
             false => writer.measure(shared, batch, extent_blocks),
         };
         self.wait_for_room(shared, record, demand)?;
-        if self.leave_journals_end(shared)? {
+        if self.advance_full_journal(shared)? {
             self.wait_for_room(shared, record, demand)?;
         }
         Ok(())
@@ -104,16 +104,16 @@ impl Writer {
     }
 
     /// Moves the journal to a new zone if it filled its zone when no other was free. Returns whether it did.
-    pub fn leave_journals_end<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
+    pub fn advance_full_journal<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         if !self.journal.is_at_end(&shared.io) {
             return Ok(false);
         }
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
+        self.stop_on_error(finished)?;
         self.journal.ensure_zone(&shared.io, &mut self.space)?;
         self.begin_checkpoint(shared);
         let finished = self.finish_checkpoint(shared);
-        self.or_stop(finished)?;
+        self.stop_on_error(finished)?;
         Ok(true)
     }
 
@@ -126,20 +126,20 @@ impl Writer {
         demand_of: impl Fn(&Self, bool) -> Result<Demand>,
     ) -> Result<()> {
         let (mut demand, mut is_measured) = (demand_of(self, true)?, false);
-        let (mut most, mut patience) = (0, PATIENCE);
+        let (mut most, mut idle_rounds_left) = (0, MAX_IDLE_ROUNDS);
         // A deletion first tries to get as much space as an insert needs, because collection depends on it, but settles
         // for less.
-        let mut comfort = if demand.puts { 0 } else { COMFORT_PATIENCE };
+        let mut reserve_rounds_left = if demand.puts { 0 } else { MAX_RESERVE_ROUNDS };
         loop {
-            let is_easy = comfort > 0 && self.waiting.is_empty();
+            let is_easy = reserve_rounds_left > 0 && self.waiting.is_empty();
             let (needed, free) =
                 self.balance(shared, record, Demand { puts: demand.puts || is_easy, ..demand });
-            let beyond = self.beyond_usable(shared, demand, is_measured);
+            let beyond = self.exceeds_usable(shared, demand, is_measured);
             if needed <= free && beyond.is_none() {
                 return Ok(());
             }
             let released = self.release_unneeded(shared);
-            if self.or_stop(released)? {
+            if self.stop_on_error(released)? {
                 continue;
             }
             if !is_measured {
@@ -158,11 +158,11 @@ impl Writer {
             if let Some(beyond) = beyond {
                 return full(beyond);
             }
-            patience = if free > most { PATIENCE } else { patience - 1 };
+            idle_rounds_left = if free > most { MAX_IDLE_ROUNDS } else { idle_rounds_left - 1 };
             most = most.max(free);
-            let is_hopeless = patience == 0 || !self.collect_round(shared)?;
+            let is_hopeless = idle_rounds_left == 0 || !self.collect_round(shared)?;
             match is_easy {
-                true => comfort = if is_hopeless { 0 } else { comfort - 1 },
+                true => reserve_rounds_left = if is_hopeless { 0 } else { reserve_rounds_left - 1 },
                 false if is_hopeless => return full((needed, free)),
                 false => {}
             }
@@ -173,7 +173,7 @@ impl Writer {
     /// Checks whether a batch would grow the map beyond its usable space. A map that grew further would eventually have
     /// no space for updates and deletions, because collection would gain too little. Returns the blocks needed and the
     /// blocks available if so. For an unmeasured batch the result is only an estimate.
-    fn beyond_usable<D: ZonedDevice>(
+    fn exceeds_usable<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
         demand: Demand,
@@ -191,13 +191,13 @@ impl Writer {
         }
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let coming = (self.dirty + remaining) * shared.io.node_blocks();
-        let going = self.going_blocks(shared.io.node_blocks());
+        let going = self.blocks_to_be_freed(shared.io.node_blocks());
         let free = usable.saturating_sub((written + coming).saturating_sub(going));
         (growth > free || (!is_measured && free == 0)).then_some((growth, free))
     }
 
     /// Blocks in sequential zones that the running and the next checkpoint will release.
-    fn going_blocks(&mut self, node_blocks: u64) -> u64 {
+    fn blocks_to_be_freed(&mut self, node_blocks: u64) -> u64 {
         let space = &self.space;
         let of_node = |block: u64| if space.zone_index(block).is_some() { node_blocks } else { 0 };
         let (seen, mut retired) = self.retired_seen;
@@ -233,8 +233,8 @@ impl Writer {
         let mut all = Batch::new();
         batches.iter().for_each(|batch| all.append(batch));
         let capacity = shared.io.geometry.zone_capacity_blocks;
-        let mut demand = self.guess(shared, &all, 0);
-        let mut patience = PATIENCE;
+        let mut demand = self.estimate(shared, &all, 0);
+        let mut idle_rounds_left = MAX_IDLE_ROUNDS;
         loop {
             // The journal may need another zone.
             let needed = demand.nodes * shared.io.node_blocks() + capacity;
@@ -242,8 +242,10 @@ impl Writer {
             if needed <= free && self.space.empty_zones() > 0 {
                 return Ok(free - needed);
             }
-            patience -= 1;
-            if patience + 1 < PATIENCE && (patience == 0 || !self.collect_round(shared)?) {
+            idle_rounds_left -= 1;
+            if idle_rounds_left + 1 < MAX_IDLE_ROUNDS
+                && (idle_rounds_left == 0 || !self.collect_round(shared)?)
+            {
                 return Err(Error::Full { device: shared.io.device.name(), needed, free });
             }
             demand = self.measure(shared, &all, 0)?;
@@ -271,7 +273,7 @@ impl Writer {
 
     /// An upper bound of a batch's demand, without reading the tree. Each change may dirty a leaf and its path, but in
     /// total at most the existing nodes and one split of each. Further splits need half a node of new records each.
-    fn guess<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
+    fn estimate<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Demand {
         let there = self.space.nodes_used() + self.dirty;
         let grown = 2 * batch.bytes().len() as u64 / shared.io.node_bytes as u64;
         let nodes = (3 * batch.len() as u64).min(2 * there) + grown + 16;
@@ -282,20 +284,20 @@ impl Writer {
     /// The demand of a batch when all earlier changes are on the device: the changed leaves, the nodes on their paths,
     /// and splits.
     fn measure<D: ZonedDevice>(&self, shared: &Shared<D>, batch: &Batch, extents: u64) -> Result<Demand> {
-        let mut demand = self.guess(shared, batch, extents);
+        let mut demand = self.estimate(shared, batch, extents);
         (demand.nodes, demand.new_nodes) = (4, 0);
-        let tree = shared.newest.tree();
+        let tree = shared.published.tree();
         let mut changes: Vec<Change<'_>> = batch.changes().collect();
         changes.sort_by(|a, b| a.key.cmp(b.key));
-        let mut way: Vec<*const Inner> = Vec::new();
+        let mut path: Vec<*const Inner> = Vec::new();
         let mut last: Option<(&LeafSlot, usize)> = None;
         for change in changes {
             let mut inner = tree.root.inner(&shared.io)?;
             let mut depth = 0;
             let leaf = loop {
-                if way.get(depth) != Some(&std::ptr::from_ref(inner)) {
-                    way.truncate(depth);
-                    way.push(inner);
+                if path.get(depth) != Some(&std::ptr::from_ref(inner)) {
+                    path.truncate(depth);
+                    path.push(inner);
                     demand.nodes += 1;
                 }
                 depth += 1;
@@ -333,12 +335,12 @@ impl Writer {
         while left > 0 {
             let step = match self.collect(shared, shared.io.node_blocks(), reserve, !looked) {
                 // After a read error the map is unchanged; after a failed write the state of the device is unknown.
-                Err(error) if !is_loss(&error) => self.or_stop(Err(error))?,
+                Err(error) if !is_data_loss(&error) => self.stop_on_error(Err(error))?,
                 step => step?,
             };
             match step {
-                Step::Done(blocks) => left = left.saturating_sub(blocks),
-                Step::NoVictim | Step::NoRoom => break,
+                CollectStep::Done(blocks) => left = left.saturating_sub(blocks),
+                CollectStep::NoVictim | CollectStep::NoRoom => break,
             }
             looked = true;
         }
@@ -347,7 +349,7 @@ impl Writer {
         }
         self.begin_checkpoint(shared);
         let done = self.finish_checkpoint(shared);
-        self.or_stop(done)?;
+        self.stop_on_error(done)?;
         Ok(true)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// An immutable version of the tree. No block that it refers to is released while it is alive.
 pub(super) struct Version {
     pub tree: Tree,
-    /// Held only to keep the epoch alive; see [`Newest::oldest`].
+    /// Held only to keep the epoch alive; see [`Published::oldest`].
     _epoch: Arc<Epoch>,
 }
 
@@ -25,32 +25,32 @@ struct Epoch {
 }
 
 /// The newest tree.
-pub(super) struct Newest {
+pub(super) struct Published {
     /// The version that readers see. `None` if the writer has changed the tree in place and no reader has asked since;
     /// the next reader then creates the version.
     version: ArcSwapOption<Version>,
-    working: Mutex<Working>,
+    working: Mutex<WriterTree>,
     /// The thread that made the last change, and whether any other thread has read since.
     writer: AtomicUsize,
     read_elsewhere: AtomicBool,
 }
 
 /// The writer's tree.
-struct Working {
+struct WriterTree {
     tree: Tree,
     /// The epochs that live versions may refer to, the oldest first.
     epochs: VecDeque<Arc<Epoch>>,
 }
 
 /// A short-lived reference to a version.
-pub(super) enum Seen {
+pub(super) enum VersionRef {
     /// The shared version, protected by an arc-swap guard instead of a reference count.
     Published(Guard<Option<Arc<Version>>>),
     /// A private version for the thread that made the last change.
     Own(Version),
 }
 
-impl Deref for Seen {
+impl Deref for VersionRef {
     type Target = Version;
 
     fn deref(&self) -> &Version {
@@ -61,7 +61,7 @@ impl Deref for Seen {
     }
 }
 
-impl Seen {
+impl VersionRef {
     /// Converts the reference to an owned one.
     pub fn keep(self) -> Arc<Version> {
         match self {
@@ -77,20 +77,20 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
-impl Working {
+impl WriterTree {
     fn version(&self) -> Version {
         let epoch = Arc::clone(self.epochs.back().expect("there is always a newest checkpoint"));
         Version { tree: self.tree.clone(), _epoch: epoch }
     }
 }
 
-impl Newest {
+impl Published {
     /// Starts with a tree and the generation of its checkpoint.
     pub fn new(tree: Tree, generation: u64) -> Self {
         let epochs = VecDeque::from([Arc::new(Epoch { generation })]);
         Self {
             version: ArcSwapOption::empty(),
-            working: Mutex::new(Working { tree, epochs }),
+            working: Mutex::new(WriterTree { tree, epochs }),
             writer: AtomicUsize::new(0),
             read_elsewhere: AtomicBool::new(false),
         }
@@ -100,24 +100,24 @@ impl Newest {
     ///
     /// This takes no lock, except when only the writing thread has read since the last change. In that case it may wait
     /// until the batch that is being applied is complete.
-    pub fn load(&self) -> Seen {
+    pub fn load(&self) -> VersionRef {
         let is_elsewhere = self.writer.load(Ordering::Relaxed) != this_thread();
         if is_elsewhere && !self.read_elsewhere.load(Ordering::Relaxed) {
             self.read_elsewhere.store(true, Ordering::Relaxed);
         }
         let version = self.version.load();
         if version.is_some() {
-            return Seen::Published(version);
+            return VersionRef::Published(version);
         }
         let working = lock(&self.working);
         match is_elsewhere {
-            true => Seen::Published(Guard::from_inner(Some(self.publish(&working)))),
-            false => Seen::Own(working.version()),
+            true => VersionRef::Published(Guard::from_inner(Some(self.publish(&working)))),
+            false => VersionRef::Own(working.version()),
         }
     }
 
     /// Publishes the current tree as a version, unless there is one already.
-    fn publish(&self, working: &Working) -> Arc<Version> {
+    fn publish(&self, working: &WriterTree) -> Arc<Version> {
         self.version.load_full().unwrap_or_else(|| {
             let version = Arc::new(working.version());
             self.version.store(Some(Arc::clone(&version)));
@@ -134,24 +134,24 @@ impl Newest {
     ///
     /// If other threads have read since the last change, they keep the old version and the update copies what it
     /// changes. Otherwise no version is shared, and the tree is updated in place.
-    pub fn change(&self) -> Changing<'_> {
+    pub fn begin_update(&self) -> TreeUpdate<'_> {
         if self.read_elsewhere.swap(false, Ordering::Relaxed) {
-            return self.change_unseen();
+            return self.begin_copying_update();
         }
         let working = lock(&self.working);
         self.writer.store(this_thread(), Ordering::Relaxed);
         if self.version.load().is_some() {
             self.version.store(None);
         }
-        Changing { newest: self, working, before: None, is_done: false }
+        TreeUpdate { published: self, working, before: None, is_done: false }
     }
 
     /// Begins an update that always copies what it changes.
-    pub fn change_unseen(&self) -> Changing<'_> {
+    pub fn begin_copying_update(&self) -> TreeUpdate<'_> {
         let working = lock(&self.working);
         self.writer.store(this_thread(), Ordering::Relaxed);
         let before = Some(self.publish(&working));
-        Changing { newest: self, working, before, is_done: false }
+        TreeUpdate { published: self, working, before, is_done: false }
     }
 
     /// Starts a new epoch after a checkpoint: later readers do not need blocks of older checkpoints.
@@ -174,35 +174,35 @@ impl Newest {
 }
 
 /// An update of the tree in progress.
-pub(super) struct Changing<'a> {
-    newest: &'a Newest,
-    working: MutexGuard<'a, Working>,
+pub(super) struct TreeUpdate<'a> {
+    published: &'a Published,
+    working: MutexGuard<'a, WriterTree>,
     /// The version that readers see during the update.
     before: Option<Arc<Version>>,
     is_done: bool,
 }
 
-impl Changing<'_> {
+impl TreeUpdate<'_> {
     pub fn tree(&mut self) -> &mut Tree {
         &mut self.working.tree
     }
 
     /// Publishes the update.
-    pub fn done(mut self) {
+    pub fn publish(mut self) {
         self.is_done = true;
         if self.before.is_some() {
-            self.newest.version.store(Some(Arc::new(self.working.version())));
+            self.published.version.store(Some(Arc::new(self.working.version())));
         }
     }
 
     /// Completes the update without publishing it. The next checkpoint includes it, and readers see it when that
     /// checkpoint is complete.
-    pub fn kept(mut self) {
+    pub fn commit_unpublished(mut self) {
         self.is_done = true;
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for TreeUpdate<'_> {
     /// Rolls back an incomplete update after an error or a panic, so that no reader sees a part of it. If the tree was
     /// updated in place, it is replaced by one whose reads fail.
     fn drop(&mut self) {
