@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bench_that_is_stopped_has_done_what_it_counted_and_begins_no_other_phase() {
+    fn a_stopped_bench_counts_only_completed_operations_and_starts_no_other_phase() {
         for after in [1, 100, RECORDS + 1, RECORDS + 500] {
             let (store, options, ticks) = (store(), options("W1"), Cell::new(0));
             let stop = || ticks.get() == after;

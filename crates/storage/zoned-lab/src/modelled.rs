@@ -11,7 +11,7 @@ pub use parameters::Parameters;
 use dies::Dies;
 use longma_sim::{Duration, Histogram, Time};
 use longma_zoned::device::{
-    BlankDevice, Block, Condition, DeviceError, FileDevice, Geometry, MemoryDevice, Operation, Read, Write,
+    Block, Condition, DeviceError, FileDevice, Geometry, MemoryDevice, NullDevice, Operation, Read, Write,
     Zone, ZoneNumber, ZonedDevice,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ impl Emulated for MemoryDevice {
     }
 }
 
-impl Emulated for BlankDevice {
+impl Emulated for NullDevice {
     fn wear_out(&self, zone: ZoneNumber, condition: Condition) -> Result<(), DeviceError> {
         Self::wear_out(self, zone, condition)
     }

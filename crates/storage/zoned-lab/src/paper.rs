@@ -4,19 +4,19 @@
 //! Source: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index".
 
 mod body;
+mod cached_nodes;
 mod counts;
 mod cow;
 mod fanout;
 mod head;
-mod kept;
 mod map;
 mod published;
 mod record;
 mod space;
 mod zb;
 
+pub use cached_nodes::CachedNodes;
 pub use counts::{Counts, NodeKind, PaperCounts};
 pub use cow::CowTree;
 pub use fanout::Fanout;
-pub use kept::Kept;
 pub use zb::{State, ZbTree};

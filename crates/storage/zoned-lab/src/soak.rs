@@ -1,7 +1,7 @@
 //! Soak test: a mixed load on a nearly full map, with every value verified. It measures whether the throughput stays
 //! constant.
 
-use crate::ycsb::{Chance, scatter};
+use crate::ycsb::{Rng, scatter};
 use longma_zoned::device::ZonedDevice;
 use longma_zoned::error::{Error, Result};
 use longma_zoned::map::KeyRange;
@@ -114,7 +114,7 @@ pub struct SoakReport {
 
 /// The maximum fraction of the device's blocks to fill. A map at its very limit still accepts updates, but each of them
 /// has to wait for garbage collection.
-fn most_fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
+fn max_fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
     let (statistics, geometry) = (store.statistics(), store.device().geometry());
     let capacity = u64::from(geometry.sequential_zones) * geometry.zone_capacity_blocks;
     // Conventional slots are not included in the usable blocks.
@@ -133,7 +133,7 @@ pub fn fill<D: ZonedDevice>(store: &Store<D>) -> f64 {
 struct Soak<'a, D> {
     store: &'a Store<D>,
     options: SoakOptions,
-    chance: Chance,
+    rng: Rng,
     /// The version of each record; 0 if it is deleted.
     versions: Vec<u32>,
     batch: Batch,
@@ -181,7 +181,7 @@ impl<D: ZonedDevice> Soak<'_, D> {
         let statistics = self.store.statistics();
         let geometry = self.store.device().geometry();
         let bytes = statistics.zones * geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
-        let target = self.options.fill.min(most_fill(self.store));
+        let target = self.options.fill.min(max_fill(self.store));
         let records = bytes as f64 * target / 2.0 / (8 + self.options.value_bytes.max(12)) as f64;
         self.versions = vec![1; records as usize];
         let mut order: Vec<u64> = (0..self.versions.len() as u64).collect();
@@ -241,8 +241,8 @@ impl<D: ZonedDevice> Soak<'_, D> {
     }
 
     fn operation(&mut self) -> Result<()> {
-        let record = self.chance.below(self.versions.len() as u64);
-        match self.chance.below(20) {
+        let record = self.rng.below(self.versions.len() as u64);
+        match self.rng.below(20) {
             0..10 => self.put(record),
             // A deleted record is inserted again when it is drawn, so the numbers of deletions and inserts balance.
             10..14 if self.versions[record as usize] != 0 => {
@@ -310,7 +310,7 @@ pub fn soak<D: ZonedDevice>(
     let mut soak = Soak {
         store,
         options,
-        chance: Chance::new(options.seed),
+        rng: Rng::new(options.seed),
         versions: Vec::new(),
         batch: Batch::new(),
         pending: Vec::new(),

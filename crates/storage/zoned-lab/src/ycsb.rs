@@ -3,13 +3,13 @@
 //! Source: Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, and the generators of YCSB 0.17
 //! (site.ycsb.generator); Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994.
 
-mod chance;
 mod distribution;
+mod rng;
 mod workload;
 mod zipfian;
 
-pub use chance::Chance;
 pub use distribution::{Chooser, Distribution};
+pub use rng::Rng;
 pub use workload::{Mix, Operation, Stream, Workload};
 pub use zipfian::{ScrambledZipfian, Zipfian};
 

@@ -71,16 +71,16 @@ impl Parameters {
         read_4k: us(50),                       // NVMeVirt: NAND_4KB_READ_LATENCY
         read_page: us(58),                     // NVMeVirt: NAND_READ_LATENCY
         program: us(561),                      // NVMeVirt: NAND_PROG_LATENCY
-        erase: us(5000), // an estimate: data sheets of flash with three bits a cell give 3 to 10 ms
-        firmware_read_4k: us(20), // NVMeVirt: FW_4KB_READ_LATENCY
-        firmware_read: us(13), // NVMeVirt: FW_READ_LATENCY
-        firmware_write: ns(5600), // NVMeVirt: FW_WBUF_LATENCY0
-        firmware_write_4k: ns(600), // NVMeVirt: FW_WBUF_LATENCY1
-        buffer_bytes: 960 << 10, // NVMeVirt: ZONE_WB_SIZE
-        host: us(6), // an estimate: 3 us of Linux's block layer and driver, as much again until the thread runs after the interrupt
-        rated_resets: 3000, // an estimate: usual for flash with three bits a cell
-        worn_slowdown: 1.0, // an estimate: at the end of its life a cell is read about twice on the average
-        last_reset: u64::MAX, // not modelled unless it is asked for
+        erase: us(5000),                       // estimate: data sheets of TLC flash give 3 to 10 ms
+        firmware_read_4k: us(20),              // NVMeVirt: FW_4KB_READ_LATENCY
+        firmware_read: us(13),                 // NVMeVirt: FW_READ_LATENCY
+        firmware_write: ns(5600),              // NVMeVirt: FW_WBUF_LATENCY0
+        firmware_write_4k: ns(600),            // NVMeVirt: FW_WBUF_LATENCY1
+        buffer_bytes: 960 << 10,               // NVMeVirt: ZONE_WB_SIZE
+        host: us(6), // estimate: 3 us for the block layer and driver, 3 us from the interrupt until the thread runs
+        rated_resets: 3000, // estimate: typical of TLC flash
+        worn_slowdown: 1.0, // estimate: near the end of life, a cell is read about twice on average
+        last_reset: u64::MAX, // wear-out is off by default
     };
 
     /// A device with a constant latency per command, such as the kernel's null_blk: no flash, buffer or wear.

@@ -3,10 +3,10 @@
 //! Source: the baseline of the ZB+-tree paper, with the bounds and borrowing of the textbook B+-tree.
 
 use super::body::Body;
+use super::cached_nodes::CachedNodes;
 use super::counts::NodeKind;
 use super::fanout::Fanout;
-use super::kept::Kept;
-use super::space::{Contents, Space, Warmth};
+use super::space::{Contents, Space, Temperature};
 use super::zb::{ordered, visit_leaf};
 use longma_zoned::device::{Block, ZoneNumber, ZonedDevice};
 use longma_zoned::error::{Error, Result};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct CowTree<D> {
     pub(super) space: Space<D>,
-    kept: Kept,
+    kept: CachedNodes,
     root: Block,
     /// The level of the root; leaves are level 0.
     pub(super) root_level: u32,
@@ -44,9 +44,9 @@ const fn kind(level: u32) -> NodeKind {
 
 impl<D: ZonedDevice> CowTree<D> {
     /// Creates an empty tree whose node contents are stored as `contents` says.
-    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
-        let root = space.append(NodeKind::Leaf, Warmth::Hot, &Arc::new(Body::default()))?;
+        let root = space.append(NodeKind::Leaf, Temperature::Hot, &Arc::new(Body::default()))?;
         Ok(Self { space, kept, root, root_level: 0, len: 0 })
     }
 
@@ -99,7 +99,8 @@ impl<D: ZonedDevice> CowTree<D> {
 
     fn read(&mut self, at: Block, level: u32) -> Result<Arc<Body>> {
         let kept = self.kept.has(kind(level), at == self.root);
-        let body: Arc<Body> = if kept { self.space.recall(at)? } else { self.space.read(kind(level), at)? };
+        let body: Arc<Body> =
+            if kept { self.space.read_cached(at)? } else { self.space.read(kind(level), at)? };
         match level > 0 && body.entries.is_empty() {
             true => Err(Error::Damaged { block: at, what: "it is an interior node without entries".into() }),
             false => Ok(body),
@@ -107,7 +108,7 @@ impl<D: ZonedDevice> CowTree<D> {
     }
 
     fn append(&mut self, level: u32, body: &Arc<Body>) -> Result<Block> {
-        self.space.append(kind(level), Warmth::Hot, body)
+        self.space.append(kind(level), Temperature::Hot, body)
     }
 
     fn rewrite(&mut self, level: u32, changed: &mut Changed) -> Result<Block> {
@@ -200,7 +201,7 @@ impl<D: ZonedDevice> CowTree<D> {
         while self.space.room() < needed {
             let free = self.space.room();
             let full = || Error::Full { device: self.space.device.name(), needed, free };
-            let zone = self.space.dirtiest().ok_or_else(full)?;
+            let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }
         Ok(())
@@ -208,13 +209,15 @@ impl<D: ZonedDevice> CowTree<D> {
 
     /// Collects a zone: reads the live nodes in it and their ancestors, resets the zone, and writes these nodes again.
     fn collect(&mut self, zone: ZoneNumber) -> Result<()> {
-        let Some(tree) = self.lift(self.root, self.root_level, zone)? else { return self.space.reset(zone) };
+        let Some(tree) = self.collect_subtree(self.root, self.root_level, zone)? else {
+            return self.space.reset(zone);
+        };
         self.space.reset(zone)?;
-        self.root = self.put_down(tree)?;
+        self.root = self.write_subtree(tree)?;
         Ok(())
     }
 
-    fn lift(&mut self, at: Block, level: u32, zone: ZoneNumber) -> Result<Option<Lifted>> {
+    fn collect_subtree(&mut self, at: Block, level: u32, zone: ZoneNumber) -> Result<Option<RelocatedNode>> {
         let body: Arc<Body> = self.space.read(NodeKind::Collected, at)?;
         let mut below = Vec::new();
         if level > 0 {
@@ -223,8 +226,8 @@ impl<D: ZonedDevice> CowTree<D> {
                 if level == 1 && !self.space.is_in(Block(child), zone) {
                     continue;
                 }
-                if let Some(lifted) = self.lift(Block(child), level - 1, zone)? {
-                    below.push((index, lifted));
+                if let Some(subtree) = self.collect_subtree(Block(child), level - 1, zone)? {
+                    below.push((index, subtree));
                 }
             }
         }
@@ -233,15 +236,15 @@ impl<D: ZonedDevice> CowTree<D> {
             return Ok(None);
         }
         self.space.release(at);
-        Ok(Some(Lifted { body, below }))
+        Ok(Some(RelocatedNode { body, below }))
     }
 
-    fn put_down(&mut self, mut lifted: Lifted) -> Result<Block> {
-        for (index, below) in lifted.below {
-            let at = self.put_down(below)?;
-            Arc::make_mut(&mut lifted.body).entries[index].1 = at.0;
+    fn write_subtree(&mut self, mut subtree: RelocatedNode) -> Result<Block> {
+        for (index, below) in subtree.below {
+            let at = self.write_subtree(below)?;
+            Arc::make_mut(&mut subtree.body).entries[index].1 = at.0;
         }
-        self.space.append(NodeKind::Collected, Warmth::Hot, &lifted.body)
+        self.space.append(NodeKind::Collected, Temperature::Hot, &subtree.body)
     }
 
     pub(super) fn scan_between(
@@ -276,7 +279,7 @@ impl<D: ZonedDevice> CowTree<D> {
 }
 
 /// A node read into memory while its zone is collected, with those of its children that move too.
-struct Lifted {
+struct RelocatedNode {
     body: Arc<Body>,
-    below: Vec<(usize, Lifted)>,
+    below: Vec<(usize, RelocatedNode)>,
 }

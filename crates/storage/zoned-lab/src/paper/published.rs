@@ -1,8 +1,8 @@
 //! The methods that both published trees share: constructors and statistics.
 
+use super::cached_nodes::CachedNodes;
 use super::counts::PaperCounts;
 use super::fanout::Fanout;
-use super::kept::Kept;
 use super::space::Contents;
 use super::{CowTree, ZbTree};
 use longma_zoned::device::ZonedDevice;
@@ -18,7 +18,7 @@ macro_rules! published {
             /// [`Error::Unsuitable`](longma_zoned::Error::Unsuitable) without sequential zones or with a fanout below
             /// 4; [`Error::Full`](longma_zoned::Error::Full) if there is no space for an empty tree.
             pub fn new(device: D, fanout: Fanout) -> Result<Self> {
-                Self::with(device, fanout, Contents::OnDevice, Kept::Nothing)
+                Self::with(device, fanout, Contents::OnDevice, CachedNodes::Nothing)
             }
 
             /// Creates an empty tree on a device that is used only for counting and timing, so that the contents of its
@@ -27,8 +27,8 @@ macro_rules! published {
             ///
             /// # Errors
             /// Those of `new`.
-            pub fn counting(device: D, fanout: Fanout, kept: Kept) -> Result<Self> {
-                Self::with(device, fanout, Contents::Beside(Default::default()), kept)
+            pub fn counting(device: D, fanout: Fanout, kept: CachedNodes) -> Result<Self> {
+                Self::with(device, fanout, Contents::InMemory(Default::default()), kept)
             }
 
             /// The statistics so far.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The class of a node, which selects its sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Warmth {
+pub(super) enum Temperature {
     /// The zone with the most free blocks.
     Hot,
     /// The zone with the fewest free blocks.
@@ -36,7 +36,7 @@ pub(super) enum Contents {
     /// In the device's blocks, encoded.
     OnDevice,
     /// In memory. Blocks of the device are read and written, but only for counting and timing.
-    Beside(FxHashMap<Block, Node>),
+    InMemory(FxHashMap<Block, Node>),
 }
 
 /// The allocation state of a device.
@@ -88,7 +88,7 @@ impl<D: ZonedDevice> Space<D> {
     }
 
     /// Returns a node that the host keeps in memory. Such an access is not counted as a read.
-    pub fn recall<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
+    pub fn read_cached<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
         if let Contents::OnDevice = self.contents {
             self.device.read(at, &mut self.buffer)?;
         }
@@ -99,7 +99,7 @@ impl<D: ZonedDevice> Space<D> {
     fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
         let content = match &self.contents {
             Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
-            Contents::Beside(nodes) => match nodes.get(&at) {
+            Contents::InMemory(nodes) => match nodes.get(&at) {
                 Some(node) => R::of(node),
                 None => Err("nothing was written there".into()),
             },
@@ -114,12 +114,12 @@ impl<D: ZonedDevice> Space<D> {
                 record.encode(self.fanout, &mut self.buffer);
                 None
             }
-            Contents::Beside(_) => Some(R::node(record)),
+            Contents::InMemory(_) => Some(R::node(record)),
         }
     }
 
     fn keep(&mut self, at: Block, node: Option<Node>) {
-        if let (Contents::Beside(nodes), Some(node)) = (&mut self.contents, node) {
+        if let (Contents::InMemory(nodes), Some(node)) = (&mut self.contents, node) {
             nodes.insert(at, node);
         }
     }
@@ -146,7 +146,12 @@ impl<D: ZonedDevice> Space<D> {
     }
 
     /// Appends a node to a sequential zone and returns its address.
-    pub fn append<R: Record>(&mut self, kind: NodeKind, warmth: Warmth, record: &Arc<R>) -> Result<Block> {
+    pub fn append<R: Record>(
+        &mut self,
+        kind: NodeKind,
+        warmth: Temperature,
+        record: &Arc<R>,
+    ) -> Result<Block> {
         let zone = self.choose(warmth)?;
         let node = self.encode(record);
         let at = self.device.append(self.zones[zone].number, &self.buffer)?;
@@ -157,7 +162,7 @@ impl<D: ZonedDevice> Space<D> {
         Ok(at)
     }
 
-    fn choose(&self, warmth: Warmth) -> Result<usize> {
+    fn choose(&self, warmth: Temperature) -> Result<usize> {
         let capacity = self.geometry.zone_capacity_blocks;
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(u32::MAX);
@@ -166,8 +171,8 @@ impl<D: ZonedDevice> Space<D> {
         let usable = |zone: &(usize, &Sequential)| zone.1.room > 0 && (may_open || zone.1.room < capacity);
         let usable = self.zones.iter().enumerate().filter(usable);
         let chosen = match warmth {
-            Warmth::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
-            Warmth::Cold => usable.min_by_key(|zone| zone.1.room),
+            Temperature::Hot => usable.min_by_key(|zone| u64::MAX - zone.1.room),
+            Temperature::Cold => usable.min_by_key(|zone| zone.1.room),
         };
         let full = || Error::Full { device: self.device.name(), needed: 1, free: 0 };
         chosen.map(|zone| zone.0).ok_or_else(full)
@@ -177,7 +182,7 @@ impl<D: ZonedDevice> Space<D> {
     pub fn release(&mut self, at: Block) {
         match &mut self.contents {
             Contents::OnDevice => self.device.forget(at, 1),
-            Contents::Beside(nodes) => drop(nodes.remove(&at)),
+            Contents::InMemory(nodes) => drop(nodes.remove(&at)),
         }
         if self.is_conventional(at) {
             self.free.push(at);
@@ -197,11 +202,11 @@ impl<D: ZonedDevice> Space<D> {
     }
 
     /// The zone with the most garbage, if there is any.
-    pub fn dirtiest(&self) -> Option<ZoneNumber> {
+    pub fn zone_with_most_garbage(&self) -> Option<ZoneNumber> {
         let capacity = self.geometry.zone_capacity_blocks;
         let garbage = |zone: &Sequential| capacity - zone.room - zone.live;
-        let dirtiest = self.zones.iter().max_by_key(|zone| garbage(zone))?;
-        (garbage(dirtiest) > 0).then_some(dirtiest.number)
+        let zone_with_most_garbage = self.zones.iter().max_by_key(|zone| garbage(zone))?;
+        (garbage(zone_with_most_garbage) > 0).then_some(zone_with_most_garbage.number)
     }
 
     pub fn is_in(&self, at: Block, zone: ZoneNumber) -> bool {
@@ -211,7 +216,7 @@ impl<D: ZonedDevice> Space<D> {
     /// Resets a zone. Its live nodes must be in memory.
     pub fn reset(&mut self, zone: ZoneNumber) -> Result<()> {
         self.device.reset(zone)?;
-        if let Contents::Beside(nodes) = &mut self.contents {
+        if let Contents::InMemory(nodes) = &mut self.contents {
             nodes.retain(|&at, _| self.geometry.zone_of(at) != zone);
         }
         self.counts.resets += 1;

@@ -12,13 +12,13 @@ mod scan;
 mod view;
 
 use super::body::{Body, Change};
+use super::cached_nodes::CachedNodes;
 use super::counts::NodeKind;
 use super::fanout::Fanout;
 use super::head::{Head, Ptr};
-use super::kept::Kept;
 use super::record::Record;
-use super::space::{Contents, Space, Warmth};
-use balance::Outcome;
+use super::space::{Contents, Space, Temperature};
+use balance::Deletion;
 use longma_zoned::device::{Block, ZonedDevice};
 use longma_zoned::error::{Error, Result};
 pub(super) use scan::{ordered, visit_leaf};
@@ -50,7 +50,7 @@ struct Kinds {
     body: NodeKind,
     log: NodeKind,
     steady: State,
-    warmth: Warmth,
+    warmth: Temperature,
 }
 
 impl Kinds {
@@ -61,7 +61,7 @@ impl Kinds {
                 body: NodeKind::Leaf,
                 log: NodeKind::LeafLog,
                 steady: State::SteadyHot,
-                warmth: Warmth::Hot,
+                warmth: Temperature::Hot,
             }
         } else {
             Kinds {
@@ -69,7 +69,7 @@ impl Kinds {
                 body: NodeKind::Interior,
                 log: NodeKind::InteriorLog,
                 steady: State::SteadyCold,
-                warmth: Warmth::Cold,
+                warmth: Temperature::Cold,
             }
         }
     }
@@ -86,7 +86,7 @@ type Split = (u64, Block);
 #[derive(Clone)]
 pub struct ZbTree<D> {
     pub(super) space: Space<D>,
-    kept: Kept,
+    kept: CachedNodes,
     root: Block,
     pub(super) root_level: u32,
     pub(super) len: u64,
@@ -96,7 +96,7 @@ pub struct ZbTree<D> {
 const ROOT_LEVEL: u32 = 3;
 
 /// Writes an empty tree, one node per level, and returns the address of its root.
-fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
+fn write_empty_tree<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
     let [leaf, leaf_head, interior, root] = [space.take()?, space.take()?, space.take()?, space.take()?];
     let over = |addr| Arc::new(Head { entries: vec![(0, Ptr { state: State::Change, addr, log: None })] });
     space.write(NodeKind::Leaf, leaf, &Arc::new(Body::default()))?;
@@ -108,9 +108,9 @@ fn plant<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
 
 impl<D: ZonedDevice> ZbTree<D> {
     /// Creates an empty tree whose node contents are stored as `contents` says.
-    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: Kept) -> Result<Self> {
+    pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
-        let root = plant(&mut space)?;
+        let root = write_empty_tree(&mut space)?;
         Ok(Self { space, kept, root, root_level: ROOT_LEVEL, len: 0 })
     }
 
@@ -157,16 +157,20 @@ impl<D: ZonedDevice> ZbTree<D> {
     pub fn remove(&mut self, key: u64) -> Result<bool> {
         self.make_room()?;
         match self.delete_under(self.root, self.root_level, key)? {
-            Outcome::NotFound => return Ok(false),
-            Outcome::Gone => (self.root, self.root_level) = (plant(&mut self.space)?, ROOT_LEVEL),
-            Outcome::Done | Outcome::Small(_) => self.shrink()?,
+            Deletion::NotFound => return Ok(false),
+            Deletion::Gone => (self.root, self.root_level) = (write_empty_tree(&mut self.space)?, ROOT_LEVEL),
+            Deletion::Done | Deletion::Small(_) => self.shrink()?,
         }
         self.len -= 1;
         Ok(true)
     }
 
     fn read<R: Record>(&mut self, kind: NodeKind, at: Block) -> Result<Arc<R>> {
-        if self.kept.has(kind, at == self.root) { self.space.recall(at) } else { self.space.read(kind, at) }
+        if self.kept.has(kind, at == self.root) {
+            self.space.read_cached(at)
+        } else {
+            self.space.read(kind, at)
+        }
     }
 
     fn read_body(&mut self, level: u32, at: Block) -> Result<Arc<Body>> {

@@ -2,7 +2,7 @@
 //!
 //! Source: YCSB's CoreWorkload and its generators.
 
-use super::{Chance, ScrambledZipfian, Zipfian};
+use super::{Rng, ScrambledZipfian, Zipfian};
 use serde::{Deserialize, Serialize};
 
 /// The distribution of accesses over records.
@@ -60,19 +60,19 @@ impl Chooser {
     }
 
     /// Chooses a record from 0 to `newest`, the number of the newest record.
-    pub fn choose(&mut self, newest: u64, chance: &mut Chance) -> u64 {
+    pub fn choose(&mut self, newest: u64, rng: &mut Rng) -> u64 {
         // As in YCSB, out-of-range results are drawn again.
         loop {
             let record = match &mut self.0 {
-                Kind::Uniform { records } => Some(chance.below(*records)),
-                Kind::Zipfian(zipfian) => Some(zipfian.next(chance)),
-                Kind::Latest(zipfian) => newest.checked_sub(zipfian.next_of(newest.max(1), chance)),
-                Kind::Hotspot { hot, cold } => Some(match chance.fraction() < HOT_OPERATIONS {
-                    true => chance.below(*hot),
-                    false => *hot + chance.below(*cold),
+                Kind::Uniform { records } => Some(rng.below(*records)),
+                Kind::Zipfian(zipfian) => Some(zipfian.next(rng)),
+                Kind::Latest(zipfian) => newest.checked_sub(zipfian.next_of(newest.max(1), rng)),
+                Kind::Hotspot { hot, cold } => Some(match rng.fraction() < HOT_OPERATIONS {
+                    true => rng.below(*hot),
+                    false => *hot + rng.below(*cold),
                 }),
                 Kind::Exponential { gamma } => {
-                    newest.checked_sub((-chance.fraction().max(f64::MIN_POSITIVE).ln() / *gamma) as u64)
+                    newest.checked_sub((-rng.fraction().max(f64::MIN_POSITIVE).ln() / *gamma) as u64)
                 }
             };
             if let Some(record) = record.filter(|&record| record <= newest) {
@@ -90,9 +90,9 @@ mod tests {
 
     /// The fraction of draws that satisfy `inside`.
     fn share(distribution: Distribution, newest: u64, inside: impl Fn(u64) -> bool) -> f64 {
-        let (mut chooser, mut chance) = (Chooser::new(distribution, RECORDS, 0), Chance::new(9));
+        let (mut chooser, mut rng) = (Chooser::new(distribution, RECORDS, 0), Rng::new(9));
         let draws = 100_000;
-        let hits = (0..draws).map(|_| chooser.choose(newest, &mut chance));
+        let hits = (0..draws).map(|_| chooser.choose(newest, &mut rng));
         hits.filter(|&record| record <= newest && inside(record)).count() as f64 / f64::from(draws)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Source: YCSB's workload files; the paper's evaluation, in which each workload follows a load of as many records.
 
-use super::{Chance, Chooser, Distribution};
+use super::{Chooser, Distribution, Rng};
 use serde::Serialize;
 
 /// An operation of a workload.
@@ -51,7 +51,7 @@ pub struct Workload {
 }
 
 /// YCSB's maxscanlength. Scan lengths are uniformly distributed from 1 to this.
-const LONGEST_SCAN: u64 = 100;
+const MAX_SCAN: u64 = 100;
 
 const NONE: Mix = Mix { read: 0, update: 0, insert: 0, delete: 0, scan: 0, read_modify_write: 0 };
 
@@ -93,7 +93,7 @@ impl Workload {
     pub fn stream(&self, records: u64, operations: u64, seed: u64) -> Stream {
         let expected = (operations as f64 * f64::from(self.mix.insert) / 100.0 * 2.0) as u64;
         let chooser = Chooser::new(self.distribution, records, expected);
-        Stream { mix: self.mix, chooser, chance: Chance::new(seed), next: records, left: operations }
+        Stream { mix: self.mix, chooser, rng: Rng::new(seed), next: records, left: operations }
     }
 }
 
@@ -102,7 +102,7 @@ impl Workload {
 pub struct Stream {
     mix: Mix,
     chooser: Chooser,
-    chance: Chance,
+    rng: Rng,
     /// The number of the next record to insert.
     next: u64,
     left: u64,
@@ -114,13 +114,13 @@ impl Iterator for Stream {
     fn next(&mut self) -> Option<Operation> {
         self.left = self.left.checked_sub(1)?;
         let Mix { read, update, insert, delete, scan, .. } = self.mix;
-        let kind = self.chance.below(100) as u32;
+        let kind = self.rng.below(100) as u32;
         let insert_from = read + update;
         if (insert_from..insert_from + insert).contains(&kind) || self.next == 0 {
             self.next += 1;
             return Some(Operation::Insert(self.next - 1));
         }
-        let record = self.chooser.choose(self.next - 1, &mut self.chance);
+        let record = self.chooser.choose(self.next - 1, &mut self.rng);
         Some(if kind < read {
             Operation::Read(record)
         } else if kind < insert_from {
@@ -128,7 +128,7 @@ impl Iterator for Stream {
         } else if kind < insert_from + insert + delete {
             Operation::Delete(record)
         } else if kind < insert_from + insert + delete + scan {
-            Operation::Scan(record, self.chance.below(LONGEST_SCAN) as u32 + 1)
+            Operation::Scan(record, self.rng.below(MAX_SCAN) as u32 + 1)
         } else {
             Operation::ReadModifyWrite(record)
         })

@@ -2,7 +2,7 @@
 //!
 //! Source: Gray et al., SIGMOD 1994, section 3.2; YCSB's ZipfianGenerator and ScrambledZipfianGenerator.
 
-use super::{Chance, scatter};
+use super::{Rng, scatter};
 
 /// YCSB's skew.
 const THETA: f64 = 0.99;
@@ -53,19 +53,19 @@ impl Zipfian {
     }
 
     /// Draws a rank.
-    pub fn next(&mut self, chance: &mut Chance) -> u64 {
-        self.rank(self.items, chance.fraction())
+    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+        self.rank(self.items, rng.fraction())
     }
 
     /// Draws a rank among `items`, which may have grown since the last call: the sum is extended. As in YCSB, `eta`
     /// then combines the original number of items with the new sum, and a smaller number of items changes neither.
-    pub fn next_of(&mut self, items: u64, chance: &mut Chance) -> u64 {
+    pub fn next_of(&mut self, items: u64, rng: &mut Rng) -> u64 {
         if items > self.counted {
             self.zeta = zeta(self.counted, items, self.zeta);
             self.counted = items;
             self.set_eta();
         }
-        self.rank(items, chance.fraction())
+        self.rank(items, rng.fraction())
     }
 
     fn rank(&self, items: u64, u: f64) -> u64 {
@@ -95,8 +95,8 @@ impl ScrambledZipfian {
     }
 
     /// Draws an item.
-    pub fn next(&mut self, chance: &mut Chance) -> u64 {
-        scatter(self.ranks.next(chance)) % self.items
+    pub fn next(&mut self, rng: &mut Rng) -> u64 {
+        scatter(self.ranks.next(rng)) % self.items
     }
 }
 
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn ranks_come_as_often_as_zipfs_law_says() {
-        let (mut zipfian, mut chance) = (Zipfian::new(1_000), Chance::new(42));
+        let (mut zipfian, mut rng) = (Zipfian::new(1_000), Rng::new(42));
         let (draws, mut seen) = (400_000, vec![0u32; 1_000]);
         for _ in 0..draws {
-            seen[zipfian.next(&mut chance) as usize] += 1;
+            seen[zipfian.next(&mut rng) as usize] += 1;
         }
         let expected = |rank: usize| f64::from(draws) / ((rank + 1) as f64).powf(THETA) / zipfian.zeta;
         // Gray's formula is exact for the first two ranks and an approximation for the others.
@@ -138,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_number_of_items_is_as_good_as_one_known_before() {
+    fn a_growing_number_of_items_gives_the_same_distribution() {
         let (mut grown, known) = (Zipfian::new(100), Zipfian::new(5_000));
-        let mut chance = Chance::new(1);
-        assert!((0..5_000).all(|_| grown.next_of(5_000, &mut chance) < 5_000));
+        let mut rng = Rng::new(1);
+        assert!((0..5_000).all(|_| grown.next_of(5_000, &mut rng) < 5_000));
         assert!((grown.zeta - known.zeta).abs() < 1e-9);
     }
 
     #[test]
     fn the_hottest_scrambled_item_is_where_fnv_puts_rank_0() {
-        let (mut scrambled, mut chance) = (ScrambledZipfian::new(1_000_000), Chance::new(3));
+        let (mut scrambled, mut rng) = (ScrambledZipfian::new(1_000_000), Rng::new(3));
         let hottest = scatter(0) % 1_000_000;
         let draws = 100_000;
-        let hits = (0..draws).filter(|_| scrambled.next(&mut chance) == hottest).count();
+        let hits = (0..draws).filter(|_| scrambled.next(&mut rng) == hottest).count();
         let expected = f64::from(draws) / SCRAMBLED_ZETA;
         assert!((hits as f64 / expected - 1.0).abs() < 0.05, "{hits} of {expected}");
     }

@@ -12,7 +12,7 @@ use longma_zoned::error::Result;
 use std::sync::Arc;
 
 /// The result of a deletion below a head.
-pub(super) enum Outcome {
+pub(super) enum Deletion {
     /// The key was not present.
     NotFound,
     /// Everything is written.
@@ -25,18 +25,18 @@ pub(super) enum Outcome {
 
 impl<D: ZonedDevice> ZbTree<D> {
     /// Deletes `key` below a head.
-    pub(super) fn delete_under(&mut self, at: Block, level: u32, key: u64) -> Result<Outcome> {
+    pub(super) fn delete_under(&mut self, at: Block, level: u32, key: u64) -> Result<Deletion> {
         let mut head = self.read_head(at, level)?;
         let index = head.child(key);
         let view = self.view(level, &head.entries[index].1)?;
         let dirty = if level == 1 {
-            let Some(slot) = view.find(key) else { return Ok(Outcome::NotFound) };
+            let Some(slot) = view.find(key) else { return Ok(Deletion::NotFound) };
             self.change_entry(level, &mut head, index, view, slot, Change::Deleted(key))?
         } else {
             let slot = view.route(key);
             match self.delete_under(Block(view.payload(slot)), level - 2, key)? {
-                Outcome::Small(small) => self.rebalance(level, &mut head, index, view, slot, small)?,
-                Outcome::Gone => {
+                Deletion::Small(small) => self.rebalance(level, &mut head, index, view, slot, small)?,
+                Deletion::Gone => {
                     let change = Change::Deleted(view.key(slot));
                     self.change_entry(level, &mut head, index, view, slot, change)?
                 }
@@ -45,15 +45,15 @@ impl<D: ZonedDevice> ZbTree<D> {
         };
         if head.entries.is_empty() {
             self.space.release(at);
-            return Ok(Outcome::Gone);
+            return Ok(Deletion::Gone);
         }
         if dirty && at != self.root && head.entries.len() < self.space.fanout.head / 2 {
-            return Ok(Outcome::Small(head));
+            return Ok(Deletion::Small(head));
         }
         if dirty {
             self.space.write(Kinds::under(level).head, at, &head)?;
         }
-        Ok(Outcome::Done)
+        Ok(Deletion::Done)
     }
 
     /// Merges an underfull head (in `slot` of an interior node) with a neighbour, or evens them out. Returns true if

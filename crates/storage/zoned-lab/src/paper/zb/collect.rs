@@ -26,7 +26,7 @@ impl<D: ZonedDevice> ZbTree<D> {
         while self.space.room() < needed {
             let free = self.space.room();
             let full = || Error::Full { device: self.space.device.name(), needed, free };
-            let zone = self.space.dirtiest().ok_or_else(full)?;
+            let zone = self.space.zone_with_most_garbage().ok_or_else(full)?;
             self.collect(zone)?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The kinds of nodes that the host keeps in memory. They are still written to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kept {
+pub enum CachedNodes {
     /// None: every access reads the device.
     #[default]
     Nothing,
@@ -17,7 +17,7 @@ pub enum Kept {
     Inner,
 }
 
-impl Kept {
+impl CachedNodes {
     /// Whether a node is in memory.
     pub(super) const fn has(self, kind: NodeKind, is_root: bool) -> bool {
         match self {

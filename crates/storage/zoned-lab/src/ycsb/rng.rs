@@ -4,9 +4,9 @@
 
 /// A deterministic stream of random numbers.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Rng(u64);
 
-impl Chance {
+impl Rng {
     /// Creates the stream of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -39,18 +39,18 @@ mod tests {
     #[test]
     fn the_stream_is_the_published_one() {
         // The published first outputs for seed 1234567.
-        let mut chance = Chance::new(1_234_567);
-        let first: Vec<u64> = (0..3).map(|_| chance.number()).collect();
+        let mut rng = Rng::new(1_234_567);
+        let first: Vec<u64> = (0..3).map(|_| rng.number()).collect();
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
     }
 
     #[test]
     fn numbers_keep_to_their_range() {
-        let mut chance = Chance::new(1);
+        let mut rng = Rng::new(1);
         let mut seen = [0; 7];
         for _ in 0..7_000 {
-            seen[chance.below(7) as usize] += 1;
-            assert!((0.0..1.0).contains(&chance.fraction()));
+            seen[rng.below(7) as usize] += 1;
+            assert!((0.0..1.0).contains(&rng.fraction()));
         }
         assert!(seen.iter().all(|&count| (850..1150).contains(&count)), "{seen:?}");
     }
