@@ -6,8 +6,8 @@
 /// The maximum number of packets in flight, which is the range of the selective acknowledgements.
 pub const MAX_PACKETS: u32 = 256;
 
-const FIRST_PACKETS: u32 = 16;
-const LEAST_PACKETS: u32 = 2;
+const INITIAL_PACKETS: u32 = 16;
+const MIN_PACKETS: u32 = 2;
 
 /// The congestion window.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Congestion {
 
 impl Default for Congestion {
     fn default() -> Self {
-        Self { packets: FIRST_PACKETS, threshold: MAX_PACKETS, counted: 0, halved_at: 0 }
+        Self { packets: INITIAL_PACKETS, threshold: MAX_PACKETS, counted: 0, halved_at: 0 }
     }
 }
 
@@ -50,7 +50,7 @@ impl Congestion {
     /// Records the loss of the packet sent as transmission `lost`; `latest` is the latest transmission so far.
     pub fn lost(&mut self, lost: u64, latest: u64) {
         if lost >= self.halved_at {
-            self.threshold = (self.packets / 2).max(LEAST_PACKETS);
+            self.threshold = (self.packets / 2).max(MIN_PACKETS);
             self.packets = self.threshold;
             self.halved_at = latest + 1;
         }
@@ -58,8 +58,8 @@ impl Congestion {
 
     /// Records a time-out of the whole flight; `latest` is the latest transmission.
     pub fn timed_out(&mut self, latest: u64) {
-        self.threshold = (self.packets / 2).max(LEAST_PACKETS);
-        self.packets = LEAST_PACKETS;
+        self.threshold = (self.packets / 2).max(MIN_PACKETS);
+        self.packets = MIN_PACKETS;
         self.halved_at = latest + 1;
     }
 }
@@ -95,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_begins_again_from_the_least() {
+    fn a_timeout_restarts_from_the_minimum() {
         let mut window = Congestion::default();
         window.timed_out(7);
-        assert_eq!(window.packets(), LEAST_PACKETS);
+        assert_eq!(window.packets(), MIN_PACKETS);
         window.acknowledged(100);
         assert_eq!(window.packets(), 8);
     }

@@ -43,9 +43,9 @@ pub struct Config {
     /// The retransmission time-out before there is a round-trip sample.
     pub initial_time_out: Duration,
     /// The minimum retransmission time-out.
-    pub least_time_out: Duration,
+    pub min_time_out: Duration,
     /// The maximum retransmission time-out.
-    pub most_time_out: Duration,
+    pub max_time_out: Duration,
     /// How long an acknowledgement may be delayed to be sent with a data packet.
     pub acknowledgement_delay: Duration,
     /// The time without packets from the peer after which it is probed.
@@ -63,8 +63,8 @@ impl Default for Config {
             max_message: 64 << 20,
             queue: 1024,
             initial_time_out: Duration::from_millis(100),
-            least_time_out: Duration::from_millis(4),
-            most_time_out: Duration::from_secs(1),
+            min_time_out: Duration::from_millis(4),
+            max_time_out: Duration::from_secs(1),
             acknowledgement_delay: Duration::from_micros(100),
             probe_after: Duration::from_millis(500),
             give_up_after: Duration::from_secs(3),
@@ -160,7 +160,7 @@ pub struct Connection {
     tag: u64,
     peer: u64,
     /// The cookie to return in `Open`; 0 until the peer asks for one.
-    proof: u64,
+    cookie: u64,
     /// The contents of `Open` or `Accept`.
     greeting: Vec<u8>,
     /// When `Accept` must be sent (again).
@@ -175,14 +175,14 @@ pub struct Connection {
     /// When an acknowledgement must be sent, and the number of packets it covers.
     ack_due: Option<Duration>,
     unacknowledged: u32,
-    heard: Duration,
+    last_heard: Duration,
     /// When this end was last serviced.
-    looked: Duration,
+    last_serviced: Duration,
     /// When the next `Open`, `Close` or probe is sent.
     again: Duration,
     attempts: u32,
     /// Whether the peer's `Close` has to be answered.
-    farewell: bool,
+    answer_close: bool,
     statistics: Statistics,
 }
 
@@ -250,10 +250,10 @@ impl Opening {
     }
 }
 
-/// Answers an `Open` packet whose source address is not verified: the peer must repeat it with the cookie `proof` (not
+/// Answers an `Open` packet whose source address is not verified: the peer must repeat it with the cookie `cookie` (not
 /// 0). The caller keeps no state, and the answer is shorter than the request.
-pub fn ask_again(packet: &Packet, proof: u64, out: &mut Vec<u8>) {
-    Packet::new(Kind::Again, packet.from, proof).write(out);
+pub fn request_cookie(packet: &Packet, cookie: u64, out: &mut Vec<u8>) {
+    Packet::new(Kind::Again, packet.from, cookie).write(out);
 }
 
 /// Answers a packet for an unknown connection. Returns `false` if there is nothing to answer.
@@ -292,18 +292,21 @@ impl Connection {
     }
 
     fn new(config: Config, phase: Phase, tag: u64, greeting: &[u8], now: Duration) -> Self {
-        assert!(tag != 0 && greeting.len() <= MAX_GREETING, "the tag must not be 0, and the greeting must fit");
+        assert!(
+            tag != 0 && greeting.len() <= MAX_GREETING,
+            "the tag must not be 0, and the greeting must fit"
+        );
         assert!(
             usize::from(config.max_datagram) >= MIN_DATAGRAM,
             "datagrams of {MIN_DATAGRAM} bytes or more"
         );
         assert!((1..=256).contains(&config.window), "a window of 1 to 256 packets");
-        let trip = RoundTrip::new(config.initial_time_out, config.least_time_out, config.most_time_out);
+        let trip = RoundTrip::new(config.initial_time_out, config.min_time_out, config.max_time_out);
         Self {
             phase,
             tag,
             peer: 0,
-            proof: 0,
+            cookie: 0,
             greeting: Parameters::of(&config).write(greeting),
             accept_due: None,
             fragment: 0,
@@ -314,11 +317,11 @@ impl Connection {
             delivered: 0,
             ack_due: None,
             unacknowledged: 0,
-            heard: now,
-            looked: now,
+            last_heard: now,
+            last_serviced: now,
             again: now,
             attempts: 0,
-            farewell: false,
+            answer_close: false,
             statistics: Statistics::default(),
             config,
         }
@@ -358,7 +361,7 @@ impl Connection {
 
     /// Whether the connection has ended. It can be dropped when its events have been taken.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over && !self.farewell
+        self.phase == Phase::Over && !self.answer_close
     }
 
     /// Queues a message, given in parts. Returns its number; messages are numbered from 1.
@@ -416,7 +419,7 @@ impl Connection {
         self.statistics.received += 1;
         match (packet.kind, self.phase) {
             (Kind::Accept | Kind::Reject, Phase::Opening) => self.answered(now, packet),
-            (Kind::Again, Phase::Opening) => return self.ask_again(now, packet.from),
+            (Kind::Again, Phase::Opening) => return self.request_cookie(now, packet.from),
             (_, Phase::Opening) => {}
             (Kind::Accept, Phase::Open) => self.ack_due = Some(now),
             (Kind::Accept | Kind::Reject | Kind::Open | Kind::Again, _) => {}
@@ -425,21 +428,21 @@ impl Connection {
                 if phase == Phase::Open {
                     self.events.push_back(Event::Closed);
                 }
-                self.farewell = true;
+                self.answer_close = true;
                 self.phase = Phase::Over;
             }
             (Kind::Closed, _) => self.lose(Loss::Reset),
             (Kind::Data | Kind::Ack | Kind::Probe, Phase::Open) => self.traffic(now, packet),
             (Kind::Data | Kind::Ack | Kind::Probe, _) => {}
         }
-        self.heard = self.heard.max(now);
+        self.last_heard = self.last_heard.max(now);
     }
 
     /// Repeats `Open` with the cookie, at once if it is a new one. The same cookie again only answers an `Open` that
     /// was already in flight. The time limit of the opening is not extended.
-    fn ask_again(&mut self, now: Duration, proof: u64) {
-        if self.proof != proof {
-            (self.proof, self.again) = (proof, now);
+    fn request_cookie(&mut self, now: Duration, cookie: u64) {
+        if self.cookie != cookie {
+            (self.cookie, self.again) = (cookie, now);
         }
     }
 
@@ -528,7 +531,7 @@ impl Connection {
             Phase::Opening => self.transmit_open(now, out),
             Phase::Open => self.transmit_traffic(now, out),
             Phase::Closing(times) => self.transmit_close(now, times, out),
-            Phase::Over => self.transmit_farewell(out),
+            Phase::Over => self.transmit_closed(out),
         };
         self.statistics.sent += u64::from(sent);
         sent
@@ -540,26 +543,26 @@ impl Connection {
     fn look(&mut self, now: Duration) {
         // The longest interval between two calls if the caller observes the deadlines.
         let rest = self.config.probe_after.max(self.config.give_up_after / 4);
-        if now.saturating_sub(self.looked) > 2 * rest {
-            self.heard = self.heard.max(now.saturating_sub(rest));
+        if now.saturating_sub(self.last_serviced) > 2 * rest {
+            self.last_heard = self.last_heard.max(now.saturating_sub(rest));
             (self.again, self.attempts) = (now, 0);
         }
-        self.looked = self.looked.max(now);
+        self.last_serviced = self.last_serviced.max(now);
     }
 
     fn transmit_open(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
-        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+        if now.saturating_sub(self.last_heard) >= self.config.give_up_after {
             self.lose(Loss::Silent(self.config.give_up_after));
         } else if now >= self.again {
             self.again = now + self.backed_off();
-            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.proof, self.tag) }.write(out);
+            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.cookie, self.tag) }.write(out);
             return true;
         }
         false
     }
 
-    fn transmit_farewell(&mut self, out: &mut Vec<u8>) -> bool {
-        let due = std::mem::take(&mut self.farewell);
+    fn transmit_closed(&mut self, out: &mut Vec<u8>) -> bool {
+        let due = std::mem::take(&mut self.answer_close);
         if due {
             Packet::new(Kind::Closed, self.peer, self.tag).write(out);
         }
@@ -582,7 +585,7 @@ impl Connection {
 
     fn transmit_traffic(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         self.sender.check_timer(now);
-        if now.saturating_sub(self.heard) >= self.config.give_up_after {
+        if now.saturating_sub(self.last_heard) >= self.config.give_up_after {
             self.lose(Loss::Silent(self.config.give_up_after));
             return false;
         }
@@ -640,13 +643,13 @@ impl Connection {
     fn backed_off(&mut self) -> Duration {
         let wait = self.sender.trip().time_out() * (1 << self.attempts.min(10));
         self.attempts += 1;
-        wait.min(self.config.most_time_out).min(self.config.give_up_after / 4)
+        wait.min(self.config.max_time_out).min(self.config.give_up_after / 4)
     }
 
     /// A closed window is probed like a silent peer, but sooner.
     fn probe_at(&self) -> Duration {
-        if self.sender.is_shut_out() {
-            self.again.min(self.heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))
+        if self.sender.is_window_closed() {
+            self.again.min(self.last_heard + self.sender.trip().time_out() * (1 << self.attempts.min(10)))
         } else {
             self.again
         }
@@ -656,14 +659,14 @@ impl Connection {
     /// means now.
     pub fn deadline(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Over => self.farewell.then_some(Duration::ZERO),
-            Phase::Opening => Some(self.again.min(self.heard + self.config.give_up_after)),
+            Phase::Over => self.answer_close.then_some(Duration::ZERO),
+            Phase::Opening => Some(self.again.min(self.last_heard + self.config.give_up_after)),
             Phase::Closing(_) => Some(self.again),
             Phase::Open => {
                 if self.sender.is_ready() {
                     return Some(Duration::ZERO);
                 }
-                let give_up = self.heard + self.config.give_up_after;
+                let give_up = self.last_heard + self.config.give_up_after;
                 let times = [
                     self.accept_due,
                     self.ack_due,

@@ -14,7 +14,7 @@ pub mod wire;
 
 pub use connection::{
     Config, Connection, Event, Loss, MAX_GREETING, MIN_DATAGRAM, Opening, SendError, Statistics,
-    USUAL_PACKET_BYTES, answer_stray, ask_again,
+    USUAL_PACKET_BYTES, answer_stray, request_cookie,
 };
 pub use packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet, PacketError};
 pub use receiver::Violation;

@@ -255,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_reads_back_as_it_was_written((packet, payload) in packets(), padding in 0usize..50) {
+        fn packets_round_trip((packet, payload) in packets(), padding in 0usize..50) {
             let packet = Packet { payload: &payload, ..packet };
             let mut bytes = Vec::new();
             packet.write(&mut bytes);

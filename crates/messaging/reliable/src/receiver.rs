@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_early_is_acknowledged_by_its_place_behind_the_gap() {
+    fn early_packets_are_acknowledged_by_their_position_after_the_gap() {
         let mut receiver = Receiver::new(200, 100);
         for sequence in [1, 3, 66] {
             assert_eq!(receiver.receive(&data(sequence, b"", true, true)), Ok(Arrival::Early));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_nobody_takes_use_up_the_credits() {
+    fn messages_that_are_not_taken_use_up_the_credits() {
         let mut receiver = Receiver::new(4, 100);
         for sequence in 0..8 {
             assert_eq!(receiver.receive(&data(sequence, b"", true, true)), Ok(Arrival::InOrder));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_make_a_message_longer_than_agreed_nor_fragments_without_sense() {
+    fn overlong_messages_and_inconsistent_fragments_are_rejected() {
         let mut receiver = Receiver::new(4, 3);
         receiver.receive(&data(0, b"ab", true, false)).unwrap();
         assert_eq!(receiver.clone().receive(&data(1, b"cd", false, true)), Err(Violation::TooLong(3)));

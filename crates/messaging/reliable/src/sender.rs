@@ -33,7 +33,7 @@ pub struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    Flying,
+    InFlight,
     Lost,
     Arrived,
 }
@@ -57,7 +57,7 @@ pub struct Sender {
     base: u64,
     /// The number of packets, at the front of the queue, that were sent at least once.
     sent: usize,
-    flying: usize,
+    in_flight: usize,
     lost: usize,
     /// The first packet number beyond the receiver's window.
     window_end: u64,
@@ -80,7 +80,7 @@ impl Sender {
             queue: VecDeque::new(),
             base: 0,
             sent: 0,
-            flying: 0,
+            in_flight: 0,
             lost: 0,
             window_end: u64::from(window),
             congestion: Congestion::default(),
@@ -136,7 +136,7 @@ impl Sender {
 
     /// Selects the next packet, with its number. The caller must send it.
     pub fn next(&mut self, now: Duration) -> Option<(u64, &Outgoing)> {
-        if self.flying as u64 >= u64::from(self.congestion.packets()) {
+        if self.in_flight as u64 >= u64::from(self.congestion.packets()) {
             return None;
         }
         let index = if self.lost > 0 {
@@ -154,11 +154,11 @@ impl Sender {
         } else {
             self.sent += 1;
         }
-        packet.state = State::Flying;
+        packet.state = State::InFlight;
         packet.sent_at = now;
         packet.transmission = self.transmissions;
         packet.times += 1;
-        self.flying += 1;
+        self.in_flight += 1;
         if self.timer.is_none() {
             self.timer = Some(now + self.trip.time_out());
         }
@@ -194,7 +194,7 @@ impl Sender {
             self.congestion.acknowledged(arrived);
             self.trip.progress();
             self.find_lost();
-            self.timer = (self.flying + self.lost > 0).then(|| now + self.trip.time_out());
+            self.timer = (self.in_flight + self.lost > 0).then(|| now + self.trip.time_out());
         }
         true
     }
@@ -203,7 +203,7 @@ impl Sender {
     fn arrived(&mut self, index: usize, now: Duration) -> bool {
         let packet = &mut self.queue[index];
         match packet.state {
-            State::Flying => self.flying -= 1,
+            State::InFlight => self.in_flight -= 1,
             State::Lost => self.lost -= 1,
             State::Arrived | State::Waiting => return false,
         }
@@ -223,9 +223,9 @@ impl Sender {
     fn find_lost(&mut self) {
         let limit = self.latest_arrived;
         for packet in self.queue.iter_mut().take(self.sent) {
-            if packet.state == State::Flying && packet.transmission + REORDERING <= limit {
+            if packet.state == State::InFlight && packet.transmission + REORDERING <= limit {
                 packet.state = State::Lost;
-                self.flying -= 1;
+                self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(packet.transmission, self.transmissions);
             }
@@ -238,12 +238,12 @@ impl Sender {
             return;
         }
         for packet in self.queue.iter_mut().take(self.sent) {
-            if packet.state == State::Flying {
+            if packet.state == State::InFlight {
                 packet.state = State::Lost;
                 self.lost += 1;
             }
         }
-        self.flying = 0;
+        self.in_flight = 0;
         self.congestion.timed_out(self.transmissions);
         self.trip.back_off();
         self.timer = (self.lost > 0).then(|| now + self.trip.time_out());
@@ -263,15 +263,15 @@ impl Sender {
 
     /// Whether a packet can be sent now.
     pub fn is_ready(&self) -> bool {
-        let room = (self.flying as u64) < u64::from(self.congestion.packets());
+        let room = (self.in_flight as u64) < u64::from(self.congestion.packets());
         let fresh = self.sent < self.queue.len() && self.base + (self.sent as u64) < self.window_end;
         room && (self.lost > 0 || fresh)
     }
 
     /// Whether packets are held back only by the receiver's closed window.
-    pub fn is_shut_out(&self) -> bool {
+    pub fn is_window_closed(&self) -> bool {
         let waiting = self.sent < self.queue.len();
-        waiting && self.flying + self.lost == 0 && self.base + self.sent as u64 >= self.window_end
+        waiting && self.in_flight + self.lost == 0 && self.base + self.sent as u64 >= self.window_end
     }
 
     /// The number of transmissions of the oldest unacknowledged packet.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_cut_at_the_fragment_and_put_together_again() {
+    fn messages_are_fragmented_and_reassembled() {
         let mut sender = sender(100);
         assert_eq!(sender.queue(&[b"abc", b"", b"defgh"], 3), 1);
         assert_eq!(sender.queue(&[], 3), 2);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_three_later_ones_overtook_goes_again_and_first() {
+    fn a_packet_overtaken_by_three_later_ones_is_retransmitted_first() {
         let mut sender = sender(100);
         for _ in 0..6 {
             sender.queue(&[b"x"], 10);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_acknowledgement_all_goes_again_after_the_time_out() {
+    fn without_acknowledgements_everything_is_retransmitted_after_the_timeout() {
         let mut sender = sender(100);
         sender.queue(&[b"x"], 10);
         sent(&mut sender, US);
@@ -397,7 +397,7 @@ mod tests {
         }
         assert_eq!(sent(&mut sender, US), [0, 1]);
         assert!(sender.acknowledge(Acknowledgement { below: 2, sack: NONE, window: 0 }, 2 * US));
-        assert!(sent(&mut sender, 2 * US).is_empty() && sender.is_shut_out());
+        assert!(sent(&mut sender, 2 * US).is_empty() && sender.is_window_closed());
         assert!(sender.acknowledge(Acknowledgement { below: 2, sack: NONE, window: 2 }, 3 * US));
         assert_eq!(sent(&mut sender, 3 * US), [2, 3]);
     }

@@ -24,9 +24,9 @@ pub struct Faults {
 
 /// A random number generator with a seed.
 #[derive(Clone, Debug)]
-pub struct Seeded(u64);
+pub struct Rng(u64);
 
-impl Seeded {
+impl Rng {
     /// Creates the generator of a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -56,8 +56,8 @@ impl Seeded {
 pub struct FaultyWire {
     faults: Faults,
     latency: Duration,
-    random: Seeded,
-    under_way: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
+    random: Rng,
+    in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
     sent: u64,
     spare: Vec<Vec<u8>>,
 }
@@ -65,8 +65,8 @@ pub struct FaultyWire {
 impl FaultyWire {
     /// Creates a wire with a latency and fault rates.
     pub fn new(faults: Faults, latency: Duration, seed: u64) -> Self {
-        let random = Seeded::new(seed);
-        Self { faults, latency, random, under_way: BinaryHeap::new(), sent: 0, spare: Vec::new() }
+        let random = Rng::new(seed);
+        Self { faults, latency, random, in_flight: BinaryHeap::new(), sent: 0, spare: Vec::new() }
     }
 
     /// Sends a datagram.
@@ -84,7 +84,7 @@ impl FaultyWire {
             }
             let at = now + self.latency + self.held_back();
             self.sent += 1;
-            self.under_way.push(Reverse((at, self.sent, bytes)));
+            self.in_flight.push(Reverse((at, self.sent, bytes)));
         }
     }
 
@@ -112,7 +112,7 @@ impl FaultyWire {
 
     /// When the next datagram arrives.
     pub fn next_arrival(&self) -> Option<Duration> {
-        self.under_way.peek().map(|Reverse(next)| next.0)
+        self.in_flight.peek().map(|Reverse(next)| next.0)
     }
 
     /// Receives the next datagram that has arrived by `now`.
@@ -120,7 +120,7 @@ impl FaultyWire {
         if self.next_arrival()? > now {
             return None;
         }
-        self.under_way.pop().map(|Reverse(next)| next.2)
+        self.in_flight.pop().map(|Reverse(next)| next.2)
     }
 
     /// Returns the memory of a datagram for reuse.

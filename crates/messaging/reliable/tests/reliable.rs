@@ -2,7 +2,7 @@
 //! simulated, so failures can be reproduced by their seed. `LONGMA_WIRE_MESSAGES=10000000 cargo test --release -p
 //! longma-reliable --test reliable million` runs the long form.
 
-use longma_reliable::wire::{Faults, FaultyWire, Seeded};
+use longma_reliable::wire::{Faults, FaultyWire, Rng};
 use longma_reliable::{Config, Connection, Event, Kind, Loss, Opening, Packet, answer_stray};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn patient() -> Config {
 
 /// The bytes of message `number`, which the receiver can recompute.
 fn message(number: u64, longest: u64, into: &mut Vec<u8>) {
-    let mut random = Seeded::new(number);
+    let mut random = Rng::new(number);
     let length = match random.below(16) {
         0 => random.below(longest + 1),
         _ => random.below(longest.min(64) + 1),
@@ -167,7 +167,7 @@ fn a_hundred_thousand_or_ten_million_messages_arrive_once_whole_and_in_order() {
 }
 
 #[test]
-fn a_clean_wire_needs_no_packet_twice() {
+fn a_fault_free_network_needs_no_retransmission() {
     let link = exchange(Config::default(), Faults::default(), 3, 5_000, 20_000);
     for end in link.ends.iter().flatten() {
         assert_eq!(end.statistics().sent_again + end.statistics().duplicates + end.statistics().refused, 0);
@@ -175,13 +175,13 @@ fn a_clean_wire_needs_no_packet_twice() {
 }
 
 #[test]
-fn messages_of_a_megabyte_pass_a_wire_that_loses_a_tenth() {
+fn megabyte_messages_arrive_with_ten_percent_packet_loss() {
     let faults = Faults { drop: 100_000, ..Faults::default() };
     exchange(patient(), faults, 4, 8, 1 << 20);
 }
 
 #[test]
-fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
+fn a_dead_peer_is_detected_and_idle_connections_last() {
     let config = Config::default();
     let mut link = Link::open(config, Faults::default(), 5);
     link.run_until("an hour", |link| link.now > Duration::from_secs(3600));
@@ -197,7 +197,7 @@ fn a_peer_that_falls_silent_is_noticed_and_idle_connections_last() {
 }
 
 #[test]
-fn a_machine_that_stood_still_for_minutes_has_not_lost_its_peers() {
+fn a_machine_suspended_for_minutes_does_not_lose_its_peers() {
     let mut link = Link::open(Config::default(), Faults::default(), 5);
     link.run_until("a minute", |link| link.now > Duration::from_secs(60));
     // Neither end was serviced meanwhile, as when a virtual machine with both is stopped.
@@ -210,7 +210,7 @@ fn a_machine_that_stood_still_for_minutes_has_not_lost_its_peers() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_is_named() {
+fn a_path_that_drops_large_packets_is_reported_as_blocked() {
     let mut link = Link::open(Config::default(), Faults::default(), 6);
     link.end(0).send(&[&[7; 1000]]).unwrap();
     for _ in 0..1_000_000 {
@@ -256,7 +256,7 @@ fn closing_tells_the_peer_even_over_a_bad_wire() {
 }
 
 #[test]
-fn a_refused_wish_is_answered_with_the_reason() {
+fn a_refused_request_is_answered_with_the_reason() {
     let mut client = Connection::open(Config::default(), 5, b"hello", Duration::ZERO);
     let mut bytes = Vec::new();
     assert!(client.transmit(Duration::ZERO, &mut bytes));
@@ -340,7 +340,7 @@ fn a_receiver_that_takes_no_messages_stops_the_sender_and_starts_it_again() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn messages_hold_over_any_wire(
+    fn messages_arrive_over_any_faulty_network(
         drop in 0u32..300_000, duplicate in 0u32..300_000, reorder in 0u32..500_000,
         corrupt in 0u32..200_000, delay in 0u32..20_000, seed: u64,
         window in 1u16..=256, max_datagram in 600u16..9000, longest in 0u64..40_000,
@@ -385,12 +385,12 @@ proptest! {
 fn messages_that_came_before_the_end_are_taken_before_it() {
     for (kind, end) in [(Kind::Close, Event::Closed), (Kind::Reset, Event::Lost(Loss::Reset))] {
         let last = vec![Event::Message(b"last words".to_vec()), end];
-        assert_eq!(events_of_who_looks_late(kind), last, "{kind:?}");
+        assert_eq!(events_polled_late(kind), last, "{kind:?}");
     }
 }
 
 /// A message and then an end of the given kind arrive at an end that polls rarely.
-fn events_of_who_looks_late(kind: Kind) -> Vec<Event> {
+fn events_polled_late(kind: Kind) -> Vec<Event> {
     let mut link = Link::open(Config::default(), Faults::default(), 9);
     link.run_until("quiet", |link| link.end(0).is_drained() && link.end(1).is_drained());
     link.end(0).send(&[b"last words"]).unwrap();
@@ -447,7 +447,7 @@ fn with_little_memory(more: u64, act: impl FnOnce() -> bool) -> bool {
 }
 
 #[test]
-fn a_message_that_there_is_no_memory_for_ends_the_connection_and_not_the_process() {
+fn a_message_that_cannot_be_allocated_ends_the_connection_not_the_process() {
     let (config, now) = (Config::default(), Duration::ZERO);
     let mut open = Vec::new();
     Connection::open(config, 7, b"", now).transmit(now, &mut open);
