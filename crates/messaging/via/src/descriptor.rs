@@ -55,7 +55,7 @@ pub struct Descriptor<'a> {
     pub fence: bool,
     /// An arbitrary value, returned in the completion.
     pub context: u64,
-    /// For VIs with a completion callback ([`crate::Vi::tell_completions`]): the registered memory that holds the
+    /// For VIs with a completion callback ([`crate::Vi::on_completion`]): the registered memory that holds the
     /// program's own form of the descriptor at address `context`. The callback is not called if that memory is no
     /// longer registered.
     pub home: MemoryHandle,

@@ -13,8 +13,8 @@ pub(crate) fn wake_all(word: &AtomicU32, private: bool) {
 /// that a hostile peer with many sleeping threads can cost the caller. The first thread to wake handles the news and
 /// wakes the others of its process.
 pub(crate) fn wake_some(word: &AtomicU32) {
-    const MOST_SLEEPERS: i32 = 128;
-    wake(word, false, MOST_SLEEPERS);
+    const MAX_SLEEPERS: i32 = 128;
+    wake(word, false, MAX_SLEEPERS);
 }
 
 fn wake(word: &AtomicU32, private: bool, most: i32) {

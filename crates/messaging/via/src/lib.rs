@@ -31,7 +31,7 @@ pub use completion_queue::CompletionQueue;
 pub use connection::ConnectionRequest;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteSegment, Segment, Status};
 pub use engine::completion_ring::Queue;
-pub use engine::meeting::PeerRequest;
+pub use engine::connect::PeerRequest;
 pub use error::{AsynchronousError, Error, ErrorCode, Resource};
 pub use memory::MemoryRegion;
 pub use nic::Nic;

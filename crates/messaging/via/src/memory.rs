@@ -136,13 +136,13 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        if self.nic.is_a_childs() {
+        if self.nic.is_forked_child() {
             return;
         }
         // First remove the region from the table. Then lock each VI once, so that no VI is still using a region that it
         // found before.
         self.nic.memory.remove(self.handle);
-        self.nic.roster.retire(&self.region);
+        self.nic.vi_registry.retire(&self.region);
         self.nic.provider.deregistered(self.handle);
     }
 }

@@ -79,9 +79,7 @@ impl Nic {
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion, Error> {
         if bytes == 0 || base.is_null() || (base as usize).checked_add(bytes).is_none() {
-            return Err(Error::InvalidParameter(format!(
-                "{bytes} bytes at {base:p} cannot be registered"
-            )));
+            return Err(Error::InvalidParameter(format!("{bytes} bytes at {base:p} cannot be registered")));
         }
         self.insert(base as u64, bytes as u64, attributes, None)
     }

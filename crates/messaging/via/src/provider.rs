@@ -20,21 +20,24 @@ pub mod udp;
 #[doc(hidden)]
 pub mod fuzzing {
     /// Parses a control message of the shared-memory provider and checks that it survives a round trip.
-    pub fn read_letter(bytes: &[u8]) {
-        if let Some(letter) = super::shared_memory::letters::Letter::parse(bytes) {
-            assert_eq!(super::shared_memory::letters::Letter::parse(&letter.write()), Some(letter));
+    pub fn read_control_message(bytes: &[u8]) {
+        if let Some(message) = super::shared_memory::control_message::ControlMessage::parse(bytes) {
+            assert_eq!(
+                super::shared_memory::control_message::ControlMessage::parse(&message.write()),
+                Some(message)
+            );
         }
     }
 
     /// Does the same with the greeting and the message header of the datagram providers.
-    pub fn read_datagram_words(bytes: &[u8]) {
-        use super::datagram::message::{Greeting, Head};
+    pub fn read_datagram_message(bytes: &[u8]) {
+        use super::datagram::message::{Greeting, MessageHeader};
         if let Some(greeting) = Greeting::read(bytes) {
             assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
         }
-        if let Some((head, data)) = Head::read(bytes) {
+        if let Some((head, data)) = MessageHeader::read(bytes) {
             let again = [&head.write()[..], data].concat();
-            assert_eq!(Head::read(&again), Some((head, data)));
+            assert_eq!(MessageHeader::read(&again), Some((head, data)));
         }
     }
 }
@@ -107,7 +110,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// `Error::NoMatch` if no VI is waiting there; `Error::Rejected`, or `Error::Refused` with the reason.
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error>;
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error>;
 
     /// Allocates page-aligned, zeroed memory of the type that the provider moves most efficiently. `None` if the
     /// provider has no preference.
@@ -117,12 +120,12 @@ pub trait Provider: Send + Sync {
     }
 
     /// Called when a region has been registered.
-    fn registered(&self, region: &RegionFacts) {
+    fn registered(&self, region: &RegionInfo) {
         let _ = region;
     }
 
     /// Called when the attributes of a region have changed. On an error, peers keep their previous access.
-    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
+    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
         self.registered(region);
         Ok(())
     }
@@ -153,7 +156,7 @@ pub trait Memory: Send + Sync {
 
 /// A registered region, as described to a provider.
 #[derive(Clone)]
-pub struct RegionFacts {
+pub struct RegionInfo {
     /// The handle that descriptors on both sides use.
     pub handle: MemoryHandle,
     /// The first address.
@@ -171,7 +174,7 @@ pub struct RegionFacts {
 }
 
 /// An outgoing connection request.
-pub struct Ask<'a> {
+pub struct OutgoingRequest<'a> {
     /// The number of the local VI.
     pub vi: u32,
     /// The local address, reported to the peer.

@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_arrive_as_they_were_at_any_two_places_even_overlapping(
+        fn bytes_are_copied_between_any_addresses_even_overlapping(
             first: u8, from in 0usize..100, to in 0usize..100, length in 0usize..100,
         ) {
             // All bytes differ. Generating each of them randomly takes Miri forty seconds.
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_borrowed_arrive_wherever_they_go(
+        fn borrowed_bytes_arrive_at_every_destination(
             bytes in proptest::collection::vec(any::<u8>(), 0..40), place in 0usize..24,
         ) {
             let mut room = [0u8; 64];
@@ -143,7 +143,7 @@ mod tests {
         }
 
         #[test]
-        fn a_word_is_read_back_as_it_was_stored_wherever_it_lies(word: u64, place in 0usize..24) {
+        fn a_word_round_trips_at_every_offset(word: u64, place in 0usize..24) {
             let mut bytes = [0u8; 32];
             let base = bytes.as_mut_ptr();
             // SAFETY: the range is inside the array, which is not used otherwise.

@@ -6,9 +6,9 @@ use crate::address::{Address, Credentials};
 use crate::attributes::{ViAttributes, ViState};
 use crate::connection::ConnectionRequest;
 use crate::descriptor::{Completion, Descriptor, Segment};
+use crate::engine::connect::PeerRequest;
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
-use crate::engine::meeting::PeerRequest;
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,8 +130,8 @@ impl Vi {
     /// # Panics
     /// A call on the VI panics if `tell` panics or calls the VI during it. The message concerned is still received
     /// exactly once. Panics in a thread of the NIC, and while a VI is dropped, are ignored.
-    pub fn tell_completions(&self, tell: impl Fn(&Completion) + Send + 'static) {
-        self.endpoint.tell_completions(Box::new(tell));
+    pub fn on_completion(&self, tell: impl Fn(&Completion) + Send + 'static) {
+        self.endpoint.on_completion(Box::new(tell));
     }
 
     /// Whether a segment is in registered memory of the VI's NIC, with any tag.
@@ -188,7 +188,7 @@ impl ConnectionRequest {
 
 impl Drop for Vi {
     fn drop(&mut self) {
-        if self.endpoint.nic().is_a_childs() {
+        if self.endpoint.nic().is_forked_child() {
             // In a forked child the endpoint is leaked: dropping it would end the parent's connection.
             return std::mem::forget(self.endpoint.clone());
         }

@@ -128,7 +128,7 @@ impl Crowd {
 }
 
 #[test]
-fn who_has_much_to_say_does_not_keep_others_from_being_heard() {
+fn a_busy_vi_does_not_starve_other_vis_of_the_queue() {
     let crowd = crowd(2);
     let [(loud, loud_client), (quiet, quiet_client)] = &crowd.vis[..] else { panic!() };
     (0..120).for_each(|_| crowd.server.receive(loud, 64));
@@ -139,7 +139,7 @@ fn who_has_much_to_say_does_not_keep_others_from_being_heard() {
 }
 
 #[test]
-fn who_sleeps_on_a_queue_hears_of_a_vi_that_is_connected_meanwhile() {
+fn a_thread_sleeping_on_a_queue_sees_a_vi_that_connects_meanwhile() {
     let (server, clients) = (host(), host());
     let queue = server.nic.create_completion_queue(16).unwrap();
     let (vi, client) = (server.vi(Some(&queue)), clients.vi(None));
@@ -155,7 +155,7 @@ fn who_sleeps_on_a_queue_hears_of_a_vi_that_is_connected_meanwhile() {
 }
 
 #[test]
-fn who_sleeps_on_a_vi_hears_when_it_is_connected_meanwhile() {
+fn a_thread_sleeping_on_a_vi_sees_its_connection() {
     let (server, clients) = (host(), host());
     let (vi, client) = (server.vi(None), clients.vi(None));
     server.receive(&vi, 64);
@@ -218,7 +218,7 @@ fn futures_of_a_queue_and_of_a_vi_are_woken_for_what_is_connected_meanwhile() {
 }
 
 #[test]
-fn each_of_many_that_were_silent_is_heard_when_it_speaks() {
+fn each_of_many_idle_vis_is_noticed_when_it_sends() {
     let crowd = crowd(100);
     for round in 0..3 {
         for (vi, client) in &crowd.vis {
@@ -243,7 +243,7 @@ fn each_of_many_that_were_silent_is_heard_when_it_speaks() {
 }
 
 #[test]
-fn a_future_of_a_queue_is_woken_by_each_of_many_that_were_silent() {
+fn a_queue_future_is_woken_by_each_of_many_idle_vis() {
     let crowd = crowd(100);
     for (vi, client) in &crowd.vis {
         std::thread::scope(|scope| {
@@ -257,7 +257,7 @@ fn a_future_of_a_queue_is_woken_by_each_of_many_that_were_silent() {
 }
 
 #[test]
-fn a_message_in_parts_and_a_full_ring_reach_a_vi_that_nobody_looks_at() {
+fn a_fragmented_message_and_a_full_ring_reach_a_vi_that_is_not_polled() {
     let crowd = crowd(40);
     // Messages from memory that the program has registered are sent in parts.
     let mut own = vec![7u8; 1 << 20];
@@ -295,7 +295,7 @@ fn a_message_in_parts_and_a_full_ring_reach_a_vi_that_nobody_looks_at() {
 }
 
 #[test]
-fn an_answer_to_what_is_sent_over_a_silent_vi_is_heard_by_whoever_sleeps_on_the_queue() {
+fn an_answer_on_an_idle_vi_wakes_the_thread_sleeping_on_the_queue() {
     let crowd = crowd(60);
     for (vi, client) in crowd.vis.iter().take(20) {
         crowd.settle();
@@ -408,12 +408,12 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
 }
 
 #[test]
-fn all_of_a_crowd_that_speaks_at_random_are_answered_over_shared_memory() {
+fn many_randomly_sending_clients_are_all_answered_over_shared_memory() {
     speaks_at_random([host(), host()], 200);
 }
 
 #[test]
-fn all_of_a_crowd_that_speaks_at_random_are_answered_over_udp() {
+fn many_randomly_sending_clients_are_all_answered_over_udp() {
     speaks_at_random([host_of(udp()), host_of(udp())], 60);
 }
 

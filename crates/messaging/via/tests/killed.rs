@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_ROLE";
-const TEST: &str = "who_survives_is_told_in_under_a_second_and_nothing_leaks";
+const TEST: &str = "the_survivor_gets_an_error_within_a_second_and_nothing_leaks";
 const SOON: Option<Duration> = Some(Duration::from_secs(30));
 
 /// The numbers of open files and of mapped shared memory files of this process.
@@ -124,7 +124,7 @@ fn campaign(survivor_is_server: bool, kills: usize) -> Duration {
 }
 
 #[test]
-fn who_survives_is_told_in_under_a_second_and_nothing_leaks() {
+fn the_survivor_gets_an_error_within_a_second_and_nothing_leaks() {
     if let Ok(role) = std::env::var(ROLE) {
         let [what, is_server, rounds, name] = role.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{role}")

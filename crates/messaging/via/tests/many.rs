@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LONGMA_VIA_MANY";
-const TEST: &str = "a_server_with_many_idle_clients_answers_each_that_speaks";
+const TEST: &str = "a_server_with_many_idle_clients_answers_each_message";
 const SOON: Option<Duration> = Some(Duration::from_secs(300));
 
 /// Raises the limit on open files as far as possible and returns it.
@@ -27,7 +27,7 @@ fn raise_files() -> u64 {
     limit.rlim_cur
 }
 
-/// The process with all clients: connects them, and sends from those that it is told to.
+/// The process with all clients: connects them, and sends as requested.
 fn be_clients(name: &str, count: usize) {
     raise_files();
     let settings = Settings { limits: limits(u32::MAX), ..Settings::default() };
@@ -110,7 +110,7 @@ fn start_clients(count: usize, name: &Address) -> Child {
 }
 
 #[test]
-fn a_server_with_many_idle_clients_answers_each_that_speaks() {
+fn a_server_with_many_idle_clients_answers_each_message() {
     if let Ok(role) = std::env::var(ROLE) {
         let (count, name) = role.split_once(' ').unwrap();
         return be_clients(name, count.parse().unwrap());

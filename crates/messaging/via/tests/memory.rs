@@ -12,7 +12,7 @@ fn open() -> (Nic, ProtectionTag) {
 }
 
 #[test]
-fn a_handle_given_back_does_not_come_again_in_a_hundred_thousand_registrations() {
+fn a_released_handle_is_not_reused_within_a_hundred_thousand_registrations() {
     let (nic, tag) = open();
     let mut bytes = vec![0u8; 64];
     let mut seen = BTreeSet::new();

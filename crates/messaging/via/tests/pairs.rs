@@ -35,7 +35,7 @@ fn pair(name: &str, reliability: Reliability) -> (Side, Side) {
 }
 
 #[test]
-fn messages_of_every_size_arrive_whole_from_shown_memory_and_from_ones_own() {
+fn messages_of_every_size_arrive_whole_from_exported_and_private_memory() {
     for remote in [true, false] {
         let (server, client) = pair(&format!("sizes-{remote}"), Reliability::ReliableDelivery);
         let attributes =

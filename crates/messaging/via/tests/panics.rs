@@ -49,16 +49,16 @@ fn nics() -> [[Nic; 2]; 2] {
 }
 
 #[test]
-fn a_vi_is_told_of_completions_though_telling_another_panics() {
+fn a_panicking_completion_callback_does_not_affect_other_vis() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
         let (tell, told) = channel();
         let (panics, has_panicked) = channel();
-        bad.1.vi.tell_completions(move |_| {
+        bad.1.vi.on_completion(move |_| {
             let _ = panics.send(());
             panic!("the program's");
         });
-        good.1.vi.tell_completions(move |completion| _ = tell.send(*completion));
+        good.1.vi.on_completion(move |completion| _ = tell.send(*completion));
         for (client, server) in [&bad, &good] {
             for _ in 0..2 {
                 let (context, home) = (server.memory.address(), server.memory.handle());
@@ -102,7 +102,7 @@ impl Wake for Tells {
 }
 
 #[test]
-fn a_future_is_woken_though_waking_another_panics() {
+fn a_panicking_waker_does_not_affect_other_futures() {
     for [client, server] in nics() {
         let (bad, good) = (pair(&client, &server), pair(&client, &server));
         let (tell, told) = channel();
@@ -120,7 +120,7 @@ fn a_future_is_woken_though_waking_another_panics() {
 }
 
 #[test]
-fn an_error_is_told_though_telling_another_has_panicked() {
+fn errors_are_reported_after_a_callback_has_panicked() {
     let [[client, server], _] = nics();
     let (tell, told) = channel();
     server

@@ -210,7 +210,7 @@ fn codes_of(children: &mut [Child; 2]) -> [Option<i32>; 2] {
 }
 
 #[test]
-fn the_test_above_notices_a_system_call() {
+fn the_tracer_detects_a_system_call() {
     if std::env::var(ROLE).is_ok() {
         forbid_system_calls();
         std::thread::yield_now();
@@ -218,7 +218,7 @@ fn the_test_above_notices_a_system_call() {
         unsafe { libc::_exit(0) };
     }
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_test_above_notices_a_system_call", "--nocapture"])
+        .args(["--exact", "the_tracer_detects_a_system_call", "--nocapture"])
         .env(ROLE, "x")
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -53,7 +53,7 @@ fn arrives(receiver: &End, into: &MemoryRegion, byte: u8) {
 }
 
 #[test]
-fn a_message_in_memory_that_is_deregistered_arrives_though_another_region_has_its_place() {
+fn a_message_from_deregistered_memory_arrives_though_another_region_reuses_its_slot() {
     let [receiver, sender] = pair("retired-place");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let old = filled(&sender, MemoryAttributes::local(sender.tag), 1);
@@ -89,7 +89,7 @@ fn memory_that_gets_other_attributes_under_a_message_goes_on_to_carry_messages()
 
 /// A sender that always sends another message before the previous one has been received.
 #[test]
-fn memory_that_goes_while_messages_never_cease_leaves_its_place_to_others() {
+fn memory_deregistered_during_constant_traffic_frees_its_slot() {
     let [receiver, sender] = pair("retired-stream");
     let into = receiver.nic.allocate(LENGTH, MemoryAttributes::local(receiver.tag)).unwrap();
     let kept = filled(&sender, MemoryAttributes::local(sender.tag), 7);

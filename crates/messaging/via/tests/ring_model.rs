@@ -59,7 +59,7 @@ mod shared {
 
         #[derive(Clone, Copy)]
         #[repr(u8)]
-        pub(super) enum Place {
+        pub(super) enum DataLocation {
             Slot = 1,
         }
 
@@ -93,7 +93,7 @@ mod shared {
     mod ring;
 
     use super::explored;
-    use layout::{AtomicU32, Kind, Ordering, Place, Progress, Slot};
+    use layout::{AtomicU32, DataLocation, Kind, Ordering, Progress, Slot};
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::fence;
     use ring::{Consumer, Producer, head};
@@ -103,7 +103,7 @@ mod shared {
             loom::thread::yield_now();
         }
         let number = number as u32;
-        producer.push(head(Kind::Send, Place::Slot, 0, 0), number, number * 7, &words);
+        producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), number, number * 7, &words);
     }
 
     fn receive(consumer: &Consumer<'_>) -> ring::Message {
@@ -190,7 +190,7 @@ mod shared {
     }
 
     #[test]
-    fn a_piece_of_the_arena_is_not_given_out_while_the_reader_may_be_at_it() {
+    fn arena_space_is_not_reused_while_the_reader_may_access_it() {
         // The arena has four lines. In the first case, allocating a line too many would overwrite one in use; in the
         // second, the third piece does not fit before the end of the arena.
         pieces_of_the_arena("ring: pieces of an arena that is full", [3, 1, 1]);
@@ -198,7 +198,7 @@ mod shared {
     }
 
     #[test]
-    fn a_side_that_falls_asleep_sees_the_message_or_is_rung_for() {
+    fn a_side_going_to_sleep_sees_the_message_or_is_woken() {
         explored("sleep: two messages and one who falls asleep", 4, || {
             let (slots, progress) = layout::empty();
             let word = || -> &'static AtomicU32 { Box::leak(Box::new(AtomicU32::new(0))) };
@@ -206,7 +206,7 @@ mod shared {
             let publisher = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
                 for number in 0..2 {
-                    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
+                    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[number]);
                     // The fence that the sleeper's membarrier replaces.
                     fence(Ordering::SeqCst);
                     if asleep.load(Ordering::Relaxed) == 1 {
@@ -239,13 +239,13 @@ mod shared {
     }
 
     #[test]
-    fn what_was_sent_before_the_end_is_seen_by_who_sees_the_end() {
+    fn messages_sent_before_the_end_are_visible_with_the_end() {
         explored("end: a message and the mark that its sender has left", 4, || {
             let (slots, progress) = layout::empty();
             let closed: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
             let leaving = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
-                producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
+                producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]);
                 closed.store(1, Ordering::Release);
             });
             let consumer = Consumer::new(slots, progress);
@@ -258,7 +258,7 @@ mod shared {
     }
 
     #[test]
-    fn a_consumer_that_says_anything_at_any_time_makes_the_producer_give_up_at_worst() {
+    fn arbitrary_consumer_counts_at_worst_make_the_producer_give_up() {
         explored("hostile: progress that is made up", 3, || {
             let (slots, progress) = layout::empty();
             let hostile = loom::thread::spawn(move || {
@@ -270,7 +270,7 @@ mod shared {
             let mut freed = 0;
             for _ in 0..4 {
                 match producer.has_room(1) {
-                    Ok(true) => producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]),
+                    Ok(true) => producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]),
                     Ok(false) => loom::thread::yield_now(),
                     Err(_) => break,
                 }
@@ -283,11 +283,11 @@ mod shared {
     }
 
     #[test]
-    fn a_consumer_that_says_it_took_more_than_was_sent_is_not_believed() {
+    fn a_consumer_that_claims_more_than_was_sent_is_rejected() {
         loom::model(|| {
             let (slots, progress) = layout::empty();
             let mut producer = Producer::new(slots, progress);
-            producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[1]);
+            producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]);
             progress.consumed.store(2, Ordering::Release);
             assert!(producer.refresh().is_err());
             progress.consumed.store(u32::MAX, Ordering::Release);
@@ -349,7 +349,7 @@ mod engine {
     }
 
     #[test]
-    fn an_owner_and_a_thread_that_takes_its_seat_are_never_inside_together() {
+    fn an_owner_and_the_thread_that_revokes_it_are_never_inside_together() {
         super::explored("lock: an owner and one who takes its seat", 4, || {
             let (lock, protected) = (Arc::new(Lock::new(())), Arc::new(UnsafeCell::new(0)));
             // This thread owns the lock from here on.

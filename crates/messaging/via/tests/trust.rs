@@ -47,7 +47,7 @@ fn connect(server: &Side, client: &Side, name: &Address) -> Result<(), Error> {
 }
 
 #[test]
-fn each_side_is_told_whose_process_the_other_is() {
+fn each_side_learns_the_other_sides_process_and_user() {
     let (server, client) = (side(Settings::default()), side(Settings::default()));
     let name = name("credentials");
     let _ = server.nic.connect_wait(&name, Some(Duration::ZERO));
@@ -69,7 +69,7 @@ fn each_side_is_told_whose_process_the_other_is() {
 }
 
 #[test]
-fn a_client_that_is_not_allowed_is_refused_and_both_sides_read_why() {
+fn a_client_that_is_not_allowed_is_refused_and_both_sides_get_the_reason() {
     let stranger = own_uid().wrapping_add(1);
     let clients = Allow::users(&[stranger]);
     let server = side(Settings { clients, ..Settings::default() });
@@ -84,7 +84,7 @@ fn a_client_that_is_not_allowed_is_refused_and_both_sides_read_why() {
 }
 
 #[test]
-fn a_client_says_nothing_to_another_users_server() {
+fn a_client_sends_nothing_to_another_users_server() {
     let server = side(Settings::default());
     let servers = Allow::users(&[own_uid().wrapping_add(1)]);
     let client = side(Settings { servers, ..Settings::default() });
@@ -147,7 +147,7 @@ fn a_region_beyond_the_limit_is_refused_to_both_and_messages_arrive_all_the_same
 }
 
 #[test]
-fn a_user_has_as_many_connections_as_are_allowed_and_one_is_free_again_when_one_ends() {
+fn connections_per_user_are_limited_and_freed_when_they_end() {
     let limits = Limits { user_connections: 1, ..Limits::default() };
     let server = side(Settings { limits, ..Settings::default() });
     let (first, second) = (side(Settings::default()), side(Settings::default()));

@@ -1,6 +1,6 @@
 //! VIs over UDP: two NICs on this host, each with its own socket. The conformance suite covers the specification.
 
-use longma_reliable::wire::Seeded;
+use longma_reliable::wire::Rng;
 use longma_reliable::{Kind, Packet};
 use longma_via::provider::udp::Udp;
 use longma_via::{
@@ -97,7 +97,7 @@ fn remote_memory_is_written_and_read() {
 }
 
 #[test]
-fn more_reads_than_the_path_has_room_for_are_answered_though_both_programs_sleep() {
+fn more_reads_than_the_path_has_space_for_are_answered_while_both_programs_sleep() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     let pattern: Vec<u8> = (0..1 << 20).map(|i| (i % 251) as u8).collect();
     server.memory.write(0, &pattern);
@@ -115,7 +115,7 @@ fn more_reads_than_the_path_has_room_for_are_answered_though_both_programs_sleep
 }
 
 #[test]
-fn disconnecting_is_told_and_what_was_sent_before_arrives() {
+fn a_disconnect_is_reported_after_the_messages_sent_before_it() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..50 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 100)])).unwrap();
@@ -135,7 +135,7 @@ fn disconnecting_is_told_and_what_was_sent_before_arrives() {
 }
 
 #[test]
-fn what_was_sent_arrives_though_its_sender_closes_the_nic_at_once() {
+fn sent_messages_arrive_even_if_the_sender_closes_the_nic_at_once() {
     let (client, server) = pair(Reliability::ReliableDelivery);
     for _ in 0..200 {
         server.vi.post_receive(&Descriptor::receive(&[server.memory.segment(0, 1000)])).unwrap();
@@ -220,7 +220,7 @@ impl Drop for Between {
 }
 
 #[test]
-fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
+fn lost_packets_are_retransmitted_without_calls_by_the_sender() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
@@ -244,7 +244,7 @@ fn what_is_lost_goes_again_in_time_though_its_sender_does_not_call() {
 }
 
 #[test]
-fn a_request_that_the_network_says_again_after_its_answer_is_no_other_request() {
+fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
     for accepts in [true, false] {
         let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
         let between = Between::new(&server.nic);
@@ -290,7 +290,7 @@ fn closing_a_nic_does_not_wait_long_for_a_peer_that_takes_nothing() {
 }
 
 #[test]
-fn who_asks_while_other_threads_look_is_let_in_at_once() {
+fn a_client_is_accepted_at_once_while_other_threads_poll() {
     let (_client, server) = pair(Reliability::ReliableDelivery);
     let tag = server.nic.create_protection_tag().unwrap();
     let attributes = ViAttributes::new(tag).with_reliability(Reliability::ReliableDelivery);
@@ -350,7 +350,7 @@ fn an_address_is_free_again_as_soon_as_its_nic_is_closed() {
 }
 
 #[test]
-fn asking_where_nobody_waits_is_an_error_soon() {
+fn connecting_without_a_waiting_server_fails_soon() {
     let (client, server) = (end(Reliability::ReliableDelivery), nic());
     let remote = Address::new(&server.attributes().local_address, "no such");
     let asked = Instant::now();
@@ -399,7 +399,7 @@ fn a_connections_tag_has_64_bits_and_does_not_follow_from_earlier_ones() {
 
 #[test]
 fn the_attack_on_tags_finds_the_states_of_the_generator_that_it_is_for() {
-    let mut generator = Seeded::new(7);
+    let mut generator = Rng::new(7);
     let (first, second) = (generator.draw(), generator.draw());
     assert_eq!(state_behind(second).wrapping_sub(state_behind(first)), 0x9e37_79b9_7f4a_7c15);
 }

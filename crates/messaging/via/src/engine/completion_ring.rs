@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// The number of VIs that are polled and slept on however long they are quiet. Beyond this number, polling costs more
 /// than a notification by the provider's thread.
-const KEPT: usize = 8;
+const MIN_POLLED: usize = 8;
 /// The number of unsuccessful polls after which any further VI is parked.
-const VAIN_LOOKS: u32 = 512;
+const MAX_EMPTY_POLLS: u32 = 512;
 
 /// A work queue of a VI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ struct Contents {
 
 /// The VIs attached to a completion queue, by number.
 #[derive(Default)]
-struct Tied {
+struct AttachedVis {
     all: BTreeSet<u32>,
     /// The VIs to be polled.
     hot: BTreeMap<u32, Weak<Endpoint>>,
@@ -50,7 +50,7 @@ pub(crate) struct CompletionRing {
     most: usize,
     contents: Mutex<Contents>,
     has_some: AtomicBool,
-    tied: Mutex<Tied>,
+    attached: Mutex<AttachedVis>,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -67,7 +67,7 @@ impl CompletionRing {
             most,
             contents: Mutex::new(contents),
             has_some: AtomicBool::new(false),
-            tied: Mutex::default(),
+            attached: Mutex::default(),
             bell: LocalBell::new(),
             spin: AdaptiveSpin::new(),
         })
@@ -77,8 +77,8 @@ impl CompletionRing {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tied(&self) -> MutexGuard<'_, Tied> {
-        self.tied.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attached(&self) -> MutexGuard<'_, AttachedVis> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -99,34 +99,34 @@ impl CompletionRing {
         Ok(())
     }
 
-    pub(super) fn tie(&self, number: u32) {
-        self.tied().all.insert(number);
+    pub(super) fn attach_vi(&self, number: u32) {
+        self.attached().all.insert(number);
     }
 
     pub(crate) fn is_tied(&self) -> bool {
-        !self.tied().all.is_empty()
+        !self.attached().all.is_empty()
     }
 
     /// Detaches a VI and removes its notifications.
-    pub(super) fn untie(&self, number: u32) {
-        let mut tied = self.tied();
-        tied.all.remove(&number);
-        tied.hot.remove(&number);
-        drop(tied);
+    pub(super) fn detach_vi(&self, number: u32) {
+        let mut attached = self.attached();
+        attached.all.remove(&number);
+        attached.hot.remove(&number);
+        drop(attached);
         self.contents().notifications.retain(|(other, _)| *other != number);
     }
 
-    /// Starts polling a VI. Called under the VI's lock, like `cool`.
-    pub(super) fn heat(&self, number: u32, endpoint: &Weak<Endpoint>) {
-        let mut tied = self.tied();
-        if tied.all.contains(&number) {
-            tied.hot.entry(number).or_insert_with(|| endpoint.clone());
+    /// Starts polling a VI. Called under the VI's lock, like `stop_polling`.
+    pub(super) fn start_polling(&self, number: u32, endpoint: &Weak<Endpoint>) {
+        let mut attached = self.attached();
+        if attached.all.contains(&number) {
+            attached.hot.entry(number).or_insert_with(|| endpoint.clone());
         }
     }
 
     /// Stops polling a VI.
-    pub(super) fn cool(&self, number: u32) {
-        self.tied().hot.remove(&number);
+    pub(super) fn stop_polling(&self, number: u32) {
+        self.attached().hot.remove(&number);
     }
 
     /// Whether a thread or a future waits for a notification.
@@ -177,18 +177,18 @@ impl CompletionRing {
             return Some(notification);
         }
         // Poll each VI once. The lock of the list is not held while a VI is polled.
-        let count = self.tied().hot.len();
+        let count = self.attached().hot.len();
         for _ in 0..count {
             let Some(endpoint) = self.next_hot()? else { continue };
-            endpoint.look_for_queue();
+            endpoint.poll_for_queue();
             if let Some(notification) = self.pop() {
-                endpoint.quiet_looks.store(0, Ordering::Relaxed);
+                endpoint.empty_polls.store(0, Ordering::Relaxed);
                 return Some(notification);
             }
             // The counter is not exact: two threads may count one poll between them.
-            let quiet = endpoint.quiet_looks.load(Ordering::Relaxed).saturating_add(1);
-            endpoint.quiet_looks.store(quiet, Ordering::Relaxed);
-            if count > KEPT && quiet > VAIN_LOOKS {
+            let quiet = endpoint.empty_polls.load(Ordering::Relaxed).saturating_add(1);
+            endpoint.empty_polls.store(quiet, Ordering::Relaxed);
+            if count > MIN_POLLED && quiet > MAX_EMPTY_POLLS {
                 endpoint.park();
             }
         }
@@ -197,11 +197,11 @@ impl CompletionRing {
 
     /// The next VI in turn. `None` if there is none to poll.
     fn next_hot(&self) -> Option<Option<Arc<Endpoint>>> {
-        let mut tied = self.tied();
-        let after = (Bound::Excluded(tied.last), Bound::Unbounded);
-        let next = tied.hot.range(after).next().or_else(|| tied.hot.first_key_value());
+        let mut attached = self.attached();
+        let after = (Bound::Excluded(attached.last), Bound::Unbounded);
+        let next = attached.hot.range(after).next().or_else(|| attached.hot.first_key_value());
         let (number, endpoint) = next.map(|(number, endpoint)| (*number, endpoint.upgrade()))?;
-        tied.last = number;
+        attached.last = number;
         Some(endpoint)
     }
 
@@ -233,11 +233,11 @@ impl CompletionRing {
     /// Parks the VIs that can be parked, except those with the most recent traffic. Returns the others, which must be
     /// waited for.
     pub(crate) fn unparked(&self) -> Vec<Arc<Endpoint>> {
-        let mut hot: Vec<_> = self.tied().hot.values().filter_map(Weak::upgrade).collect();
-        if hot.len() > KEPT {
+        let mut hot: Vec<_> = self.attached().hot.values().filter_map(Weak::upgrade).collect();
+        if hot.len() > MIN_POLLED {
             // Cached keys, because the counters change concurrently.
-            hot.sort_by_cached_key(|endpoint| endpoint.quiet_looks.load(Ordering::Relaxed));
-            let rest = hot.split_off(KEPT);
+            hot.sort_by_cached_key(|endpoint| endpoint.empty_polls.load(Ordering::Relaxed));
+            let rest = hot.split_off(MIN_POLLED);
             hot.extend(rest.into_iter().filter(|endpoint| !endpoint.park()));
         }
         hot

@@ -1,5 +1,5 @@
 //! The implementation of a VI: its state machine, its queues under one lock, its link to the peer, and its waiters. The
-//! rules of the queues are in `queues.rs`, `work_queue.rs` and `arrivals.rs`, and connecting is in `meeting.rs`.
+//! rules of the queues are in `queues.rs`, `work_queue.rs` and `arrivals.rs`, and connecting is in `connect.rs`.
 //!
 //! Source: VIA, VI states; VI connection and disconnection; error handling.
 
@@ -8,7 +8,7 @@ use super::lock::{Guard, Lock};
 use super::memory_table::Region;
 use super::nic::NicShared;
 pub(crate) use super::queues::Side;
-use super::queues::{News, Queues};
+use super::queues::{Notifications, Queues};
 use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
@@ -55,7 +55,7 @@ pub(crate) struct Endpoint {
     pub(super) inner: Lock<Inner>,
     /// A copy of the state that can be read without the lock.
     state: AtomicU8,
-    /// Whether the roster's thread polls this VI when the program does not, and a counter of the program's calls that
+    /// Whether the registry's thread polls this VI when the program does not, and a counter of the program's calls that
     /// tells it so.
     pub(super) attended: AtomicBool,
     pub(super) calls: AtomicU32,
@@ -64,7 +64,7 @@ pub(crate) struct Endpoint {
     /// A copy of `Queues::parked` that can be read without the lock.
     pub(super) is_parked: AtomicBool,
     /// The number of consecutive polls by a completion queue that found nothing.
-    pub(super) quiet_looks: AtomicU32,
+    pub(super) empty_polls: AtomicU32,
     bell: LocalBell,
     spin: AdaptiveSpin,
 }
@@ -78,7 +78,7 @@ impl Endpoint {
     ) -> Result<Arc<Endpoint>, Error> {
         let attributes = checked(nic, attributes)?;
         nic.memory.take_tag(attributes.tag)?;
-        let made = nic.roster.enter(|number| {
+        let made = nic.vi_registry.enter(|number| {
             let queues = Queues::new(number, nic, attributes, [send.cloned(), receive.cloned()]);
             Arc::new_cyclic(|itself| Endpoint {
                 itself: itself.clone(),
@@ -90,7 +90,7 @@ impl Endpoint {
                 calls: AtomicU32::new(0),
                 waiters: AtomicU32::new(0),
                 is_parked: AtomicBool::new(false),
-                quiet_looks: AtomicU32::new(0),
+                empty_polls: AtomicU32::new(0),
                 bell: LocalBell::new(),
                 spin: AdaptiveSpin::new(),
             })
@@ -103,7 +103,7 @@ impl Endpoint {
             }
         };
         for ring in [send, receive].into_iter().flatten() {
-            ring.tie(endpoint.number);
+            ring.attach_vi(endpoint.number);
         }
         Ok(endpoint)
     }
@@ -188,7 +188,7 @@ impl Endpoint {
         inner.tells_receives = link.holds_receives();
         inner.link = Some(link);
         self.enter(&mut inner, ViState::Connected);
-        self.have_polled(&inner);
+        self.poll_by_queues(&inner);
         if inner.tells_receives {
             let Inner { link, queues, .. } = &mut *inner;
             for segments in queues.receive.all_queued_segments() {
@@ -205,7 +205,7 @@ impl Endpoint {
         let rings: Vec<_> = inner.queues.rings().cloned().collect();
         self.unlock(inner);
         rings.iter().for_each(|ring| ring.rouse());
-        self.nic.roster.look_around();
+        self.nic.vi_registry.wake();
     }
 
     pub(super) fn leave_pending(&self, attempt: &Attempt) {
@@ -220,7 +220,7 @@ impl Endpoint {
     }
 
     pub(crate) fn disconnect(&self) -> Result<(), Error> {
-        if self.nic.is_a_childs() {
+        if self.nic.is_forked_child() {
             return Err(Error::InvalidState("the VI belongs to the process that opened its NIC".into()));
         }
         let mut inner = self.inner.lock();
@@ -239,13 +239,13 @@ impl Endpoint {
     pub(crate) fn destroy(&self) {
         // A completion callback may panic while descriptors are flushed. The VI is destroyed nevertheless.
         let _ = catch_unwind(AssertUnwindSafe(|| self.disconnect()));
-        self.nic.roster.leave(self.number);
+        self.nic.vi_registry.leave(self.number);
         let mut inner = self.inner.lock();
         let rings = [inner.queues.send_ring.take(), inner.queues.receive_ring.take()];
         let tag = inner.queues.attributes.tag;
         drop(inner);
         for ring in rings.into_iter().flatten() {
-            ring.untie(self.number);
+            ring.detach_vi(self.number);
         }
         self.nic.memory.release_tag(tag);
     }
@@ -254,7 +254,7 @@ impl Endpoint {
         inner.queues.held.clear();
         inner.queues.arrival = None;
         inner.queues.malformed = 0;
-        self.end_parking(inner);
+        self.stop_parking(inner);
         let sent = inner.queues.send.flush(posted);
         let received = inner.queues.receive.flush(Status::FLUSHED);
         inner.queues.completed(Side::Send, sent);
@@ -472,7 +472,7 @@ impl Endpoint {
     }
 
     #[cold]
-    fn tell(&self, news: News) {
+    fn tell(&self, news: Notifications) {
         if news.ring {
             self.bell.ring();
         }
@@ -500,21 +500,21 @@ impl Endpoint {
         self.unlock(inner);
     }
 
-    /// Polls once on behalf of the roster's thread.
+    /// Polls once on behalf of the registry's thread.
     #[inline]
-    pub(super) fn look_for_others(&self) {
+    pub(super) fn poll_for_registry(&self) {
         let mut inner = self.inner.lock();
         self.progress(&mut inner);
         self.unlock(inner);
     }
 
     /// Polls on behalf of the provider's thread.
-    pub(super) fn look_long(&self) {
+    pub(super) fn poll_for_provider(&self) {
         let mut inner = self.inner.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
         if inner.queues.parked && inner.queues.news.any {
             // More messages are likely to follow, so the completion queues poll this VI for a while.
-            self.have_polled(&inner);
+            self.poll_by_queues(&inner);
         }
         self.unlock(inner);
     }
@@ -591,7 +591,7 @@ impl Endpoint {
         self.disarm_for_others();
     }
 
-    /// Like `arm`, for the roster's thread.
+    /// Like `arm`, for the registry's thread.
     pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
         let mut inner = self.inner.lock();
         inner.queues.sleepers += 1;

@@ -27,7 +27,7 @@ impl Future for CompletionFuture<'_> {
         if let Some(completion) = self.endpoint.poll_done(self.side, context.waker()) {
             return Poll::Ready(completion);
         }
-        self.endpoint.nic().roster.watch(self.endpoint);
+        self.endpoint.nic().vi_registry.watch(self.endpoint);
         Poll::Pending
     }
 }
@@ -51,7 +51,7 @@ impl Future for NotificationFuture<'_> {
             return Poll::Ready(notification);
         }
         for endpoint in self.ring.unparked() {
-            endpoint.nic().roster.watch(&endpoint);
+            endpoint.nic().vi_registry.watch(&endpoint);
         }
         Poll::Pending
     }

@@ -1,6 +1,6 @@
 //! The lock of a VI, biased to the thread that uses the VI: that thread takes it with a plain store, and any other
 //! thread pays for a barrier on all cores. The lock is unfair and held only for a bounded number of copies. Taking it
-//! twice in one thread panics; callbacks that run under the lock (`Vi::tell_completions`) must not call the VI.
+//! twice in one thread panics; callbacks that run under the lock (`Vi::on_completion`) must not call the VI.
 //!
 //! Source: Dice, Moir and Scherer, "Quickly reacquirable locks" (2003); test-and-set with a delay as in Anderson, "The
 //! performance of spin lock alternatives", IEEE TPDS 1 (1990).
@@ -19,7 +19,7 @@ use super::asymmetric::{
 use std::ops::{Deref, DerefMut};
 
 /// The number of ownership changes after which the lock is no longer biased.
-pub(super) const SEATS: usize = 8;
+pub(super) const MAX_OWNERS: usize = 8;
 /// The owner of a seat that is not occupied.
 const VACANT: usize = 0;
 
@@ -30,11 +30,11 @@ struct Seat {
 }
 
 pub(crate) struct Lock<T> {
-    /// The index of the seat whose owner may enter without `held`; `SEATS` if there is none. Stored only under `held`.
+    /// The index of the seat whose owner may enter without `held`; `MAX_OWNERS` if there is none. Stored only under `held`.
     current: AtomicUsize,
     /// The thread that entered by exchange and is still inside; `VACANT` if there is none.
     holder: AtomicUsize,
-    seats: [Seat; SEATS],
+    seats: [Seat; MAX_OWNERS],
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -48,7 +48,7 @@ impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Lock<T> {
         let seat = |_| Seat { owner: AtomicUsize::new(VACANT), inside: AtomicBool::new(false) };
         Lock {
-            current: AtomicUsize::new(if is_available() { 0 } else { SEATS }),
+            current: AtomicUsize::new(if is_available() { 0 } else { MAX_OWNERS }),
             holder: AtomicUsize::new(VACANT),
             seats: std::array::from_fn(seat),
             held: AtomicBool::new(false),

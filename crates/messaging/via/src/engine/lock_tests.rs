@@ -27,7 +27,7 @@ fn threads_that_take_the_lock_from_its_owner_lose_nothing() {
 }
 
 #[test]
-fn who_uses_a_lock_alone_owns_it_after_its_first_use() {
+fn the_only_user_of_a_lock_owns_it_after_the_first_use() {
     let lock = Lock::new(0);
     assert!(!lock.lock().by_owner());
     assert_eq!(lock.lock().by_owner(), is_available());
@@ -46,11 +46,11 @@ fn panics_within(lock: &Lock<u32>) -> bool {
 }
 
 #[test]
-fn a_thread_that_has_the_lock_cannot_take_it_again_however_it_came_in() {
+fn the_lock_is_not_reentrant_however_it_was_acquired() {
     let lock = Lock::new(0);
     // First entered by exchange, then as the owner.
     assert!(panics_within(&lock) && panics_within(&lock));
-    for _ in 0..2 * super::lock::SEATS {
+    for _ in 0..2 * super::lock::MAX_OWNERS {
         // First as a thread that takes over ownership; when the seats are used up, without one.
         std::thread::scope(|scope| _ = scope.spawn(|| assert!(panics_within(&lock) && panics_within(&lock))));
     }
@@ -58,7 +58,7 @@ fn a_thread_that_has_the_lock_cannot_take_it_again_however_it_came_in() {
 }
 
 #[test]
-fn a_thread_that_has_the_lock_cannot_take_it_again_while_another_waits_for_it() {
+fn the_lock_is_not_reentrant_while_another_thread_waits() {
     let (done, ends) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let lock = Lock::new(0);

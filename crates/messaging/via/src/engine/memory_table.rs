@@ -6,14 +6,14 @@ use crate::attributes::NicAttributes;
 use crate::descriptor::{RemoteSegment, Segment, Status};
 use crate::error::Error;
 use crate::protection::{MemoryAttributes, MemoryHandle, ProtectionTag};
-use crate::provider::{Memory, Refusal, RegionFacts, Slice};
+use crate::provider::{Memory, Refusal, RegionInfo, Slice};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A registered region. Changing its attributes replaces it.
 pub(crate) struct Region {
-    pub(crate) facts: RegionFacts,
+    pub(crate) facts: RegionInfo,
 }
 
 impl Region {
@@ -131,7 +131,7 @@ impl MemoryTable {
             return Err(Error::Resource(format!("all {} memory regions are in use", self.max_regions)));
         }
         let handle = contents.fresh_handle();
-        let facts = RegionFacts {
+        let facts = RegionInfo {
             handle,
             address,
             length,
@@ -159,7 +159,7 @@ impl MemoryTable {
         }
         let slot = contents.regions.get_mut(&handle.0).ok_or_else(|| unknown_region(handle))?;
         let old = slot.clone();
-        let facts = RegionFacts {
+        let facts = RegionInfo {
             tag: attributes.tag.0,
             rdma_write: attributes.rdma_write,
             rdma_read: attributes.rdma_read,

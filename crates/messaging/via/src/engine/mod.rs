@@ -4,19 +4,19 @@
 
 mod arrivals;
 pub(crate) mod asymmetric;
+mod completion_callback;
 pub(crate) mod completion_ring;
+pub(crate) mod connect;
 pub(crate) mod endpoint;
 pub(crate) mod errors;
 pub(crate) mod futures;
 mod lock;
 #[cfg(test)]
 mod lock_tests;
-pub(crate) mod meeting;
 pub(crate) mod memory_table;
 pub(crate) mod nic;
 mod parking;
 pub(crate) mod queues;
-pub(crate) mod roster;
-mod telling;
+pub(crate) mod vi_registry;
 pub(crate) mod waiting;
 mod work_queue;

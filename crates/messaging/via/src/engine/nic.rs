@@ -4,7 +4,7 @@
 
 use super::errors::ErrorDispatch;
 use super::memory_table::MemoryTable;
-use super::roster::Roster;
+use super::vi_registry::ViRegistry;
 use crate::provider::Provider;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct NicShared {
     pub(crate) provider: ManuallyDrop<Box<dyn Provider>>,
     pub(crate) memory: MemoryTable,
-    pub(crate) roster: Arc<Roster>,
+    pub(crate) vi_registry: Arc<ViRegistry>,
     pub(crate) errors: ErrorDispatch,
     /// The process that opened the NIC.
     home: u32,
@@ -23,25 +23,25 @@ impl NicShared {
     /// Opens a NIC and gives the provider's threads access to the engine.
     pub(crate) fn new(provider: Box<dyn Provider>) -> NicShared {
         let attributes = provider.attributes();
-        let roster = Arc::new(Roster::new(attributes.max_vis));
+        let vi_registry = Arc::new(ViRegistry::new(attributes.max_vis));
         let memory = MemoryTable::new(attributes);
-        let attention: Weak<Roster> = Arc::downgrade(&roster);
+        let attention: Weak<ViRegistry> = Arc::downgrade(&vi_registry);
         provider.attach(attention);
         let (provider, errors, home) =
             (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
-        NicShared { provider, memory, roster, errors, home }
+        NicShared { provider, memory, vi_registry, errors, home }
     }
 
     /// Whether this process is a forked child of the one that opened the NIC (fork(2)). The child must not close
     /// anything, because sockets, names and segments are shared with the parent.
-    pub(crate) fn is_a_childs(&self) -> bool {
+    pub(crate) fn is_forked_child(&self) -> bool {
         std::process::id() != self.home
     }
 }
 
 impl Drop for NicShared {
     fn drop(&mut self) {
-        if !self.is_a_childs() {
+        if !self.is_forked_child() {
             // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.provider) }
         }

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 impl Endpoint {
     /// Makes the VI's completion queues poll it.
-    pub(super) fn have_polled(&self, inner: &Inner) {
-        self.quiet_looks.store(0, Ordering::Relaxed);
-        inner.queues.rings().for_each(|ring| ring.heat(self.number, &self.itself));
+    pub(super) fn poll_by_queues(&self, inner: &Inner) {
+        self.empty_polls.store(0, Ordering::Relaxed);
+        inner.queues.rings().for_each(|ring| ring.start_polling(self.number, &self.itself));
     }
 
     /// Parks the VI. Returns `false` if it must be polled.
@@ -18,7 +18,7 @@ impl Endpoint {
         let mut inner = self.inner.lock();
         if !inner.queues.parked && inner.link.is_some() {
             if !inner.link.as_mut().is_some_and(|link| link.park()) {
-                self.quiet_looks.store(0, Ordering::Relaxed);
+                self.empty_polls.store(0, Ordering::Relaxed);
                 return false;
             }
             self.set_parked(&mut inner, true);
@@ -29,7 +29,7 @@ impl Endpoint {
             self.unlock(inner);
             return false;
         }
-        inner.queues.rings().for_each(|ring| ring.cool(self.number));
+        inner.queues.rings().for_each(|ring| ring.stop_polling(self.number));
         self.unlock(inner);
         true
     }
@@ -37,7 +37,7 @@ impl Endpoint {
     /// Called when the program uses a parked VI, which is therefore likely to have traffic soon.
     #[cold]
     pub(super) fn called_while_parked(&self, inner: &mut Inner) {
-        self.have_polled(inner);
+        self.poll_by_queues(inner);
         // Without a completion queue, this call is the only poll. A queue decides itself when to poll next.
         if inner.queues.rings().next().is_none() {
             self.unpark(inner);
@@ -45,7 +45,7 @@ impl Endpoint {
     }
 
     /// Polls once on behalf of a completion queue.
-    pub(super) fn look_for_queue(&self) {
+    pub(super) fn poll_for_queue(&self) {
         let mut inner = self.inner.lock();
         // A waiter on one of the queues relies on the provider's report, so the VI stays parked.
         if inner.queues.parked && !inner.queues.rings().any(|ring| ring.is_awaited()) {
@@ -60,13 +60,13 @@ impl Endpoint {
             link.unpark();
         }
         self.set_parked(inner, false);
-        self.have_polled(inner);
+        self.poll_by_queues(inner);
     }
 
     /// Ends parking because the link is gone.
-    pub(super) fn end_parking(&self, inner: &mut Inner) {
+    pub(super) fn stop_parking(&self, inner: &mut Inner) {
         self.set_parked(inner, false);
-        inner.queues.rings().for_each(|ring| ring.cool(self.number));
+        inner.queues.rings().for_each(|ring| ring.stop_polling(self.number));
     }
 
     /// Whether the VI is parked.

@@ -33,7 +33,7 @@ pub(super) struct Arrival {
 
 /// Notifications to be delivered after the lock is released.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct Notifications {
     pub(super) any: bool,
     pub(super) wakers: [Option<Waker>; 4],
     pub(super) error: Option<(ErrorCode, Option<u64>)>,
@@ -44,10 +44,10 @@ pub(super) struct News {
 }
 
 /// The completion callback, called under the VI's lock.
-pub(crate) type Tell = Box<dyn Fn(&Completion) + Send>;
+pub(crate) type CompletionCallback = Box<dyn Fn(&Completion) + Send>;
 
 /// The part of a descriptor's home that must be registered for the completion callback, bytes: the control segment.
-const HOME_BYTES: u32 = 32;
+const CONTROL_SEGMENT_BYTES: u32 = 32;
 
 pub(super) struct Queues {
     pub(super) number: u32,
@@ -63,7 +63,7 @@ pub(super) struct Queues {
     pub(super) receive_ring: Option<Arc<CompletionRing>>,
     pub(super) send_waker: Option<Waker>,
     pub(super) receive_waker: Option<Waker>,
-    pub(super) tell: Option<Tell>,
+    pub(super) tell: Option<CompletionCallback>,
     /// The number of queued receives with an invalid format.
     pub(super) malformed: u32,
     /// Whether the link is parked: it is not polled, and the provider reports arrivals.
@@ -83,7 +83,7 @@ pub(super) struct Queues {
     pub(super) incoming: Vec<Slice>,
     pub(super) arrival: Option<Arrival>,
     pub(super) next_token: u32,
-    pub(super) news: News,
+    pub(super) news: Notifications,
     /// Set by an arrival that breaks the connection: the error to report.
     pub(super) fault: Option<ErrorCode>,
 }
@@ -122,7 +122,7 @@ impl Queues {
             incoming: Vec::with_capacity(segments as usize),
             arrival: None,
             next_token: 0,
-            news: News::default(),
+            news: Notifications::default(),
             fault: None,
         }
     }
@@ -206,14 +206,14 @@ impl Queues {
             Side::Receive => self.receive_ring.is_some() || self.receive_waker.is_some(),
         };
         if watched || self.is_special || self.sleepers > 0 {
-            self.tell_whom_it_concerns(side, count);
+            self.notify_observers(side, count);
         }
     }
 
     #[inline(never)]
-    fn tell_whom_it_concerns(&mut self, side: Side, count: u32) {
+    fn notify_observers(&mut self, side: Side, count: u32) {
         if self.is_special {
-            self.tell_of(side);
+            self.call_callback(side);
         }
         let (ring, waker) = match side {
             Side::Send => (&self.send_ring, &mut self.send_waker),
@@ -242,11 +242,11 @@ impl Queues {
 
     /// Calls the completion callback for newly completed descriptors of `side`, before they can be collected.
     #[inline(never)]
-    fn tell_of(&mut self, side: Side) {
+    fn call_callback(&mut self, side: Side) {
         let Queues { tell: Some(tell), send, receive, cache, nic, news, .. } = self else { return };
         let queue = if side == Side::Send { send } else { receive };
-        while let Some((completion, handle)) = queue.take_untold() {
-            let home = Segment { address: completion.context, handle, length: HOME_BYTES };
+        while let Some((completion, handle)) = queue.take_unreported() {
+            let home = Segment { address: completion.context, handle, length: CONTROL_SEGMENT_BYTES };
             if cache.is_registered(&nic.memory, &home) {
                 // The message is received completely before the panic of the callback propagates.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell(&completion))) {

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The longest spin, ns: about the cost of going to sleep and waking up.
-const MOST_SPIN_NS: u32 = 30_000;
+const MAX_SPIN_NS: u32 = 30_000;
 /// The shortest spin, ns: one round of polling.
-const LEAST_SPIN_NS: u32 = 500;
+const MIN_SPIN_NS: u32 = 500;
 /// The maximum sleep where the kernel cannot wake the thread for everything that it waits for.
-const BLIND_SLEEP: Duration = Duration::from_millis(1);
+const MAX_BLIND_SLEEP: Duration = Duration::from_millis(1);
 /// The kernel waits for at most 128 futexes at once; one is the local bell.
-const MOST_WORDS: usize = 127;
+const MAX_WORDS: usize = 127;
 
 /// The deadline of a timeout that starts now. `None` means no deadline.
 pub(crate) fn deadline_after(timeout: Option<Duration>) -> Option<Instant> {
@@ -31,7 +31,7 @@ pub(crate) struct AdaptiveSpin {
 
 impl AdaptiveSpin {
     pub(crate) fn new() -> AdaptiveSpin {
-        AdaptiveSpin { ns: AtomicU32::new(MOST_SPIN_NS) }
+        AdaptiveSpin { ns: AtomicU32::new(MAX_SPIN_NS) }
     }
 
     fn limit(&self) -> Duration {
@@ -40,7 +40,7 @@ impl AdaptiveSpin {
 
     fn learn(&self, spinning_was_enough: bool) {
         let ns = self.ns.load(Ordering::Relaxed);
-        let ns = if spinning_was_enough { (ns * 2).min(MOST_SPIN_NS) } else { (ns / 2).max(LEAST_SPIN_NS) };
+        let ns = if spinning_was_enough { (ns * 2).min(MAX_SPIN_NS) } else { (ns / 2).max(MIN_SPIN_NS) };
         self.ns.store(ns, Ordering::Relaxed);
     }
 }
@@ -138,7 +138,7 @@ pub(crate) fn wait<T>(
 
 /// Whether there are more futex words than the kernel can wait for at once. Further words can only be polled.
 pub(crate) fn has_too_many(bells: &[Bell]) -> bool {
-    bells.len() > MOST_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
+    bells.len() > MAX_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
 }
 
 /// Sleeps until one of the bells rings, the local bell's value differs from `heard`, or the deadline passes. May return
@@ -154,7 +154,7 @@ pub(crate) fn sleep(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Opt
         Bell::Word { word, value } => Some((*word, *value)),
         _ => None,
     });
-    sleep_on_words(local, heard, words, bells.len() > MOST_WORDS, deadline);
+    sleep_on_words(local, heard, words, bells.len() > MAX_WORDS, deadline);
 }
 
 /// The kernel's `struct futex_waitv`.
@@ -177,7 +177,7 @@ fn sleep_on_words(
     too_many: bool,
     deadline: Option<Instant>,
 ) {
-    let mut waits = Vec::with_capacity(MOST_WORDS + 1);
+    let mut waits = Vec::with_capacity(MAX_WORDS + 1);
     let own = FutexWait {
         value: u64::from(heard),
         address: local.word.as_ptr() as u64,
@@ -185,13 +185,13 @@ fn sleep_on_words(
         reserved: 0,
     };
     waits.push(own);
-    waits.extend(words.take(MOST_WORDS).map(|(word, value)| FutexWait {
+    waits.extend(words.take(MAX_WORDS).map(|(word, value)| FutexWait {
         value: u64::from(value),
         address: word as u64,
         flags: FUTEX2_SIZE_U32,
         reserved: 0,
     }));
-    let deadline = if too_many { earlier(deadline, Instant::now() + BLIND_SLEEP) } else { deadline };
+    let deadline = if too_many { earlier(deadline, Instant::now() + MAX_BLIND_SLEEP) } else { deadline };
     let until = deadline.map(monotonic);
     let timeout = until.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel only reads the array and compares the words. If the memory of a word was unmapped meanwhile,
@@ -206,8 +206,9 @@ fn sleep_on_words(
 
 /// For kernels without futex_waitv: sleeps on one word with a short timeout, so that the others are polled.
 fn sleep_on_one(wait: &FutexWait, deadline: Option<Instant>) {
-    let pause = deadline
-        .map_or(BLIND_SLEEP, |deadline| deadline.saturating_duration_since(Instant::now()).min(BLIND_SLEEP));
+    let pause = deadline.map_or(MAX_BLIND_SLEEP, |deadline| {
+        deadline.saturating_duration_since(Instant::now()).min(MAX_BLIND_SLEEP)
+    });
     let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
     // SAFETY: the kernel only compares the word, as above.
     unsafe {
@@ -234,7 +235,7 @@ fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Optio
     let mut limit = deadline;
     match local.event() {
         Some(event) => files.push(libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 }),
-        None => limit = earlier(limit, Instant::now() + BLIND_SLEEP),
+        None => limit = earlier(limit, Instant::now() + MAX_BLIND_SLEEP),
     }
     if local.value() != heard {
         return;

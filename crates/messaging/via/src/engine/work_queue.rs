@@ -73,34 +73,34 @@ pub(crate) struct WorkQueue {
     /// The position of the next post.
     tail: u32,
     /// The oldest entry for which the completion callback has not been called.
-    told: u32,
+    reported: u32,
     segments: Box<[Segment]>,
     segments_head: u32,
     segments_tail: u32,
     /// The maximum number of descriptors, and of segments per descriptor.
     depth: usize,
-    most_segments: usize,
+    max_segments: usize,
 }
 
 /// The initial capacity, descriptors.
-const FIRST_ROOM: usize = 64;
+const INITIAL_CAPACITY: usize = 64;
 const NO_SEGMENT: Segment = Segment { address: 0, handle: MemoryHandle(0), length: 0 };
 
 impl WorkQueue {
-    /// Creates a queue of `depth` descriptors (rounded up to a power of two) with up to `most_segments` segments each.
-    pub(crate) fn new(depth: u32, most_segments: u32) -> WorkQueue {
-        let (depth, most_segments) = (depth.next_power_of_two() as usize, most_segments as usize);
+    /// Creates a queue of `depth` descriptors (rounded up to a power of two) with up to `max_segments` segments each.
+    pub(crate) fn new(depth: u32, max_segments: u32) -> WorkQueue {
+        let (depth, max_segments) = (depth.next_power_of_two() as usize, max_segments as usize);
         WorkQueue {
-            entries: vec![EMPTY; depth.min(FIRST_ROOM)].into_boxed_slice(),
+            entries: vec![EMPTY; depth.min(INITIAL_CAPACITY)].into_boxed_slice(),
             head: 0,
             next: 0,
             tail: 0,
-            told: 0,
-            segments: vec![NO_SEGMENT; 2 * FIRST_ROOM].into_boxed_slice(),
+            reported: 0,
+            segments: vec![NO_SEGMENT; 2 * INITIAL_CAPACITY].into_boxed_slice(),
             segments_head: 0,
             segments_tail: 0,
             depth,
-            most_segments,
+            max_segments,
         }
     }
 
@@ -129,8 +129,8 @@ impl WorkQueue {
     }
 
     /// The maximum size of the arena, segments.
-    fn most_arena(&self) -> usize {
-        (self.depth * 2 + self.most_segments * 2).next_power_of_two()
+    fn max_arena(&self) -> usize {
+        (self.depth * 2 + self.max_segments * 2).next_power_of_two()
     }
 
     #[inline]
@@ -156,7 +156,7 @@ impl WorkQueue {
         let used = self.segments_tail.wrapping_sub(self.segments_head) as usize;
         // Twice the number, because segments are stored contiguously and may have to skip the end of the arena.
         while used + 2 * segments > self.segments.len() {
-            if self.segments.len() >= self.most_arena() {
+            if self.segments.len() >= self.max_arena() {
                 return false;
             }
             self.grow_segments();
@@ -381,20 +381,20 @@ impl WorkQueue {
     }
 
     /// Starts calling the completion callback, for entries posted from now on.
-    pub(crate) fn begin_telling(&mut self) {
-        self.told = self.tail;
+    pub(crate) fn begin_reporting(&mut self) {
+        self.reported = self.tail;
     }
 
     /// The oldest complete entry for which the callback has not been called, and its home. Each entry is returned once,
     /// in order.
     #[inline]
-    pub(crate) fn take_untold(&mut self) -> Option<(Completion, MemoryHandle)> {
-        let entry = &self.entries[self.place(self.told)];
-        if self.told == self.tail || entry.stage != Stage::Done {
+    pub(crate) fn take_unreported(&mut self) -> Option<(Completion, MemoryHandle)> {
+        let entry = &self.entries[self.place(self.reported)];
+        if self.reported == self.tail || entry.stage != Stage::Done {
             return None;
         }
         let untold = (entry.completion(), entry.home);
-        self.told = self.told.wrapping_add(1);
+        self.reported = self.reported.wrapping_add(1);
         Some(untold)
     }
 
@@ -461,8 +461,8 @@ mod tests {
     /// An empty queue whose positions have advanced by `count`.
     fn queue_after(count: u32) -> WorkQueue {
         let queue = WorkQueue::new(1024, 4);
-        let (head, next, tail, told) = (count, count, count, count);
-        WorkQueue { head, next, tail, told, segments_head: count, segments_tail: count, ..queue }
+        let (head, next, tail, reported) = (count, count, count, count);
+        WorkQueue { head, next, tail, reported, segments_head: count, segments_tail: count, ..queue }
     }
 
     #[test]

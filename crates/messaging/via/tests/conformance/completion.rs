@@ -35,7 +35,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub const CASES: &[Case] = &[
     Case {
         section: "Completing Descriptors: polling",
-        claim: "looking at a queue with nothing complete gives nothing, and takes nothing away",
+        claim: "polling a queue without completed descriptors returns nothing and removes nothing",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -51,7 +51,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: waiting",
-        claim: "waiting returns when a message comes, and times out when none does",
+        claim: "waiting returns when a message arrives, and times out otherwise",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -72,7 +72,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: waiting",
-        claim: "who waits is told when the peer disconnects",
+        claim: "a waiting thread returns when the peer disconnects",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -87,7 +87,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completing Descriptors: notification",
-        claim: "a future of a completion is woken by a message",
+        claim: "a message wakes the future of a completion",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -104,7 +104,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "a queue is told of completions of both queues of several VIs, and by which",
+        claim: "a queue receives the completions of both work queues of several VIs, and identifies the work queue",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side();
@@ -135,7 +135,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "waiting on a queue returns for any of its VIs, and times out; a future of it is woken",
+        claim: "waiting on a queue returns for any of its VIs, and times out otherwise; its futures are woken",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side();
@@ -167,7 +167,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Completion Queues",
-        claim: "a queue can be made larger, and not smaller than what is in it",
+        claim: "a queue can be resized, but not below the number of its entries",
         levels: Levels::Once,
         check: |bed| {
             let nic = bed.open();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub const CASES: &[Case] = &[
     Case {
         section: "Creating and Destroying VIs",
-        claim: "a VI begins idle, with empty queues, and says what it is like",
+        claim: "a new VI is idle, has empty queues and reports its attributes",
         levels: Levels::All,
         check: |bed| {
             let side = bed.side();
@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Creating and Destroying VIs",
-        claim: "attributes that the NIC does not have are refused by name",
+        claim: "attributes that the NIC does not support are refused, and the error names them",
         levels: Levels::All,
         check: |bed| {
             let nic = bed.open();
@@ -37,7 +37,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Creating and Destroying VIs",
-        claim: "attributes change while idle, and only then",
+        claim: "attributes can be changed only in the idle state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -77,7 +77,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI States: Connected",
-        claim: "a VI connects from idle only",
+        claim: "a VI can connect only from the idle state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -89,7 +89,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI States: Error",
-        claim: "in the error state everything posted is flushed; disconnecting leads to idle and to a new connection",
+        claim: "in the error state all posted descriptors are flushed; after a disconnect the VI is idle and can connect again",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -110,7 +110,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: client and server",
-        claim: "each side learns what the other's VI is like, and the server who asks",
+        claim: "each side learns the attributes of the other's VI, and the server learns the client's address",
         levels: Levels::All,
         check: |bed| {
             let server = bed.side_like(|attributes| ViAttributes { max_transfer_bytes: 8192, ..attributes });
@@ -146,7 +146,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: client and server",
-        claim: "asking where nobody waits is no match, and waiting for nobody times out when it should",
+        claim: "a connection request without a waiting server fails with no match, and waiting without a client times out",
         levels: Levels::Once,
         check: |bed| {
             let (server, client) = (bed.side(), bed.side());
@@ -180,7 +180,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: reliability",
-        claim: "VIs of different reliability levels are not connected",
+        claim: "VIs of different reliability levels cannot connect",
         levels: Levels::Once,
         check: |bed| {
             let [one, .., other] = bed.open().attributes().reliability.clone()[..] else { return };
@@ -199,7 +199,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: peer to peer",
-        claim: "two VIs that ask for each other are connected, whoever asks first",
+        claim: "two VIs that request each other are connected, in either order",
         levels: Levels::All,
         check: |bed| {
             let (one, two) = (bed.side(), bed.side());
@@ -217,7 +217,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Connection: peer to peer",
-        claim: "a VI that asks for a peer is connect pending, refuses who is not that peer, and can be taken back",
+        claim: "a VI that requests a peer is in the connect-pending state, refuses other peers, and its request can be cancelled",
         levels: Levels::Once,
         check: |bed| {
             let (one, two, stranger) = (bed.side(), bed.side(), bed.side());
@@ -243,7 +243,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "disconnecting flushes what is posted here, and leads to idle",
+        claim: "disconnecting flushes the local descriptors and makes the VI idle",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -260,7 +260,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "the peer of a VI that disconnects goes to the error state, is flushed, and is told that the connection is lost",
+        claim: "when a VI disconnects, its peer enters the error state, its descriptors are flushed, and a lost connection is reported",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -274,7 +274,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "VI Disconnection",
-        claim: "what was sent before a disconnection arrives before it",
+        claim: "messages sent before a disconnect arrive before it",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();

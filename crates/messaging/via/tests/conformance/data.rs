@@ -34,7 +34,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "a message of no bytes uses a receive descriptor",
+        claim: "an empty message consumes a receive descriptor",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -46,7 +46,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Send/Receive",
-        claim: "messages arrive in the order in which they were posted, and complete in it on both sides",
+        claim: "messages arrive and complete on both sides in the order in which they were posted",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -95,7 +95,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "several segments are gathered and scattered in their order",
+        claim: "several segments are gathered and scattered in order",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -125,7 +125,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a descriptor has as many segments as the NIC says, and one more is a format error",
+        claim: "a descriptor can have the NIC's maximum number of segments, and one more is a format error",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -144,7 +144,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: data segments",
-        claim: "a receive that contradicts itself completes with a format error when its turn comes, and breaks the connection",
+        claim: "an inconsistent receive descriptor completes with a format error when it is processed, and breaks the connection",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -164,7 +164,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: immediate data",
-        claim: "immediate data arrives in the receive's completion, and only where it was sent",
+        claim: "immediate data arrives in the receive's completion, and only for messages that carry it",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -182,7 +182,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: length",
-        claim: "a send longer than the connection's transfer size is a length error and is not sent",
+        claim: "a send longer than the connection's maximum transfer size is a length error and is not sent",
         levels: Levels::All,
         check: |bed| {
             let (server, client) =
@@ -197,7 +197,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a work queue holds as many descriptors as the NIC says, and says when it is full",
+        claim: "a work queue holds the NIC's maximum number of descriptors, and refuses more",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Descriptor Processing Model: posting",
-        claim: "a descriptor for one queue is refused by the other",
+        claim: "a send descriptor is refused by the receive queue, and a receive descriptor by the send queue",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -224,7 +224,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message without a receive descriptor is lost, and the connection stays",
+        claim: "a message without a receive descriptor is lost, and the connection stays open",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -245,7 +245,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: unreliable delivery",
-        claim: "a message longer than its receive is a length error there, and the connection stays",
+        claim: "a message longer than its receive descriptor is a length error at the receiver, and the connection stays open",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -260,7 +260,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable delivery",
-        claim: "a message longer than its receive is a length error there, and the connection breaks on both sides",
+        claim: "a message longer than its receive descriptor is a length error at the receiver, and the connection breaks on both sides",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -295,7 +295,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Reliability Levels: reliable reception",
-        claim: "a send that the receiver could not take completes with a remote descriptor error",
+        claim: "a send that the receiver could not accept completes with a remote descriptor error",
         levels: Levels::Only(Reliability::ReliableReception),
         check: |bed| {
             let (server, client) = bed.pair();

@@ -7,7 +7,7 @@ use longma_via::*;
 pub const CASES: &[Case] = &[
     Case {
         section: "Error Handling: asynchronous errors",
-        claim: "a message without a receive descriptor breaks a reliable connection, and both sides are told",
+        claim: "a message without a receive descriptor breaks a reliable connection, and both sides get an error",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Error Handling: asynchronous errors",
-        claim: "a remote write or read that is not allowed is told to the side whose memory it is",
+        claim: "a forbidden remote write or read is reported to the side that owns the memory",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -39,7 +39,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Error Handling: asynchronous errors",
-        claim: "a completion queue that overflows is told, and the VI goes to the error state",
+        claim: "an overflow of a completion queue is reported, and the VI enters the error state",
         levels: Levels::All,
         check: |bed| {
             let (side, client) = (bed.side(), bed.side());
@@ -60,7 +60,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Error Handling: flushing",
-        claim: "what stands behind a failed descriptor is flushed, and what stood before it is not",
+        claim: "descriptors after a failed one are flushed, and earlier ones are not",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();

@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Accessing a VI NIC",
-        claim: "a NIC can be opened more than once, and what belongs to one handle does not work with another",
+        claim: "a NIC can be opened more than once, and objects of one handle are refused by another",
         levels: Levels::Once,
         check: |bed| {
             let (first, second) = (bed.open(), bed.open());
@@ -37,7 +37,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a protection tag in use by a VI or by memory cannot be destroyed, and can be when they are gone",
+        claim: "a protection tag cannot be destroyed while a VI or memory uses it, and can be afterwards",
         levels: Levels::Once,
         check: |bed| {
             let Side { nic, tag, vi, memory, .. } = bed.side();
@@ -51,7 +51,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Registration",
-        claim: "memory is registered under a tag that exists, and no bytes are no memory",
+        claim: "registering memory needs a valid tag and at least one byte",
         levels: Levels::Once,
         check: |bed| {
             let side = bed.side();
@@ -63,7 +63,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Registration",
-        claim: "the same memory registered twice has two handles, and each is valid by itself",
+        claim: "memory registered twice has two independent handles",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -86,7 +86,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Registration",
-        claim: "attributes of memory can be asked for and changed",
+        claim: "memory attributes can be queried and changed",
         levels: Levels::Once,
         check: |bed| {
             let mut side = bed.side();
@@ -101,7 +101,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a send from memory under another tag is a protection error, ends in the error state and sends nothing",
+        claim: "a send from memory with another tag is a protection error, sends nothing, and puts the VI into the error state",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -119,7 +119,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a segment that runs beyond its region, or whose region is gone, is a protection error",
+        claim: "a segment that exceeds its region, or whose region is deregistered, is a protection error",
         levels: Levels::All,
         check: |bed| {
             let wrapped = {
@@ -140,7 +140,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection",
-        claim: "a message never lands in receive memory under another tag",
+        claim: "a message is never stored into receive memory with another tag",
         levels: Levels::All,
         check: |bed| {
             let (server, client) = bed.pair();

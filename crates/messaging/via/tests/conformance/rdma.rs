@@ -34,7 +34,7 @@ fn refused(server: &Side, client: &Side, descriptor: &Descriptor<'_>) {
 pub const CASES: &[Case] = &[
     Case {
         section: "RDMA Write",
-        claim: "bytes are stored where the writer says, and no receive descriptor is used",
+        claim: "data is stored at the address that the writer gives, and no receive descriptor is consumed",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -59,7 +59,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "bytes reach memory that the target's program registered itself",
+        claim: "data reaches memory that the target program allocated and registered",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -86,7 +86,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "with immediate data a receive descriptor is used, which says so and how much was written, after the data is there",
+        claim: "with immediate data a receive descriptor is consumed; it completes after the data is stored and reports its length",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -108,7 +108,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "a message sent after a write arrives when the written bytes are there",
+        claim: "a message sent after a write arrives after the written data",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -128,7 +128,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Write",
-        claim: "several segments are gathered",
+        claim: "several segments are gathered into one write",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -141,7 +141,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "bytes are loaded from where the reader says, into several segments, without the target's help",
+        claim: "data is read from the address that the reader gives, into several segments, without calls at the target",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -162,7 +162,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "a read of no bytes completes, whoever allocated the memory, and the connection stays",
+        claim: "an empty read completes for any kind of memory, and the connection stays open",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -189,7 +189,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "a read carries no immediate data: with it, it is a format error",
+        claim: "a read with immediate data is a format error",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -200,7 +200,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "RDMA Read",
-        claim: "where the level has no RDMA read, asking for it is a format error",
+        claim: "a read at a level without RDMA read is a format error",
         levels: Levels::Only(Reliability::Unreliable),
         check: |bed| {
             let (server, client) = bed.pair();
@@ -211,7 +211,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Format of a Descriptor: queue fence",
-        claim: "a fenced send goes out after the reads before it have come back",
+        claim: "a fenced send is transmitted after all earlier reads have completed",
         levels: Levels::RdmaRead,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -226,7 +226,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write to memory not enabled for it touches nothing and breaks the connection; with reliable reception the writer is told",
+        claim: "a write to memory without write permission changes nothing and breaks the connection; with reliable reception the writer gets an error",
         levels: Levels::Reliable,
         check: |bed| {
             for size in [8, 3000] {
@@ -240,7 +240,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a write beyond the region, under another tag, or to memory deregistered, touches nothing",
+        claim: "a write beyond the region, with another tag, or to deregistered memory changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let segment_of = |client: &Side| [client.memory.segment(0, 16)];
@@ -266,7 +266,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a VI that does not allow RDMA writes is not written through, whatever its memory allows",
+        claim: "a write through a VI without write permission changes nothing, whatever the memory's attributes",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) =
@@ -279,7 +279,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a right taken back is gone: a write after it touches nothing",
+        claim: "after write permission is revoked, a write changes nothing",
         levels: Levels::Reliable,
         check: |bed| {
             let (server, client) = bed.pair();
@@ -292,7 +292,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         section: "Memory Protection: RDMA",
-        claim: "a read of memory not enabled for it gives nothing away and breaks the connection",
+        claim: "a read of memory without read permission returns no data and breaks the connection",
         levels: Levels::RdmaRead,
         check: |bed| {
             for size in [8, 3000] {

@@ -108,9 +108,7 @@ impl<T: Copy> Ring<T> {
         let flags = places.flags as usize;
         let last = length - size_of::<u32>();
         if producer > last || consumer > last || flags > last {
-            return Err(Error::Resource(
-                "the kernel's description of an AF_XDP ring is inconsistent".into(),
-            ));
+            return Err(Error::Resource("the kernel's description of an AF_XDP ring is inconsistent".into()));
         }
         Ok(Self {
             mapping,

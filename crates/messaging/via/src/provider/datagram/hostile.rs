@@ -1,7 +1,7 @@
 //! Hostile UDP peers: one that sends endless requests and never accepts an answer, and many that request connections.
 //! Forged packets are tested in `longma-reliable`.
 
-use super::message::{Greeting, Head};
+use super::message::{Greeting, MessageHeader};
 use crate::descriptor::RemoteSegment;
 use crate::memory::MemoryRegion;
 use crate::protection::{MemoryAttributes, MemoryHandle};
@@ -53,7 +53,10 @@ impl Asker {
 
     fn ask(&mut self, remote: RemoteSegment, token: u32) {
         let length = READ_BYTES as u32;
-        let read = Head::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, token);
+        let read = MessageHeader::Read(
+            Header { request: Request::RdmaRead(remote), length, immediate: None },
+            token,
+        );
         while self.connection.send(&[&read.write()]) == Err(SendError::Full) && self.begin.elapsed() < LIMIT {
             self.turn();
         }
@@ -94,7 +97,7 @@ fn connected(nic: &Nic, vi: &Vi) -> Asker {
 }
 
 #[test]
-fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
+fn a_repeated_request_is_delivered_once() {
     let (nic, vi, _memory) = served();
     let listen = |wait| nic.connect_wait(&Address::local("served"), Some(wait));
     let _ = listen(Duration::ZERO);
@@ -122,7 +125,7 @@ fn a_request_that_is_repeated_until_it_is_answered_is_given_out_once() {
 }
 
 #[test]
-fn who_reads_without_end_and_takes_nothing_is_cut_off_and_costs_little() {
+fn a_peer_that_requests_reads_but_takes_no_answers_is_disconnected_and_costs_little() {
     let (nic, vi, memory) = served();
     let mut asker = connected(&nic, &vi);
     let before = resident_bytes();
@@ -142,7 +145,7 @@ fn who_reads_without_end_and_takes_nothing_is_cut_off_and_costs_little() {
 }
 
 #[test]
-fn an_unknown_address_ends_the_connection_and_is_not_asked_for_again_and_again() {
+fn an_unknown_address_ends_the_connection_and_is_not_requested_repeatedly() {
     let (nic, vi, _) = served();
     let mut asker = connected(&nic, &vi);
     asker.ask(RemoteSegment { address: 0xdead_0000, handle: MemoryHandle(99) }, 0);
@@ -195,7 +198,7 @@ fn an_honest_client_gets_in(nic: &Nic, place: &str) {
 }
 
 #[test]
-fn requests_from_addresses_where_nobody_listens_take_no_place_from_an_honest_client() {
+fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
     let (nic, place) = served_slowly();
     let greeting = Greeting { asked: b"served".to_vec(), asking: b"nobody".to_vec(), attributes: evil() };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -212,7 +215,7 @@ fn requests_from_addresses_where_nobody_listens_take_no_place_from_an_honest_cli
 }
 
 #[test]
-fn a_host_that_asks_as_often_as_it_can_takes_no_place_from_another() {
+fn a_host_that_floods_requests_does_not_block_another() {
     let (nic, place) = served_slowly();
     let mut askers: Vec<_> = (0..100).map(|_| Asker::at("127.0.0.2", &place, "served")).collect();
     let begin = Instant::now();

@@ -3,7 +3,7 @@
 //! Source: VIA, reliability levels, RDMA.
 
 use super::MAX_DESCRIPTORS;
-use super::message::{HEAD_BYTES, Head};
+use super::message::{HEAD_BYTES, MessageHeader};
 use super::node::Node;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicU32;
 
 /// The maximum number of pending answers to a peer. The peer may have one for each descriptor of its send queue; a peer
 /// that requests more before taking its answers violates the protocol.
-const MOST_OWED: usize = MAX_DESCRIPTORS as usize;
+const MAX_OWED: usize = MAX_DESCRIPTORS as usize;
 
 /// A pending answer.
 enum Answer {
-    Message(Head),
+    Message(MessageHeader),
     /// Data for an RDMA read. It is gathered when there is space, so that a peer's requests do not cost copies in
     /// memory.
     Read(RemoteSegment, u32, u32),
@@ -34,7 +34,7 @@ pub(super) struct DatagramLink {
     pending: VecDeque<(u32, Option<Status>)>,
     bytes: Vec<u8>,
     /// Answers waiting for space. They precede all other messages.
-    owed: VecDeque<Answer>,
+    pending_answers: VecDeque<Answer>,
     over: bool,
     armed: bool,
     /// A futex word that is never woken directly: the node's thread wakes sleepers through the engine.
@@ -43,14 +43,14 @@ pub(super) struct DatagramLink {
 
 impl DatagramLink {
     pub(super) fn new(node: Arc<Node>, tag: u64, reliability: Reliability) -> Self {
-        let (pending, bytes, owed) = Default::default();
+        let (pending, bytes, pending_answers) = Default::default();
         Self {
             node,
             tag,
             reliability,
             pending,
             bytes,
-            owed,
+            pending_answers,
             over: false,
             armed: false,
             quiet: Box::default(),
@@ -59,28 +59,28 @@ impl DatagramLink {
 
     /// Sends an answer, now or when there is space.
     fn answer(&mut self, answer: Answer, target: &mut dyn Target) -> Result<(), Gone> {
-        if self.owed.len() >= MOST_OWED {
+        if self.pending_answers.len() >= MAX_OWED {
             return Err(self.lose());
         }
-        self.owed.push_back(answer);
-        self.pay(target)
+        self.pending_answers.push_back(answer);
+        self.send_answers(target)
     }
 
     /// Sends pending answers while there is space.
-    fn pay(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
-        while let Some(answer) = self.owed.front() {
+    fn send_answers(&mut self, target: &mut dyn Target) -> Result<(), Gone> {
+        while let Some(answer) = self.pending_answers.front() {
             let sent = match *answer {
                 Answer::Message(head) => self.node.send(self.tag, &[&head.write()]),
                 Answer::Read(..) if !self.node.has_room(self.tag) => return Ok(()),
                 Answer::Read(remote, length, token) => match target.readable(remote, length) {
                     Ok(slice) => {
                         self.bytes.clear();
-                        self.bytes.extend(Head::ReadData(token).write());
+                        self.bytes.extend(MessageHeader::ReadData(token).write());
                         gather(&[slice], &mut self.bytes);
                         self.node.send(self.tag, &[&self.bytes])
                     }
                     Err(refusal) => {
-                        self.owed.pop_front();
+                        self.pending_answers.pop_front();
                         self.refuse(Some(token), refusal)?;
                         continue;
                     }
@@ -90,7 +90,7 @@ impl DatagramLink {
                 return Ok(());
             }
             // If the connection is over, the answer is dropped.
-            self.owed.pop_front();
+            self.pending_answers.pop_front();
         }
         Ok(())
     }
@@ -106,31 +106,31 @@ impl DatagramLink {
     }
 
     fn arrived(&mut self, message: &[u8], target: &mut dyn Target) -> Result<(), Gone> {
-        let Some((head, data)) = Head::read(message) else { return Err(self.lose()) };
+        let Some((head, data)) = MessageHeader::read(message) else { return Err(self.lose()) };
         match head {
-            Head::Data(header, token) => match target.deliver(&header, data) {
+            MessageHeader::Data(header, token) => match target.deliver(&header, data) {
                 Ok(()) => {
                     let Some(token) = token else { return Ok(()) };
-                    self.answer(Answer::Message(Head::Received(token)), target)
+                    self.answer(Answer::Message(MessageHeader::Received(token)), target)
                 }
                 Err(refusal) => self.refuse(token, refusal),
             },
-            Head::Read(header, token) => {
+            MessageHeader::Read(header, token) => {
                 let Request::RdmaRead(remote) = header.request else { return Ok(()) };
                 self.answer(Answer::Read(remote, header.length, token), target)
             }
-            Head::ReadData(token) => {
+            MessageHeader::ReadData(token) => {
                 if let Some(slices) = target.reading(token) {
                     scatter(slices, data);
                     self.completed(token, Status::DONE, target);
                 }
                 Ok(())
             }
-            Head::Received(token) => {
+            MessageHeader::Received(token) => {
                 self.completed(token, Status::DONE, target);
                 Ok(())
             }
-            Head::Refused(token, status) => {
+            MessageHeader::Refused(token, status) => {
                 if let Some(token) = token
                     && status.is_error()
                 {
@@ -148,7 +148,7 @@ impl DatagramLink {
         }
         // Try to send the reason now. Earlier pending answers are dropped, and if there is no space, the peer only sees
         // the end of the connection.
-        let _ = self.node.send(self.tag, &[&Head::Refused(token, refusal.remote_status()).write()]);
+        let _ = self.node.send(self.tag, &[&MessageHeader::Refused(token, refusal.remote_status()).write()]);
         Err(self.lose())
     }
 
@@ -167,15 +167,18 @@ impl DatagramLink {
 impl Link for DatagramLink {
     fn post(&mut self, outgoing: &Outgoing<'_>) -> Posted {
         // The next poll sends the pending answers. New messages must not overtake them.
-        if !self.owed.is_empty() {
+        if !self.pending_answers.is_empty() {
             return Posted::Full;
         }
         let Outgoing { request, token, length, immediate, slices } = *outgoing;
         let header = Header { request, length, immediate };
         let is_read = matches!(request, Request::RdmaRead(_));
         let waits = self.reliability == Reliability::ReliableReception || is_read;
-        let head =
-            if is_read { Head::Read(header, token) } else { Head::Data(header, waits.then_some(token)) };
+        let head = if is_read {
+            MessageHeader::Read(header, token)
+        } else {
+            MessageHeader::Data(header, waits.then_some(token))
+        };
         self.bytes.clear();
         self.bytes.extend(head.write());
         if !is_read {
@@ -196,7 +199,7 @@ impl Link for DatagramLink {
     }
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), Gone> {
-        self.pay(target)?;
+        self.send_answers(target)?;
         for turn in 0..budget.max(1) {
             let Some(event) = self.node.poll(self.tag, turn == 0) else { break };
             match event {
@@ -210,7 +213,7 @@ impl Link for DatagramLink {
             }
         }
         // The messages just received may have freed space.
-        self.pay(target)
+        self.send_answers(target)
     }
 
     fn arm(&mut self) -> Bell {

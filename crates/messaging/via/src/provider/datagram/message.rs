@@ -13,7 +13,7 @@ pub const HEAD_BYTES: usize = 32;
 
 /// A message header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head {
+pub enum MessageHeader {
     /// A send or an RDMA write, with its token if the sender waits for the reception.
     Data(Header, Option<u32>),
     /// An RDMA read with this token.
@@ -26,25 +26,25 @@ pub enum Head {
     Refused(Option<u32>, Status),
 }
 
-impl Head {
+impl MessageHeader {
     /// Encodes the header in network byte order: kind, flags, two zero bytes, token, length, immediate, address,
     /// handle, status.
     pub fn write(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         let mut put = |at: usize, what: &[u8]| bytes[at..at + what.len()].copy_from_slice(what);
         let (kind, token) = match self {
-            Head::Data(header, token) => match header.request {
+            MessageHeader::Data(header, token) => match header.request {
                 Request::RdmaWrite(_) => (2, *token),
                 _ => (1, *token),
             },
-            Head::Read(_, token) => (3, Some(*token)),
-            Head::ReadData(token) => (4, Some(*token)),
-            Head::Received(token) => (5, Some(*token)),
-            Head::Refused(token, _) => (6, *token),
+            MessageHeader::Read(_, token) => (3, Some(*token)),
+            MessageHeader::ReadData(token) => (4, Some(*token)),
+            MessageHeader::Received(token) => (5, Some(*token)),
+            MessageHeader::Refused(token, _) => (6, *token),
         };
         let mut flags = u8::from(token.is_some());
         put(4, &token.unwrap_or(0).to_be_bytes());
-        if let Head::Data(header, _) | Head::Read(header, _) = self {
+        if let MessageHeader::Data(header, _) | MessageHeader::Read(header, _) = self {
             put(8, &header.length.to_be_bytes());
             put(12, &header.immediate.unwrap_or(0).to_be_bytes());
             flags |= u8::from(header.immediate.is_some()) << 1;
@@ -53,7 +53,7 @@ impl Head {
                 put(24, &remote.handle.0.to_be_bytes());
             }
         }
-        if let Head::Refused(_, status) = self {
+        if let MessageHeader::Refused(_, status) = self {
             put(28, &status.0.to_be_bytes());
         }
         put(0, &[kind, flags]);
@@ -70,17 +70,17 @@ impl Head {
         let immediate = (head[1] & 2 != 0).then(|| word(12));
         let header = |request| Header { request, length: word(8), immediate };
         let head = match head[0] {
-            1 => Head::Data(header(Request::Send), token),
-            2 => Head::Data(header(Request::RdmaWrite(remote)), token),
-            3 => Head::Read(header(Request::RdmaRead(remote)), token?),
-            4 => Head::ReadData(token?),
-            5 => Head::Received(token?),
-            6 => Head::Refused(token, Status(word(28) & Status::ERROR_MASK.0)),
+            1 => MessageHeader::Data(header(Request::Send), token),
+            2 => MessageHeader::Data(header(Request::RdmaWrite(remote)), token),
+            3 => MessageHeader::Read(header(Request::RdmaRead(remote)), token?),
+            4 => MessageHeader::ReadData(token?),
+            5 => MessageHeader::Received(token?),
+            6 => MessageHeader::Refused(token, Status(word(28) & Status::ERROR_MASK.0)),
             _ => return None,
         };
         let announced = match head {
-            Head::Data(header, _) => header.length as usize,
-            Head::ReadData(_) => data.len(),
+            MessageHeader::Data(header, _) => header.length as usize,
+            MessageHeader::ReadData(_) => data.len(),
             _ => 0,
         };
         (announced == data.len()).then_some((head, data))
@@ -150,38 +150,38 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn heads() -> impl Strategy<Value = Head> {
+    fn heads() -> impl Strategy<Value = MessageHeader> {
         let remote = (any::<u64>(), any::<u32>())
             .prop_map(|(address, handle)| RemoteSegment { address, handle: MemoryHandle(handle) });
         let token = proptest::option::of(any::<u32>());
         let immediate = proptest::option::of(any::<u32>());
         prop_oneof![
-            (token.clone(), immediate.clone()).prop_map(|(t, immediate)| Head::Data(
+            (token.clone(), immediate.clone()).prop_map(|(t, immediate)| MessageHeader::Data(
                 Header { request: Request::Send, length: 3, immediate },
                 t
             )),
             (remote.clone(), token.clone(), immediate).prop_map(|(remote, t, immediate)| {
-                Head::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
+                MessageHeader::Data(Header { request: Request::RdmaWrite(remote), length: 3, immediate }, t)
             }),
             (remote, any::<u32>(), any::<u32>()).prop_map(|(remote, t, length)| {
-                Head::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, t)
+                MessageHeader::Read(Header { request: Request::RdmaRead(remote), length, immediate: None }, t)
             }),
-            any::<u32>().prop_map(Head::ReadData),
-            any::<u32>().prop_map(Head::Received),
-            token.prop_map(|t| Head::Refused(t, Status::RDMA_PROTECTION_ERROR)),
+            any::<u32>().prop_map(MessageHeader::ReadData),
+            any::<u32>().prop_map(MessageHeader::Received),
+            token.prop_map(|t| MessageHeader::Refused(t, Status::RDMA_PROTECTION_ERROR)),
         ]
     }
 
     proptest! {
         #[test]
-        fn a_head_reads_back_as_it_was_written(head in heads()) {
-            let data: &[u8] = if matches!(head, Head::Data(..) | Head::ReadData(_)) { b"abc" } else { b"" };
+        fn headers_round_trip(head in heads()) {
+            let data: &[u8] = if matches!(head, MessageHeader::Data(..) | MessageHeader::ReadData(_)) { b"abc" } else { b"" };
             let message = [&head.write()[..], data].concat();
-            prop_assert_eq!(Head::read(&message), Some((head, data)));
+            prop_assert_eq!(MessageHeader::read(&message), Some((head, data)));
         }
 
         #[test]
-        fn a_greeting_reads_back_as_it_was_written(
+        fn greetings_round_trip(
             asked in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             asking in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             level in 0usize..3, max_transfer_bytes: u32, rdma_write: bool, rdma_read: bool,
@@ -194,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn a_name_longer_than_any_of_ours_makes_no_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
+        fn an_overlong_name_is_not_a_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
             let mut bytes = vec![2, 3, 0, 0, 1, 0, length as u8];
             bytes.resize(7 + length, b'x');
             bytes.push(0);
@@ -203,7 +203,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (Head::read(&bytes), Greeting::read(&bytes));
+            let _ = (MessageHeader::read(&bytes), Greeting::read(&bytes));
         }
     }
 }

@@ -9,12 +9,12 @@ mod link;
 pub(crate) mod medium;
 pub(super) mod message;
 mod node;
-mod pump;
+mod service_thread;
 
 use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
-use crate::provider::{Ask, Attention, Established, Incoming, Provider};
+use crate::provider::{Attention, Established, Incoming, OutgoingRequest, Provider};
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::Node;
@@ -29,7 +29,7 @@ const MAX_TRANSFER_BYTES: u32 = 16 << 20;
 const MAX_DESCRIPTORS: u32 = 1024;
 
 /// How long closing a NIC waits for its thread.
-const MOST_WAIT: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A NIC over a medium.
 pub(crate) struct DatagramNic {
@@ -42,7 +42,7 @@ impl DatagramNic {
     /// Creates a NIC called `name` at `host`, over `medium`.
     pub(crate) fn new(medium: Box<dyn Medium>, name: String, host: Vec<u8>, mtu: u32) -> Result<Self, Error> {
         let node = Node::new(medium)?;
-        let thread = pump::start(&node)?;
+        let thread = service_thread::start(&node)?;
         let attributes = NicAttributes {
             name,
             local_address: host,
@@ -86,14 +86,14 @@ impl<T: OverDatagrams> Provider for T {
         self.nic().node.wait(local, deadline)
     }
 
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
         self.nic().node.request(ask.vi, ask.local, ask.remote, ask.attributes, deadline)
     }
 }
 
 impl Drop for DatagramNic {
     fn drop(&mut self) {
-        if self.node.is_a_childs() {
+        if self.node.is_forked_child() {
             return;
         }
         self.node.close();
@@ -103,7 +103,7 @@ impl Drop for DatagramNic {
         let begin = Instant::now();
         while !self.thread.is_finished()
             && self.thread.thread().id() != std::thread::current().id()
-            && begin.elapsed() < MOST_WAIT
+            && begin.elapsed() < CLOSE_TIMEOUT
         {
             std::thread::sleep(Duration::from_micros(50));
         }

@@ -4,14 +4,14 @@
 #[cfg(test)]
 mod backlog;
 mod connecting;
-mod given;
 mod paths;
+mod taken_requests;
 
-use self::connecting::Wish;
-use self::given::Given;
+use self::connecting::PendingRequest;
 use self::paths::{LINGER, Path, Paths};
+use self::taken_requests::TakenRequests;
 use super::medium::{Medium, Peer, Resolve};
-use super::pump::{self, Wakeup};
+use super::service_thread::{self, Wakeup};
 use crate::error::Error;
 use crate::provider::Attention;
 use longma_reliable::{Event, Kind, Packet, SendError, answer_stray};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 64;
 
 /// The interval at which closing a NIC checks whether all data has been delivered.
-const CLOSING_LOOK: Duration = Duration::from_millis(1);
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A datagram NIC.
 pub(super) struct Node {
@@ -48,12 +48,12 @@ pub(super) struct Node {
 pub(super) struct State {
     medium: Box<dyn Medium>,
     paths: Paths,
-    waiting: BTreeMap<Vec<u8>, VecDeque<Wish>>,
+    waiting: BTreeMap<Vec<u8>, VecDeque<PendingRequest>>,
     /// Requests that the program has taken. Duplicates of them are ignored.
-    given: Given,
+    taken_requests: TakenRequests,
     rejections: VecDeque<(Peer, u64, Vec<u8>)>,
     /// The key for connection cookies: SipHash with a random key.
-    proofs: RandomState,
+    cookie_key: RandomState,
     datagram: Vec<u8>,
     out: Vec<u8>,
     /// The connections that the current turn must process.
@@ -67,7 +67,7 @@ pub(super) struct State {
     /// Until when the NIC's thread sleeps unless it is woken; zero while it works.
     pub(super) sleeps_until: Duration,
     /// Whether there are new requests that waiting threads have not been notified of.
-    has_wishes: bool,
+    has_new_requests: bool,
 }
 
 impl Node {
@@ -77,9 +77,9 @@ impl Node {
             medium,
             paths: Paths::default(),
             waiting: BTreeMap::new(),
-            given: Given::default(),
+            taken_requests: TakenRequests::default(),
             rejections: VecDeque::new(),
-            proofs: RandomState::new(),
+            cookie_key: RandomState::new(),
             datagram: Vec::new(),
             out: Vec::new(),
             tags: Vec::new(),
@@ -87,7 +87,7 @@ impl Node {
             sleepers: 0,
             polled: Duration::ZERO,
             sleeps_until: Duration::ZERO,
-            has_wishes: false,
+            has_new_requests: false,
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -105,7 +105,7 @@ impl Node {
 
     /// Whether this is a forked child (fork(2)). It must not send in its parent's name, and a thread of the parent may
     /// have held the lock at the fork.
-    pub(super) fn is_a_childs(&self) -> bool {
+    pub(super) fn is_forked_child(&self) -> bool {
         std::process::id() != self.home
     }
 
@@ -126,7 +126,7 @@ impl Node {
     }
 
     /// Wakes the threads that wait for a change.
-    fn tell_of_change(&self) {
+    fn notify_change(&self) {
         let mut changes = self.changes();
         *changes = changes.wrapping_add(1);
         self.changed.notify_all();
@@ -151,14 +151,14 @@ impl Node {
     /// Performs a turn on a thread of the program.
     fn turn(&self, state: &mut State, now: Duration) {
         state.turn(now);
-        if std::mem::take(&mut state.has_wishes) {
-            self.tell_of_change();
+        if std::mem::take(&mut state.has_new_requests) {
+            self.notify_change();
         }
     }
 
     /// Wakes the NIC's thread if the next deadline is earlier than its wakeup, because the program may not poll again.
-    fn wake_in_time(&self, state: &mut State) {
-        if state.next_due().is_some_and(|at| at + pump::LEAVE_TO_PROGRAMS < state.sleeps_until) {
+    fn wake_for_deadline(&self, state: &mut State) {
+        if state.next_due().is_some_and(|at| at + service_thread::LEAVE_TO_PROGRAMS < state.sleeps_until) {
             state.sleeps_until = Duration::ZERO;
             self.wakeup.ring();
         }
@@ -180,8 +180,7 @@ impl Node {
         Ok(self.wait_for_change(state, left))
     }
 
-    // ---- called by links
-    // ----------------------------------------------------------------------------------------------
+    // ---- called by links -------------------------------------------------------------------------------------------
 
     pub(super) fn send(&self, tag: u64, parts: &[&[u8]]) -> Result<u64, SendError> {
         let now = self.now();
@@ -193,7 +192,7 @@ impl Node {
         path.wants_room |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
         paths.schedule(tag);
-        self.wake_in_time(&mut state);
+        self.wake_for_deadline(&mut state);
         sent
     }
 
@@ -221,11 +220,11 @@ impl Node {
                 if !state.news.is_empty() {
                     self.wakeup.ring();
                 }
-                self.tell_of_change();
+                self.notify_change();
             }
         }
         let event = state.paths.take_event(tag);
-        self.wake_in_time(&mut state);
+        self.wake_for_deadline(&mut state);
         event
     }
 
@@ -260,14 +259,14 @@ impl Node {
         let now = self.now();
         state.sleeps_until = Duration::ZERO;
         state.turn(now);
-        state.has_wishes = false;
+        state.has_new_requests = false;
         let mut news = std::mem::take(&mut state.news);
         // The thread that polled last may have gone to sleep before it took all events.
         let paths = &state.paths;
         news.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
         news.sort_unstable();
         news.dedup();
-        self.tell_of_change();
+        self.notify_change();
         news
     }
 
@@ -278,11 +277,12 @@ impl Node {
         loop {
             let now = self.now();
             self.turn(&mut state, now);
-            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::delivers) {
+            if now.saturating_sub(begin) >= LINGER || !state.paths.by_tag.values().any(Path::has_undelivered)
+            {
                 break;
             }
             // Wait with a timeout, because the NIC's thread may end without a notification.
-            state = self.wait_for_change(state, Some(CLOSING_LOOK));
+            state = self.wait_for_change(state, Some(CLOSE_CHECK_INTERVAL));
         }
         let now = self.now();
         let State { medium, paths, out, .. } = &mut *state;

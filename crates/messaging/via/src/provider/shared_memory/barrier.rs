@@ -4,7 +4,7 @@
 //! Source: membarrier(2), MEMBARRIER_CMD_GLOBAL_EXPEDITED; asymmetric Dekker synchronization by Dice, Shavit and
 //! others.
 //!
-//! The publisher stores a message and then loads `asleep`; the sleeper stores `asleep` and then loads the slot. Each
+//! The publisher stores a message and then loads `sleep_state`; the sleeper stores `sleep_state` and then loads the slot. Each
 //! store must be visible before the following load. The membarrier call of the sleeper runs a full barrier on the
 //! publisher's core, so that the publisher needs none.
 

@@ -5,28 +5,28 @@
 //! prolong that by what the process has to close. Therefore only this thread makes the call.
 
 use super::contact::Contact;
-use super::letters::Showing;
+use super::control_message::RegionExport;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The maximum number of regions waiting to be borrowed. Further ones are not borrowed.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
-type Lent = (Weak<Contact>, Showing, u32);
+type Lent = (Weak<Contact>, RegionExport, u32);
 
 /// Queues a region for the thread, if the thread exists and its queue is not full.
-pub(super) fn ask(contact: &Arc<Contact>, showing: Showing, number: u32) {
+pub(super) fn ask(contact: &Arc<Contact>, export: RegionExport, number: u32) {
     /// The channel and the process that owns the thread. A forked child has only the parent's sender.
     static TO_THREAD: Mutex<Option<(u32, SyncSender<Lent>)>> = Mutex::new(None);
     let mut thread = TO_THREAD.lock().unwrap_or_else(PoisonError::into_inner);
     let home = std::process::id();
     if thread.as_ref().is_none_or(|(of, _)| *of != home) {
-        let (sender, lent) = sync_channel::<Lent>(MOST_WAITING);
+        let (sender, lent) = sync_channel::<Lent>(MAX_WAITING);
         let named = std::thread::Builder::new().name("via-borrowing".into());
         let borrow = move || {
-            for (contact, showing, number) in lent {
+            for (contact, export, number) in lent {
                 if let Some(contact) = contact.upgrade() {
-                    contact.borrow(showing, number);
+                    contact.borrow(export, number);
                 }
             }
         };
@@ -36,6 +36,6 @@ pub(super) fn ask(contact: &Arc<Contact>, showing: Showing, number: u32) {
         }
     }
     if let Some((_, thread)) = thread.as_ref().filter(|(of, _)| *of == home) {
-        let _ = thread.try_send((Arc::downgrade(contact), showing, number));
+        let _ = thread.try_send((Arc::downgrade(contact), export, number));
     }
 }

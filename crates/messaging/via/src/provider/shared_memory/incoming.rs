@@ -4,7 +4,7 @@
 //! Source: see `layout.rs`.
 
 use super::layout::*;
-use super::link::{Answer, MOST_READS, SharedLink, Use};
+use super::link::{Answer, MAX_READS, SharedLink, Use};
 use super::outgoing::{OFFSET_WORD, SOURCES_IN_SLOT};
 use super::ring::Message;
 use crate::attributes::Reliability;
@@ -15,7 +15,7 @@ use crate::shared_bytes::copy;
 
 /// The number of completions that may be withheld from the peer while more messages are received. Each notification
 /// takes a cache line away from the peer, which polls it continuously.
-const MOST_OWED: u32 = 2;
+const MAX_OWED: u32 = 2;
 
 /// A message whose parts have not all arrived.
 pub(super) struct Arriving {
@@ -67,7 +67,7 @@ impl SharedLink {
     #[inline]
     pub(super) fn take(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
         let small = message.kind == Kind::Send as u8
-            && message.place == Place::Slot as u8
+            && message.place == DataLocation::Slot as u8
             && message.length <= INLINE_BYTES
             && self.arriving.is_none();
         if small {
@@ -80,7 +80,7 @@ impl SharedLink {
 
     fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
         let kind = Kind::from_byte(message.kind).ok_or(Gone::Lost)?;
-        let place = Place::from_byte(message.place).ok_or(Gone::Lost)?;
+        let place = DataLocation::from_byte(message.place).ok_or(Gone::Lost)?;
         // Between the parts of a message there may only be answers to reads.
         let goes_on = matches!(kind, Kind::Part | Kind::ReadData);
         if self.arriving.is_some() && !goes_on {
@@ -89,26 +89,26 @@ impl SharedLink {
         let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);
         let send = Header { request: Request::Send, length: message.length, immediate };
         match (kind, place) {
-            (Kind::Send, Place::Arena) => self.take_in_arena(message, &send, target),
-            (Kind::Send, Place::Memory) => self.fetch(message, &send, target),
-            (Kind::Send, Place::Parts) => self.take_first_part(message, &send, target),
+            (Kind::Send, DataLocation::Arena) => self.take_in_arena(message, &send, target),
+            (Kind::Send, DataLocation::Memory) => self.fetch(message, &send, target),
+            (Kind::Send, DataLocation::Parts) => self.take_first_part(message, &send, target),
             (Kind::Write | Kind::WriteDone, _) => {
                 let header = Header { request: Request::RdmaWrite(remote_of(message)?), ..send };
                 match (kind, place) {
-                    (Kind::Write, Place::Slot) if message.length <= INLINE_BYTES - 16 => {
+                    (Kind::Write, DataLocation::Slot) if message.length <= INLINE_BYTES - 16 => {
                         self.take_in_slot(message, &header, 2, target)
                     }
-                    (Kind::Write, Place::Arena) => self.take_in_arena(message, &header, target),
-                    (Kind::Write, Place::Parts) => self.take_first_part(message, &header, target),
-                    (Kind::WriteDone, Place::Slot) if immediate.is_some() => {
+                    (Kind::Write, DataLocation::Arena) => self.take_in_arena(message, &header, target),
+                    (Kind::Write, DataLocation::Parts) => self.take_first_part(message, &header, target),
+                    (Kind::WriteDone, DataLocation::Slot) if immediate.is_some() => {
                         self.take_notice(&header, target)
                     }
                     _ => Err(Gone::Lost),
                 }
             }
-            (Kind::Part, Place::Arena) => self.take_part(message, target),
-            (Kind::ReadRequest, Place::Slot) => self.take_read_request(message, target),
-            (Kind::ReadData, Place::Arena) => self.take_read_data(message, target),
+            (Kind::Part, DataLocation::Arena) => self.take_part(message, target),
+            (Kind::ReadRequest, DataLocation::Slot) => self.take_read_request(message, target),
+            (Kind::ReadData, DataLocation::Arena) => self.take_read_data(message, target),
             (Kind::Bye, _) => {
                 self.bye = true;
                 self.next(0, true);
@@ -122,15 +122,15 @@ impl SharedLink {
     /// poll at the latest.
     #[inline]
     fn next(&mut self, arena_bytes: u32, tell: bool) {
-        self.owed += u32::from(tell || self.level == Reliability::ReliableReception);
-        if self.inn.advance(arena_bytes, self.owed >= MOST_OWED) {
-            self.owed = 0;
+        self.pending_answers += u32::from(tell || self.level == Reliability::ReliableReception);
+        if self.inn.advance(arena_bytes, self.pending_answers >= MAX_OWED) {
+            self.pending_answers = 0;
             self.published();
         }
     }
 
-    /// Handles a message that the engine refused: either it is dropped, or the connection ends and the peer is told
-    /// why.
+    /// Handles a message that the engine refused: either it is dropped, or the connection ends and the
+    /// reason is sent to the peer.
     fn refused(&mut self, refusal: Refusal, arena_bytes: u32) -> Result<(), Gone> {
         let harmless = matches!(refusal, Refusal::NoDescriptor | Refusal::Length | Refusal::Protection);
         if self.level == Reliability::Unreliable && harmless {
@@ -293,7 +293,7 @@ impl SharedLink {
     // ---- RDMA reads -------------------------------------------------------------------------------------------------
 
     fn take_read_request(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), Gone> {
-        if self.answers.len() >= MOST_READS {
+        if self.answers.len() >= MAX_READS {
             return Err(Gone::Lost);
         }
         let token = u32::try_from(message.words[2]).map_err(|_| Gone::Lost)?;

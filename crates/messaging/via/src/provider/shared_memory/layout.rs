@@ -45,7 +45,7 @@ pub(super) enum Kind {
 /// The location of a message's data, stored in the second byte of `head`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Place {
+pub(super) enum DataLocation {
     /// In the slot.
     Slot = 1,
     /// In the arena, at the offset in the last payload word.
@@ -85,7 +85,7 @@ pub(super) struct Progress {
 #[repr(C, align(64))]
 pub(super) struct Presence {
     /// The current or imminent states, `SLEEPS` and `PARKED`. 0 means that the side polls.
-    pub(super) asleep: AtomicU32,
+    pub(super) sleep_state: AtomicU32,
 }
 
 /// The side sleeps on its bell.
@@ -111,7 +111,7 @@ pub(super) struct Side {
     pub(super) arena: [u8; ARENA_BYTES as usize],
 }
 
-/// The size of a half, which is a memory file of its own.
+/// The size of a half, which is a separate memory file.
 pub(super) const HALF_BYTES: usize = size_of::<Side>();
 
 impl Kind {
@@ -131,15 +131,15 @@ impl Kind {
     }
 }
 
-impl Place {
+impl DataLocation {
     /// Decodes a location.
     #[inline]
-    pub(super) fn from_byte(byte: u8) -> Option<Place> {
+    pub(super) fn from_byte(byte: u8) -> Option<DataLocation> {
         Some(match byte {
-            1 => Place::Slot,
-            2 => Place::Arena,
-            3 => Place::Memory,
-            4 => Place::Parts,
+            1 => DataLocation::Slot,
+            2 => DataLocation::Arena,
+            3 => DataLocation::Memory,
+            4 => DataLocation::Parts,
             _ => return None,
         })
     }

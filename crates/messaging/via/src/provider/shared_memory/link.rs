@@ -23,7 +23,7 @@ const PREFETCH_DISTANCE: u32 = 4;
 /// The initial capacity for slices of a descriptor.
 const FEW_SLICES: usize = 16;
 /// The maximum number of outstanding RDMA reads of one side. The peer reserves an entry for each.
-pub(super) const MOST_READS: usize = 16;
+pub(super) const MAX_READS: usize = 16;
 
 /// An accepted post that is not complete.
 pub(super) struct Pending {
@@ -108,11 +108,11 @@ pub(super) struct SharedLink {
     /// The own region that was last found to be mapped by the peer, and the change counter at that time.
     pub(super) last_mapped: (u32, u32),
     /// The number of consumed messages that the peer has not been notified of and waits for.
-    pub(super) owed: u32,
+    pub(super) pending_answers: u32,
     /// The number of messages posted since the last one was received.
     pub(super) posted_in_a_row: u32,
     /// What we have announced to the peer: `SLEEPS`, `PARKED`.
-    asleep: u32,
+    sleep_state: u32,
     /// Whether the peer has sent its goodbye.
     pub(super) bye: bool,
     /// Whether the peer has violated the protocol.
@@ -142,7 +142,7 @@ impl SharedLink {
             reads: 0,
             stream: None,
             stream_slices: Vec::with_capacity(FEW_SLICES),
-            answers: VecDeque::with_capacity(MOST_READS),
+            answers: VecDeque::with_capacity(MAX_READS),
             arriving: None,
             last_indirect: None,
             regions_seen: peer.mapped_changes(),
@@ -150,9 +150,9 @@ impl SharedLink {
             last_region: None,
             last_mapped: (0, 0),
             peer,
-            owed: 0,
+            pending_answers: 0,
             posted_in_a_row: 0,
-            asleep: 0,
+            sleep_state: 0,
             bye: false,
             broken: false,
         }
@@ -164,24 +164,24 @@ impl SharedLink {
         if self.fences {
             fence(Ordering::SeqCst);
         }
-        let asleep = self.theirs.presence.asleep.load(Ordering::Relaxed);
-        if asleep != 0 {
-            self.peer.rouse(asleep);
+        let sleep_state = self.theirs.presence.sleep_state.load(Ordering::Relaxed);
+        if sleep_state != 0 {
+            self.peer.notify(sleep_state);
         }
     }
 
     /// Announces a state in which the peer must notify us of news. Returns `false` if the barrier failed, so that the
     /// peer may miss the announcement.
     fn announce(&mut self, how: u32) -> bool {
-        self.asleep |= how;
-        self.ours.presence.asleep.store(self.asleep, Ordering::SeqCst);
+        self.sleep_state |= how;
+        self.ours.presence.sleep_state.store(self.sleep_state, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.fences || barrier::everywhere()
     }
 
     fn take_back(&mut self, how: u32) {
-        self.asleep &= !how;
-        self.ours.presence.asleep.store(self.asleep, Ordering::Relaxed);
+        self.sleep_state &= !how;
+        self.ours.presence.sleep_state.store(self.sleep_state, Ordering::Relaxed);
     }
 
     /// The local address of `length` bytes at `address` of the peer's region `handle`, if that use is permitted.
@@ -222,16 +222,16 @@ impl SharedLink {
             self.regions_seen = self.peer.mapped_changes();
             give_up(std::mem::replace(&mut self.regions, self.peer.mapped()));
         }
-        let region = self.regions.iter().find(|region| region.showing.handle == handle)?;
-        let showing = &region.showing;
+        let region = self.regions.iter().find(|region| region.export.handle == handle)?;
+        let export = &region.export;
         self.last_region = Some(LastRegion {
             handle,
-            slot: showing.slot as usize,
-            address: showing.address,
-            length: showing.length,
+            slot: export.slot as usize,
+            address: export.address,
+            length: export.length,
             base: region.base(),
-            write: showing.write,
-            read: showing.read,
+            write: export.write,
+            read: export.read,
         });
         Some(())
     }
@@ -254,7 +254,7 @@ impl SharedLink {
                 self.reads -= 1;
             }
             if first.in_memory {
-                self.peer.one_was_taken();
+                self.peer.count_in_place_consumed();
             }
             self.pending.pop_front();
         }
@@ -332,7 +332,7 @@ impl Link for SharedLink {
         let mut left = budget;
         while left > 0 && !self.bye {
             let Some(message) = self.inn.peek() else { break };
-            let large = message.place == Place::Memory as u8;
+            let large = message.place == DataLocation::Memory as u8;
             if large || left < budget {
                 // Messages arrive faster than they are received: prefetch the cache lines of the next ones.
                 self.inn.prefetch(if large { 1 } else { PREFETCH_DISTANCE });
@@ -346,8 +346,8 @@ impl Link for SharedLink {
                 break;
             }
         }
-        if self.owed > 0 {
-            self.owed = 0;
+        if self.pending_answers > 0 {
+            self.pending_answers = 0;
             if self.inn.publish() {
                 self.published();
             }
@@ -407,7 +407,7 @@ impl Link for SharedLink {
 
     fn disconnect(&mut self) {
         if !self.broken && self.stream.is_none() && matches!(self.out.has_room(1), Ok(true)) {
-            self.out.push(head(Kind::Bye, Place::Slot, 0, 0), 0, 0, &[]);
+            self.out.push(head(Kind::Bye, DataLocation::Slot, 0, 0), 0, 0, &[]);
         }
         self.inn.publish();
         self.ours.progress.closed.store(1, Ordering::Release);

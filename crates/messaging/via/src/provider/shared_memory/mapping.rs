@@ -2,7 +2,7 @@
 //!
 //! Source: memfd_create(2), fcntl(2) file sealing, mmap(2), setrlimit(2).
 
-use super::closing::Foreign;
+use super::deferred_close::PeerFile;
 use super::layout::HALF_BYTES;
 use super::settings::limit;
 use crate::error::Error;
@@ -103,7 +103,7 @@ fn create_sealed(length: usize, seals: i32) -> Result<(OwnedFd, Mapping), Error>
 const LARGE_BYTES: i64 = 64 << 10;
 
 /// The maximum allocated size of a half: one page of 2 MiB, which the kernel uses where so configured (shmem_enabled).
-const MOST_HALF_BYTES: i64 = 2 << 20;
+const MAX_HALF_BYTES: i64 = 2 << 20;
 
 /// Whether a memory file has few pages, including pages beyond its end.
 pub(super) fn is_small(file: BorrowedFd<'_>) -> bool {
@@ -119,7 +119,7 @@ fn has_at_most(file: BorrowedFd<'_>, bytes: i64) -> bool {
 }
 
 /// Whether the file has few pages and cannot grow.
-pub(super) fn stays_small(file: &Foreign) -> bool {
+pub(super) fn stays_small(file: &PeerFile) -> bool {
     file.seals().is_some_and(|seals| seals & libc::F_SEAL_GROW != 0) && is_small(file.as_fd())
 }
 
@@ -128,7 +128,7 @@ pub(super) fn stays_small(file: &Foreign) -> bool {
 ///
 /// # Errors
 /// The reason, if it is not.
-pub(super) fn map_foreign(file: &Foreign, length: u64, write: bool) -> Result<Mapping, String> {
+pub(super) fn map_foreign(file: &PeerFile, length: u64, write: bool) -> Result<Mapping, String> {
     require_seals(file, libc::F_SEAL_SHRINK, "changes of its size")?;
     let size = size_of_ordinary(file)?;
     if length == 0 || size < length {
@@ -141,20 +141,20 @@ pub(super) fn map_foreign(file: &Foreign, length: u64, write: bool) -> Result<Ma
 ///
 /// # Errors
 /// The reason, if it is not.
-pub(super) fn map_half(file: &Foreign) -> Result<Mapping, String> {
+pub(super) fn map_half(file: &PeerFile) -> Result<Mapping, String> {
     require_seals(file, UNTOUCHED, "changes of its size, other writers and holes")?;
     let size = size_of_ordinary(file)?;
     if size != HALF_BYTES as u64 {
         return Err(format!("it has {size} bytes instead of {HALF_BYTES}"));
     }
-    if !has_at_most(file.as_fd(), MOST_HALF_BYTES) {
+    if !has_at_most(file.as_fd(), MAX_HALF_BYTES) {
         return Err("it has pages beyond its end".into());
     }
     map_checked(file, size, false)
 }
 
 /// Checked first: other files may be on a file system of the peer, which could delay any other call.
-fn require_seals(file: &Foreign, needed: i32, against: &str) -> Result<(), String> {
+fn require_seals(file: &PeerFile, needed: i32, against: &str) -> Result<(), String> {
     let seals = file.seals().ok_or("it is not a memory file")?;
     if seals & needed == needed {
         return Ok(());
@@ -165,7 +165,7 @@ fn require_seals(file: &Foreign, needed: i32, against: &str) -> Result<(), Strin
 }
 
 /// The size of a memory file, which must have ordinary pages.
-fn size_of_ordinary(file: &Foreign) -> Result<u64, String> {
+fn size_of_ordinary(file: &PeerFile) -> Result<u64, String> {
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: all zeros is a valid `stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -184,7 +184,7 @@ fn size_of_ordinary(file: &Foreign) -> Result<u64, String> {
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
-fn map_checked(file: &Foreign, length: u64, write: bool) -> Result<Mapping, String> {
+fn map_checked(file: &PeerFile, length: u64, write: bool) -> Result<Mapping, String> {
     let length = usize::try_from(length).map_err(|_| "it is longer than an address space")?;
     let mapping = Mapping::new(file.as_fd(), length, write).map_err(|error| error.to_string())?;
     file.note_mapped();

@@ -4,31 +4,31 @@
 //!
 //! `layout.rs` describes the shared memory, and `link.rs` its use. The book's chapter explains why it is safe.
 
+mod acceptor;
 mod barrier;
 mod borrowing;
-mod closing;
 mod contact;
-mod entrance;
+pub(in crate::provider) mod control_message;
+mod deferred_close;
 #[cfg(test)]
 mod hostile;
 mod incoming;
 mod layout;
-mod ledger;
-pub(in crate::provider) mod letters;
 mod link;
 mod mapping;
 mod monitor;
-mod names;
 mod outgoing;
 mod peer;
 mod peer_region;
 mod process;
+mod quota;
 mod rendezvous;
 mod ring;
 #[cfg(test)]
 mod ring_tests;
+mod server_names;
 mod settings;
-mod unread;
+mod unread_exports;
 
 pub use settings::{Allow, Directory, Limits, Refused, Settings, SingleCopy};
 
@@ -36,13 +36,13 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::protection::MemoryHandle;
-use crate::provider::{Ask, Attention, Established, Incoming, Memory, Provider, RegionFacts};
-use entrance::Listener;
+use crate::provider::{Attention, Established, Incoming, Memory, OutgoingRequest, Provider, RegionInfo};
+use acceptor::Listener;
 use layout::EXPORTS;
-use ledger::Ledger;
 use mapping::SharedPages;
 use monitor::{Monitor, MonitorHandle};
 use peer::Peer;
+use quota::Quotas;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -51,13 +51,13 @@ use std::time::Instant;
 pub struct SharedMemory {
     attributes: NicAttributes,
     settings: Arc<Settings>,
-    ledger: Arc<Ledger>,
+    quota: Arc<Quotas>,
     itself: Weak<SharedMemory>,
     attention: Mutex<Option<Weak<dyn Attention>>>,
     monitor: Mutex<Option<MonitorHandle>>,
     listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
     /// Registered regions to be exported or lent to peers, by handle.
-    regions: Mutex<BTreeMap<u32, RegionFacts>>,
+    regions: Mutex<BTreeMap<u32, RegionInfo>>,
 }
 
 impl SharedMemory {
@@ -78,7 +78,7 @@ impl SharedMemory {
         };
         Ok(Arc::new_cyclic(|itself| SharedMemory {
             attributes,
-            ledger: Ledger::new(settings.limits),
+            quota: Quotas::new(settings.limits),
             settings: Arc::new(settings),
             itself: itself.clone(),
             attention: Mutex::default(),
@@ -91,15 +91,15 @@ impl SharedMemory {
     /// Returns the refusals since the last call, by this NIC or by its peers; at most the last 64. To call this, keep a
     /// clone of the `Arc` from which the [`Nic`](crate::Nic) was created.
     pub fn take_refusals(&self) -> Vec<Refused> {
-        self.ledger.take_refusals()
+        self.quota.take_refusals()
     }
 
     fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    fn quota(&self) -> &Arc<Quotas> {
+        &self.quota
     }
 
     fn itself(&self) -> Result<Arc<SharedMemory>, Error> {
@@ -110,7 +110,7 @@ impl SharedMemory {
         self.monitor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionFacts>> {
+    fn regions(&self) -> MutexGuard<'_, BTreeMap<u32, RegionInfo>> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,7 +145,7 @@ impl SharedMemory {
         if let Some(listener) = listeners.get(discriminator) {
             return Ok(listener.clone());
         }
-        let listener = Arc::new(Listener::bind(discriminator, &self.settings, &self.ledger)?);
+        let listener = Arc::new(Listener::bind(discriminator, &self.settings, &self.quota)?);
         listeners.insert(discriminator.to_vec(), listener.clone());
         Ok(listener)
     }
@@ -155,7 +155,9 @@ fn of_this_host(address: &Address) -> Result<(), Error> {
     if address.host.is_empty() || address.host == b"local" {
         return Ok(());
     }
-    Err(Error::NotReachable(format!("{address} is not on this host, which is all that shared memory reaches")))
+    Err(Error::NotReachable(format!(
+        "{address} is not on this host, which is all that shared memory reaches"
+    )))
 }
 
 impl Provider for Arc<SharedMemory> {
@@ -173,7 +175,7 @@ impl Provider for Arc<SharedMemory> {
         rendezvous::wait(&self.itself()?, &listener, deadline)
     }
 
-    fn request(&self, ask: &Ask<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
+    fn request(&self, ask: &OutgoingRequest<'_>, deadline: Option<Instant>) -> Result<Established, Error> {
         of_this_host(ask.remote)?;
         rendezvous::request(&self.itself()?, ask, deadline)
     }
@@ -182,12 +184,12 @@ impl Provider for Arc<SharedMemory> {
         Ok(Some(Arc::new(SharedPages::new(length)?)))
     }
 
-    fn registered(&self, region: &RegionFacts) {
+    fn registered(&self, region: &RegionInfo) {
         // Without a file, peers access the region by messages, which is slower but equivalent.
         let _ = self.changed(region);
     }
 
-    fn changed(&self, region: &RegionFacts) -> Result<(), Error> {
+    fn changed(&self, region: &RegionInfo) -> Result<(), Error> {
         let Some(pages) =
             region.memory.as_ref().and_then(|memory| memory.as_any().downcast_ref::<SharedPages>())
         else {

@@ -3,9 +3,9 @@
 //!
 //! Source: see `layout.rs`. The size thresholds are based on measurements (the book's chapter).
 
+use super::control_message::{ControlMessage, send};
 use super::layout::*;
-use super::letters::{Letter, send};
-use super::link::{MOST_READS, Pending, Reading, SharedLink, Use};
+use super::link::{MAX_READS, Pending, Reading, SharedLink, Use};
 use super::ring::head;
 use crate::attributes::Reliability;
 use crate::descriptor::RemoteSegment;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering as Order;
 const FETCH_FROM_BYTES: u32 = 8 * 1024;
 /// The number of consecutive posts without an incoming message after which the sender prefetches the cache lines of the
 /// next slots. In a request-response exchange this would only take them from the peer, which polls them.
-const ROW_BEGINS: u32 = 4;
+const PREFETCH_AFTER: u32 = 4;
 /// The payload words taken by the remote address of an RDMA message.
 const REMOTE_WORDS: usize = 2;
 /// The payload word that holds the arena offset.
@@ -100,10 +100,10 @@ impl SharedLink {
         }
         let mut words = [0; WORDS];
         let used = gather_words(outgoing.slices, &mut words, 0, outgoing.length);
-        let head = head(Kind::Send, Place::Slot, flags_of(outgoing.immediate), 0);
+        let head = head(Kind::Send, DataLocation::Slot, flags_of(outgoing.immediate), 0);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
         self.posted_in_a_row += 1;
-        if self.posted_in_a_row > ROW_BEGINS {
+        if self.posted_in_a_row > PREFETCH_AFTER {
             self.out.claim_ahead();
         }
         Ok(self.taken(outgoing.token, false))
@@ -148,7 +148,7 @@ impl SharedLink {
         // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes.
         unsafe { gather(outgoing.slices, 0, self.peer.our_arena().add(offset as usize), outgoing.length) };
         words[OFFSET_WORD] = u64::from(offset);
-        let head = head(kind, Place::Arena, flags_of(outgoing.immediate), 0);
+        let head = head(kind, DataLocation::Arena, flags_of(outgoing.immediate), 0);
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, false))
     }
@@ -178,9 +178,10 @@ impl SharedLink {
             source[0] = slice.address as u64;
             source[1] = u64::from(slice.length) | u64::from(slice.handle.0) << 32;
         }
-        let head = head(Kind::Send, Place::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
+        let head =
+            head(Kind::Send, DataLocation::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
         // Must happen before the message is visible.
-        self.peer.lay();
+        self.peer.count_in_place();
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))
     }
@@ -223,7 +224,7 @@ impl SharedLink {
         let Some(immediate) = outgoing.immediate else { return Ok(Posted::Done) };
         let words = [remote.address, u64::from(remote.handle.0)];
         self.out.push(
-            head(Kind::WriteDone, Place::Slot, HAS_IMMEDIATE, 0),
+            head(Kind::WriteDone, DataLocation::Slot, HAS_IMMEDIATE, 0),
             outgoing.length,
             immediate,
             &words,
@@ -246,7 +247,7 @@ impl SharedLink {
                 return Ok(Posted::Full);
             }
             let used = gather_words(outgoing.slices, &mut words, REMOTE_WORDS, outgoing.length);
-            let head = head(Kind::Write, Place::Slot, flags_of(outgoing.immediate), 0);
+            let head = head(Kind::Write, DataLocation::Slot, flags_of(outgoing.immediate), 0);
             self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
             self.taken(outgoing.token, false)
         } else if outgoing.length <= CHUNK_BYTES {
@@ -263,7 +264,7 @@ impl SharedLink {
 
     /// Makes the peer's process poll even if its program does not: RDMA does not require calls at the target.
     pub(super) fn nudge(&self) {
-        let _ = send(self.peer.contact.socket.as_raw_fd(), &Letter::Nudge, None);
+        let _ = send(self.peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None);
     }
 
     fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, Gone> {
@@ -279,11 +280,11 @@ impl SharedLink {
             }
             return Ok(Posted::Done);
         }
-        if self.reads >= MOST_READS || !self.out.has_room(1)? {
+        if self.reads >= MAX_READS || !self.out.has_room(1)? {
             return Ok(Posted::Full);
         }
         let words = [remote.address, u64::from(remote.handle.0), u64::from(outgoing.token)];
-        self.out.push(head(Kind::ReadRequest, Place::Slot, 0, 0), outgoing.length, 0, &words);
+        self.out.push(head(Kind::ReadRequest, DataLocation::Slot, 0, 0), outgoing.length, 0, &words);
         self.reads += 1;
         let position = Some(self.out.position() - 1);
         let read = Some(Reading { length: outgoing.length, received: 0, whole: false });
@@ -355,7 +356,7 @@ impl SharedLink {
         words[OFFSET_WORD] = u64::from(offset);
         if stream.sent > 0 {
             return self.out.push(
-                head(Kind::Part, Place::Arena, 0, 0),
+                head(Kind::Part, DataLocation::Arena, 0, 0),
                 stream.length - stream.sent,
                 0,
                 &words,
@@ -368,7 +369,7 @@ impl SharedLink {
             }
             _ => Kind::Send,
         };
-        let head = head(kind, Place::Parts, flags_of(stream.immediate), 0);
+        let head = head(kind, DataLocation::Parts, flags_of(stream.immediate), 0);
         self.out.push(head, stream.length, stream.immediate.unwrap_or(0), &words);
     }
 
@@ -392,7 +393,7 @@ impl SharedLink {
             unsafe { gather(&[slice], 0, self.peer.our_arena().add(offset as usize), count) };
             let mut words = [0; WORDS];
             (words[0], words[1], words[OFFSET_WORD]) = (u64::from(token), u64::from(sent), u64::from(offset));
-            self.out.push(head(Kind::ReadData, Place::Arena, 0, 0), count, 0, &words);
+            self.out.push(head(Kind::ReadData, DataLocation::Arena, 0, 0), count, 0, &words);
             pushed = true;
         }
         if pushed {

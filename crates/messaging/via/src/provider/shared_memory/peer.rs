@@ -3,20 +3,20 @@
 //! Source: unix(7), futex(2).
 
 use super::contact::{Broken, Contact, Half};
+use super::control_message::{ControlMessage, RegionExport, send};
 use super::layout::{EXPORTS, PARKED, SLEEPS, Side};
-use super::letters::{Letter, Showing, send};
 use super::mapping::SharedPages;
 use super::peer_region::PeerRegion;
 use crate::attributes::ViAttributes;
 use crate::futex::wake_some;
-use crate::provider::RegionFacts;
+use crate::provider::RegionInfo;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A region of ours that the peer was told of.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Shown {
+struct ExportEntry {
     /// 0 if the entry is free.
     handle: u32,
     /// The serial number of the export message.
@@ -25,13 +25,13 @@ struct Shown {
     mapped: bool,
     /// Set for a region being revoked: the number of in-place messages that the peer must have consumed first. Until
     /// then the slot is not reused, because reusing it would make the peer unmap the region.
-    leaving: Option<u32>,
+    revoking: Option<u32>,
 }
 
-impl Shown {
+impl ExportEntry {
     fn is_due(&self, taken: u32) -> bool {
         // The counters wrap around, but their difference stays small.
-        self.leaving.is_some_and(|until| taken.wrapping_sub(until) < 1 << 31)
+        self.revoking.is_some_and(|until| taken.wrapping_sub(until) < 1 << 31)
     }
 }
 
@@ -47,19 +47,19 @@ pub(super) struct Peer {
     theirs: Option<Half>,
     pub(super) lost: AtomicBool,
     /// Our regions that the peer was told of, by slot of `exports`.
-    shown: Mutex<Vec<Shown>>,
+    shown: Mutex<Vec<ExportEntry>>,
     shown_changes: AtomicU32,
     serials: AtomicU32,
     /// The number of in-place messages sent, and the number that the peer has consumed in order; maintained by the
     /// link.
-    laid: AtomicU32,
+    in_place_sent: AtomicU32,
     taken: AtomicU32,
     /// Whether a region is waiting to be revoked.
-    leaves: AtomicBool,
+    is_revoking: AtomicBool,
 }
 
 /// The parts of a new peer.
-pub(super) struct Meeting {
+pub(super) struct PeerParts {
     pub(super) vi: u32,
     pub(super) tag: u32,
     pub(super) attributes: ViAttributes,
@@ -69,8 +69,8 @@ pub(super) struct Meeting {
 }
 
 impl Peer {
-    pub(super) fn new(meeting: Meeting) -> Peer {
-        let Meeting { vi, tag, attributes, contact, ours, theirs } = meeting;
+    pub(super) fn new(parts: PeerParts) -> Peer {
+        let PeerParts { vi, tag, attributes, contact, ours, theirs } = parts;
         Peer {
             vi,
             tag,
@@ -82,14 +82,14 @@ impl Peer {
             shown: Mutex::default(),
             shown_changes: AtomicU32::new(0),
             serials: AtomicU32::new(0),
-            laid: AtomicU32::new(0),
+            in_place_sent: AtomicU32::new(0),
             taken: AtomicU32::new(0),
-            leaves: AtomicBool::new(false),
+            is_revoking: AtomicBool::new(false),
         }
     }
 
     /// Adds the peer's half after the peer has accepted.
-    pub(super) fn meet(&mut self, theirs: Half) {
+    pub(super) fn set_peer_half(&mut self, theirs: Half) {
         self.theirs = Some(theirs);
     }
 
@@ -137,34 +137,34 @@ impl Peer {
 
     /// Notifies a peer that does not poll.
     #[inline(never)]
-    pub(super) fn rouse(&self, asleep: u32) {
-        if asleep & SLEEPS != 0 {
+    pub(super) fn notify(&self, sleep_state: u32) {
+        if sleep_state & SLEEPS != 0 {
             self.ring();
         }
-        if asleep & PARKED != 0 {
+        if sleep_state & PARKED != 0 {
             // If the socket is full, the messages in it already make the peer poll.
-            self.tell(&Letter::Nudge, None);
+            self.tell(&ControlMessage::Nudge, None);
         }
     }
 
     /// Whether our side is parked.
     pub(super) fn is_parked(&self) -> bool {
-        self.ours().presence.asleep.load(Ordering::Relaxed) & PARKED != 0
+        self.ours().presence.sleep_state.load(Ordering::Relaxed) & PARKED != 0
     }
 
     // ---- our regions ------------------------------------------------------------------------------------------------
 
-    fn shown(&self) -> MutexGuard<'_, Vec<Shown>> {
+    fn shown(&self) -> MutexGuard<'_, Vec<ExportEntry>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, letter: &Letter, file: Option<i32>) -> bool {
-        send(self.contact.socket.as_raw_fd(), letter, file).is_ok()
+    fn tell(&self, message: &ControlMessage, file: Option<i32>) -> bool {
+        send(self.contact.socket.as_raw_fd(), message, file).is_ok()
     }
 
     /// Exports or lends a region to the peer, if the region and our VI permit it. If the peer does not empty its
     /// socket, nothing is sent.
-    pub(super) fn show(&self, region: &RegionFacts) {
+    pub(super) fn show(&self, region: &RegionInfo) {
         if region.tag != self.tag {
             return;
         }
@@ -178,7 +178,7 @@ impl Peer {
         // Pages that some peers may write to cannot be exported read-only to others.
         let as_it_is = if region.rdma_write { write } else { read };
         let (address, length) = (region.address, region.length);
-        let showing = |slot: usize, serial| Showing {
+        let export = |slot: usize, serial| RegionExport {
             handle: region.handle.0,
             address,
             length,
@@ -194,7 +194,7 @@ impl Peer {
                 return self.contact.account.note(false, &reason);
             }
             self.enter(region.handle.0, |slot, serial| {
-                let told = self.tell(&Letter::Show(showing(slot, serial)), Some(file.as_raw_fd()));
+                let told = self.tell(&ControlMessage::Export(export(slot, serial)), Some(file.as_raw_fd()));
                 if told {
                     self.ours().exports[slot].store(region.handle.0, Ordering::Release);
                 }
@@ -203,7 +203,7 @@ impl Peer {
         } else if self.contact.single_copy {
             let Some(file) = pages.file_number() else { return };
             self.enter(region.handle.0, |slot, serial| {
-                self.tell(&Letter::Lend { showing: showing(slot, serial), file }, None)
+                self.tell(&ControlMessage::Lend { export: export(slot, serial), file }, None)
             });
         }
     }
@@ -212,58 +212,63 @@ impl Peer {
     fn enter(&self, handle: u32, tell: impl FnOnce(usize, u32) -> bool) {
         let mut shown = self.shown();
         // A region that is offered again while it waits to be revoked reuses its slot, and the revocation is cancelled.
-        let again = shown.iter().position(|shown| shown.leaving.is_some() && shown.handle == handle);
+        let again = shown.iter().position(|shown| shown.revoking.is_some() && shown.handle == handle);
         let slot = again.or_else(|| shown.iter().position(|shown| shown.handle == 0)).unwrap_or(shown.len());
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         if slot >= EXPORTS || !tell(slot, serial) {
             return;
         }
         if slot == shown.len() {
-            shown.push(Shown::default());
+            shown.push(ExportEntry::default());
         }
-        shown[slot] = Shown { handle, serial, ..Shown::default() };
+        shown[slot] = ExportEntry { handle, serial, ..ExportEntry::default() };
     }
 
     /// Revokes a region. A well-behaved peer sees this before its next transfer.
     pub(super) fn hide(&self, handle: u32) {
         let mut shown = self.shown();
         let places = shown.iter_mut().enumerate();
-        for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.leaving.is_none()) {
-            *place = Shown::default();
+        for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.revoking.is_none()) {
+            *place = ExportEntry::default();
             self.ours().exports[slot].store(0, Ordering::SeqCst);
             self.shown_changes.fetch_add(1, Ordering::Release);
             // A message may refer to the region: the peer keeps its mapping until it has consumed all in-place messages
             // sent so far.
-            *place = Shown { handle, leaving: Some(self.laid.load(Ordering::SeqCst)), ..Shown::default() };
+            *place = ExportEntry {
+                handle,
+                revoking: Some(self.in_place_sent.load(Ordering::SeqCst)),
+                ..ExportEntry::default()
+            };
         }
-        self.hide_due(&mut shown);
+        self.complete_revocations(&mut shown);
     }
 
     /// Completes the revocations that no longer wait for messages.
-    fn hide_due(&self, shown: &mut [Shown]) {
+    fn complete_revocations(&self, shown: &mut [ExportEntry]) {
         // Set before `taken` is loaded. The link that consumes the last message then sees the flag and waits for the
         // lock.
-        self.leaves.store(true, Ordering::SeqCst);
+        self.is_revoking.store(true, Ordering::SeqCst);
         let taken = self.taken.load(Ordering::SeqCst);
         for place in shown.iter_mut().filter(|place| place.is_due(taken)) {
-            self.tell(&Letter::Hide { handle: place.handle }, None);
-            *place = Shown::default();
+            self.tell(&ControlMessage::Revoke { handle: place.handle }, None);
+            *place = ExportEntry::default();
         }
-        if shown.iter().all(|place| place.leaving.is_none()) {
-            self.leaves.store(false, Ordering::SeqCst);
+        if shown.iter().all(|place| place.revoking.is_none()) {
+            self.is_revoking.store(false, Ordering::SeqCst);
         }
     }
 
     /// Counts an in-place message that is about to be sent. Called only by the link, under its VI's lock.
-    pub(super) fn lay(&self) {
-        self.laid.store(self.laid.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
+    pub(super) fn count_in_place(&self) {
+        self.in_place_sent
+            .store(self.in_place_sent.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
     }
 
     /// Counts an in-place message that was consumed. Called only by the link, as above.
-    pub(super) fn one_was_taken(&self) {
+    pub(super) fn count_in_place_consumed(&self) {
         self.taken.store(self.taken.load(Ordering::Relaxed).wrapping_add(1), Ordering::SeqCst);
-        if self.leaves.load(Ordering::SeqCst) {
-            self.hide_due(&mut self.shown());
+        if self.is_revoking.load(Ordering::SeqCst) {
+            self.complete_revocations(&mut self.shown());
         }
     }
 
@@ -281,24 +286,28 @@ impl Peer {
     // ---- control messages -------------------------------------------------------------------------------------------
 
     /// Handles a control message of an established connection, or of one about to be established.
-    pub(super) fn hear(&self, letter: Letter, file: Option<super::closing::Foreign>) -> Result<(), Broken> {
-        match letter {
-            Letter::Show(showing) => self.contact.hear_show(showing, file),
-            Letter::Lend { showing, file } => self.contact.hear_lend(showing, file),
-            Letter::Hide { handle } => {
-                self.contact.hear_hide(handle);
+    pub(super) fn handle_message(
+        &self,
+        message: ControlMessage,
+        file: Option<super::deferred_close::PeerFile>,
+    ) -> Result<(), Broken> {
+        match message {
+            ControlMessage::Export(export) => self.contact.handle_export(export, file),
+            ControlMessage::Lend { export, file } => self.contact.handle_lend(export, file),
+            ControlMessage::Revoke { handle } => {
+                self.contact.handle_revoke(handle);
                 Ok(())
             }
-            Letter::Mapped { handle, serial } => {
-                let is_it = |shown: &&mut Shown| {
-                    (shown.handle, shown.serial) == (handle, serial) && shown.leaving.is_none()
+            ControlMessage::Mapped { handle, serial } => {
+                let is_it = |shown: &&mut ExportEntry| {
+                    (shown.handle, shown.serial) == (handle, serial) && shown.revoking.is_none()
                 };
                 if let Some(place) = self.shown().iter_mut().find(is_it) {
                     place.mapped = handle != 0;
                 }
                 Ok(())
             }
-            Letter::Declined { reason, .. } => {
+            ControlMessage::Declined { reason, .. } => {
                 self.contact.account.note(true, &reason);
                 Ok(())
             }

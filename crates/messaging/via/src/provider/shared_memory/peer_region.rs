@@ -3,22 +3,22 @@
 //!
 //! Source: munmap(2), memfd_create(2). Releasing the last reference to a memory file frees all of its pages.
 
-use super::closing::drop_elsewhere;
-use super::ledger::Charge;
-use super::letters::Showing;
+use super::control_message::RegionExport;
+use super::deferred_close::defer_drop;
 use super::mapping::Mapping;
+use super::quota::Charge;
 use std::sync::Arc;
 
 /// Up to this many small regions are unmapped by the thread that releases them. Each costs a system call and frees at
 /// most `mapping::LARGE_BYTES` of pages.
-const FEW: usize = 8;
+const MAX_UNMAPPED_AT_ONCE: usize = 8;
 
 /// A mapping and its charge.
 type Held = (Mapping, Charge);
 
 /// A mapped region of the peer.
 pub(super) struct PeerRegion {
-    pub(super) showing: Showing,
+    pub(super) export: RegionExport,
     /// `None` only during drop.
     held: Option<Held>,
     base: *mut u8,
@@ -32,13 +32,13 @@ unsafe impl Send for PeerRegion {}
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
-    /// Wraps a mapping of at least `showing.length` bytes.
-    pub(super) fn new(showing: Showing, mapping: Mapping, charge: Charge, is_large: bool) -> PeerRegion {
+    /// Wraps a mapping of at least `export.length` bytes.
+    pub(super) fn new(export: RegionExport, mapping: Mapping, charge: Charge, is_large: bool) -> PeerRegion {
         let base = mapping.base();
-        PeerRegion { showing, held: Some((mapping, charge)), base, is_large }
+        PeerRegion { export, held: Some((mapping, charge)), base, is_large }
     }
 
-    /// The start of the mapping, which has at least `showing.length` bytes.
+    /// The start of the mapping, which has at least `export.length` bytes.
     pub(super) fn base(&self) -> *mut u8 {
         self.base
     }
@@ -49,7 +49,7 @@ impl Drop for PeerRegion {
         if let Some(held) = self.held.take()
             && self.is_large
         {
-            unmap_elsewhere(vec![held]);
+            defer_unmap(vec![held]);
         }
     }
 }
@@ -65,14 +65,14 @@ pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
             region.held.take()
         })
         .collect();
-    if is_much || held.len() > FEW {
-        unmap_elsewhere(held);
+    if is_much || held.len() > MAX_UNMAPPED_AT_ONCE {
+        defer_unmap(held);
     }
 }
 
-fn unmap_elsewhere(held: Vec<Held>) {
+fn defer_unmap(held: Vec<Held>) {
     if let Some((_, charge)) = held.first() {
         let uid = charge.uid();
-        drop_elsewhere(Box::new(held), uid);
+        defer_drop(Box::new(held), uid);
     }
 }

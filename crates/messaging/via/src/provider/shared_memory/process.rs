@@ -7,8 +7,8 @@
 //! the peer likes. A pipe (vmsplice(2)) would not help, because the peer can fault on such a page while holding the
 //! pipe's lock.
 
-use super::closing::Foreign;
-use super::ledger::Account;
+use super::deferred_close::PeerFile;
+use super::quota::Account;
 use crate::address::Credentials;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -42,7 +42,7 @@ fn credentials_of(socket: RawFd) -> libc::ucred {
 }
 
 /// The user behind a socket.
-pub(super) fn user_behind(socket: &impl AsRawFd) -> u32 {
+pub(super) fn peer_uid(socket: &impl AsRawFd) -> u32 {
     credentials_of(socket.as_raw_fd()).uid
 }
 
@@ -86,7 +86,7 @@ impl Process {
     /// Duplicates descriptor `number` of the process, if the kernel permits it (as for ptrace(2)) and the running
     /// program still has the rights with which the process connected. Otherwise a peer could execute a privileged
     /// program and make us open that program's descriptors.
-    pub(super) fn take_file(&self, number: u32, account: &Arc<Account>) -> Option<Foreign> {
+    pub(super) fn take_file(&self, number: u32, account: &Arc<Account>) -> Option<PeerFile> {
         let process = self.file.as_ref()?;
         // SAFETY: the call takes only integers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) } as RawFd;
@@ -94,7 +94,7 @@ impl Process {
             return None;
         }
         // SAFETY: the descriptor was just opened and has no other owner.
-        let file = Foreign::new(unsafe { OwnedFd::from_raw_fd(fd) }, Some(account));
+        let file = PeerFile::new(unsafe { OwnedFd::from_raw_fd(fd) }, Some(account));
         // Checked afterwards, so that a program executed before the duplication is detected.
         self.runs_with_its_own_rights().then_some(file)
     }

@@ -4,20 +4,20 @@
 //! Source: unix(7).
 
 use super::SharedMemory;
+use super::acceptor::{HANDSHAKE_TIMEOUT, Hello, IncomingRequest, Listener, readable};
 use super::barrier;
-use super::closing::{Channel, Foreign};
 use super::contact::{Contact, Half};
-use super::entrance::{Asked, Listener, PATIENCE, Wish, readable};
+use super::control_message::{ControlMessage, send};
+use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::EXPORTS;
-use super::letters::{Letter, send};
 use super::link::SharedLink;
 use super::mapping;
-use super::names::{Place, socket};
-use super::peer::{Meeting, Peer};
+use super::peer::{Peer, PeerParts};
+use super::server_names::{ServerAddress, socket};
 use crate::address::{Address, Credentials};
 use crate::attributes::ViAttributes;
 use crate::error::Error;
-use crate::provider::{Ask, Established, Incoming, Link};
+use crate::provider::{Established, Incoming, Link, OutgoingRequest};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(2);
 /// The maximum number of messages that a server may send while answering: its regions, the results for ours, and a few
 /// more.
-const MOST_LETTERS: usize = 2 * EXPORTS + 8;
+const MAX_MESSAGES: usize = 2 * EXPORTS + 8;
 
 /// An incoming request.
 pub(super) struct SharedIncoming {
     nic: Arc<SharedMemory>,
-    wish: Wish,
+    wish: IncomingRequest,
 }
 
 pub(super) fn wait(
@@ -46,11 +46,11 @@ pub(super) fn wait(
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     nic.regions().values().for_each(|region| peer.show(region));
-    send(peer.contact.socket.as_raw_fd(), &Letter::Shown, None)
+    send(peer.contact.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
 }
 
-/// Converts an error of sending the answer. If it is not the peer's fault, the peer is told the reason.
-fn not_said(error: io::Error, tell: impl FnOnce(&str)) -> Error {
+/// Converts an error of sending the answer. If it is not the peer's fault, the reason is sent to the peer.
+fn send_error(error: io::Error, tell: impl FnOnce(&str)) -> Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
     if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
         return Error::NotReachable("the peer no longer waits for the answer".into());
@@ -72,11 +72,11 @@ fn join(
 
 impl Incoming for SharedIncoming {
     fn remote(&self) -> &Address {
-        &self.wish.asked.remote
+        &self.wish.hello.remote
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        &self.wish.asked.attributes
+        &self.wish.hello.attributes
     }
 
     fn credentials(&self) -> Option<Credentials> {
@@ -84,12 +84,14 @@ impl Incoming for SharedIncoming {
     }
 
     fn accept(self: Box<Self>, vi: u32, attributes: &ViAttributes, tag: u32) -> Result<Box<dyn Link>, Error> {
-        let SharedIncoming { nic, wish: Wish { contact, asked: Asked { barrier, theirs, room, .. } } } =
-            *self;
+        let SharedIncoming {
+            nic,
+            wish: IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } },
+        } = *self;
         let (file, mapping) = mapping::create_half()
             .inspect_err(|error| super::contact::refuse(&contact.socket, &error.to_string(), true))?;
         let ours = Half::new(mapping, room);
-        let peer = Arc::new(Peer::new(Meeting {
+        let peer = Arc::new(Peer::new(PeerParts {
             vi,
             tag,
             attributes: *attributes,
@@ -100,12 +102,12 @@ impl Incoming for SharedIncoming {
         // Watch the peer before answering, so that a peer that cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)
             .inspect_err(|error| super::contact::refuse(&peer.contact.socket, &error.to_string(), true))?;
-        let answer = Letter::Accept { attributes: *attributes, barrier: barrier::is_available() };
+        let answer = ControlMessage::Accept { attributes: *attributes, barrier: barrier::is_available() };
         let socket = &peer.contact.socket;
         if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {
-            return Err(not_said(error, |why| super::contact::refuse(socket, why, true)));
+            return Err(send_error(error, |why| super::contact::refuse(socket, why, true)));
         }
-        show_regions(&nic, &peer).map_err(|error| not_said(error, |_| ()))?;
+        show_regions(&nic, &peer).map_err(|error| send_error(error, |_| ()))?;
         Ok(Box::new(link))
     }
 
@@ -115,7 +117,11 @@ impl Incoming for SharedIncoming {
 }
 
 /// Connects a socket to the server at `remote`.
-pub(super) fn reach(place: &Place, remote: &Address, deadline: Option<Instant>) -> Result<OwnedFd, Error> {
+pub(super) fn connect_socket(
+    place: &ServerAddress,
+    remote: &Address,
+    deadline: Option<Instant>,
+) -> Result<OwnedFd, Error> {
     loop {
         let socket = socket()?;
         let Err(error) = place.connect(socket.as_raw_fd()) else { return Ok(socket) };
@@ -145,7 +151,7 @@ enum Answer {
     Accepted {
         attributes: ViAttributes,
         barrier: bool,
-        file: Option<Foreign>,
+        file: Option<PeerFile>,
     },
     Refused {
         reason: String,
@@ -154,15 +160,18 @@ enum Answer {
 }
 
 /// Receives the messages of the server's answer, with a limit on their number and a deadline.
-struct Hearing<'a> {
+struct AnswerReader<'a> {
     contact: &'a Contact,
     deadline: Option<Instant>,
     left: usize,
 }
 
-impl Hearing<'_> {
-    fn next(&mut self) -> Result<(Letter, Option<Foreign>), Error> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| broken("the peer sent too many messages while answering"))?;
+impl AnswerReader<'_> {
+    fn next(&mut self) -> Result<(ControlMessage, Option<PeerFile>), Error> {
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| broken("the peer sent too many messages while answering"))?;
         // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
         let mut was_reset = false;
         loop {
@@ -186,12 +195,14 @@ impl Hearing<'_> {
     fn answer(&mut self, peer: &Peer) -> Result<Answer, Error> {
         loop {
             match self.next() {
-                Ok((Letter::Accept { attributes, barrier }, file)) => {
+                Ok((ControlMessage::Accept { attributes, barrier }, file)) => {
                     return Ok(Answer::Accepted { attributes, barrier, file });
                 }
-                Ok((Letter::Reject { reason, again }, _)) => return Ok(Answer::Refused { reason, again }),
+                Ok((ControlMessage::Reject { reason, again }, _)) => {
+                    return Ok(Answer::Refused { reason, again });
+                }
                 // Messages about regions may come first.
-                Ok((letter, file)) => hear(peer, letter, file)?,
+                Ok((message, file)) => handle_message(peer, message, file)?,
                 // Closing without an answer is a refusal.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {
                     return Ok(Answer::Refused { reason: String::new(), again: false });
@@ -205,8 +216,8 @@ impl Hearing<'_> {
     fn regions(&mut self, peer: &Peer) -> Result<(), Error> {
         loop {
             match self.next()? {
-                (Letter::Shown, _) => return Ok(()),
-                (letter, file) => hear(peer, letter, file)?,
+                (ControlMessage::ExportsDone, _) => return Ok(()),
+                (message, file) => handle_message(peer, message, file)?,
             }
         }
     }
@@ -216,17 +227,17 @@ fn broken(text: &str) -> Error {
     Error::system("connecting", io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-fn hear(peer: &Peer, letter: Letter, file: Option<Foreign>) -> Result<(), Error> {
-    let text = format!("the peer sent an unexpected {letter:?}");
-    peer.hear(letter, file).map_err(|_| broken(&text))
+fn handle_message(peer: &Peer, message: ControlMessage, file: Option<PeerFile>) -> Result<(), Error> {
+    let text = format!("the peer sent an unexpected {message:?}");
+    peer.handle_message(message, file).map_err(|_| broken(&text))
 }
 
 pub(super) fn request(
     nic: &Arc<SharedMemory>,
-    ask: &Ask<'_>,
+    ask: &OutgoingRequest<'_>,
     deadline: Option<Instant>,
 ) -> Result<Established, Error> {
-    let place = Place::others(nic.settings(), &ask.remote.discriminator)?;
+    let place = ServerAddress::others(nic.settings(), &ask.remote.discriminator)?;
     loop {
         match request_once(nic, ask, &place, deadline)? {
             Ok(established) => return Ok(established),
@@ -240,13 +251,13 @@ pub(super) fn request(
 /// Makes one request. The inner error is the reason of the refusal, and whether to retry.
 fn request_once(
     nic: &Arc<SharedMemory>,
-    ask: &Ask<'_>,
-    place: &Place,
+    ask: &OutgoingRequest<'_>,
+    place: &ServerAddress,
     deadline: Option<Instant>,
 ) -> Result<Result<Established, (String, bool)>, Error> {
-    let socket = Channel::new(reach(place, ask.remote, deadline)?);
+    let socket = PeerSocket::new(connect_socket(place, ask.remote, deadline)?);
     let contact =
-        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.ledger()).map_err(|denied| {
+        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.quota()).map_err(|denied| {
             Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
         })?;
     let contact = Arc::new(contact);
@@ -254,7 +265,7 @@ fn request_once(
     let (charge, their_charge) = (charge?, their_charge?);
     let (file, mapping) = mapping::create_half()?;
     let ours = Half::new(mapping, charge);
-    let hello = Letter::Hello {
+    let hello = ControlMessage::Hello {
         local: ask.local.clone(),
         attributes: *ask.attributes,
         barrier: barrier::is_available(),
@@ -268,20 +279,21 @@ fn request_once(
         _ => drop(file),
     }
     let attributes = *ask.attributes;
-    let meeting =
-        Meeting { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
-    let mut peer = Peer::new(meeting);
+    let parts =
+        PeerParts { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
+    let mut peer = Peer::new(parts);
     let _ = show_regions(nic, &peer);
-    let mut hearing = Hearing { contact: &contact, deadline, left: MOST_LETTERS };
-    let (remote_attributes, barrier, file) = match hearing.answer(&peer)? {
+    let mut reader = AnswerReader { contact: &contact, deadline, left: MAX_MESSAGES };
+    let (remote_attributes, barrier, file) = match reader.answer(&peer)? {
         Answer::Accepted { attributes, barrier, file } => (attributes, barrier, file),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
-    let file = file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
-    peer.meet(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
+    let file =
+        file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
+    peer.set_peer_half(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
-    hearing.deadline = Some(Instant::now() + PATIENCE);
-    hearing.regions(&peer)?;
+    reader.deadline = Some(Instant::now() + HANDSHAKE_TIMEOUT);
+    reader.regions(&peer)?;
     let link = Box::new(join(nic, Arc::new(peer), ask.attributes, barrier)?);
     Ok(Ok(Established { link, remote_attributes }))
 }

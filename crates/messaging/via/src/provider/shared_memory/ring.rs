@@ -161,7 +161,7 @@ fn claim(line: *const u8) {
 
 /// Encodes the `head` of a slot.
 #[inline]
-pub(super) fn head(kind: Kind, place: Place, flags: u8, count: u8) -> u32 {
+pub(super) fn head(kind: Kind, place: DataLocation, flags: u8, count: u8) -> u32 {
     u32::from_le_bytes([kind as u8, place as u8, flags, count])
 }
 

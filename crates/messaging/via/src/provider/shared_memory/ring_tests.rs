@@ -15,7 +15,7 @@ fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
 
 fn send(producer: &mut Producer<'_>, number: u64) {
     assert!(producer.has_room(1).expect("an honest consumer"));
-    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[number]);
+    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[number]);
 }
 
 fn take(consumer: &mut Consumer<'_>) -> Option<u64> {
@@ -42,7 +42,7 @@ fn messages_arrive_once_and_in_order_where_the_shared_counts_wrap() {
 }
 
 #[test]
-fn a_message_stays_consumed_however_many_follow_it() {
+fn a_consumed_message_is_not_delivered_again() {
     for later in [1u64 << 31, 1 << 32, 1 << 40] {
         let (mut producer, mut consumer) = ring_at(5 + later);
         assert!(producer.is_consumed(5) && producer.is_consumed(4 + later));
@@ -55,7 +55,7 @@ fn a_message_stays_consumed_however_many_follow_it() {
 }
 
 #[test]
-fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
+fn impossible_consumer_counts_are_rejected_at_the_wrap() {
     for claimed in [1u32, u32::MAX - 2, 1 << 31] {
         // SAFETY: as in `ring_at`.
         let side: &'static Side = Box::leak(unsafe { Box::<Side>::new_zeroed().assume_init() });
@@ -67,7 +67,7 @@ fn a_consumer_that_says_what_cannot_be_is_not_believed_where_counts_wrap() {
 }
 
 fn send_unchecked(producer: &mut Producer<'_>) {
-    producer.push(head(Kind::Send, Place::Slot, 0, 0), 8, 0, &[0]);
+    producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[0]);
 }
 
 #[test]

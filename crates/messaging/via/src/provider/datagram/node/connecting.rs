@@ -5,33 +5,33 @@
 use super::super::MAX_TRANSFER_BYTES;
 use super::super::link::DatagramLink;
 use super::super::message::{Greeting, HEAD_BYTES};
-use super::given::Stage;
 use super::paths::Path;
+use super::taken_requests::Stage;
 use super::{Node, Peer, State};
 use crate::address::Address;
 use crate::attributes::ViAttributes;
 use crate::error::Error;
 use crate::provider::{Established, Incoming, Link};
-use longma_reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, ask_again};
+use longma_reliable::{Config, Connection, Event, MIN_DATAGRAM, Opening, Packet, request_cookie};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum number of requests waiting at an address, in total and from one host. Further requests are rejected.
-const MOST_REQUESTS: usize = 1024;
-const MOST_REQUESTS_OF_HOST: usize = 64;
+const MAX_REQUESTS: usize = 1024;
+const MAX_REQUESTS_PER_HOST: usize = 64;
 
 /// The validity of a connection cookie is between one and two of these periods.
-const PROOF_PERIOD: Duration = Duration::from_secs(10);
+const COOKIE_PERIOD: Duration = Duration::from_secs(10);
 
 /// The number of rejections remembered, to be repeated when a request is repeated.
-const MOST_REJECTIONS: usize = 64;
+const MAX_REJECTIONS: usize = 64;
 
 /// Reasons in rejections: no process is waiting at the address, or the request was rejected.
-const NOBODY: &[u8] = b"nobody";
+const NO_LISTENER: &[u8] = b"nobody";
 const REFUSED: &[u8] = b"refused";
 
-pub(super) struct Wish {
+pub(super) struct PendingRequest {
     peer: Peer,
     opening: Opening,
     greeting: Greeting,
@@ -64,7 +64,7 @@ impl Node {
             if let Some(wish) = state.waiting.entry(local.discriminator.clone()).or_default().pop_front() {
                 let from = wish.greeting.address(state.medium.host(wish.peer));
                 let asked = (wish.peer, wish.opening.from);
-                state.given.give(asked);
+                state.taken_requests.give(asked);
                 let (node, wish) = (self.clone(), Some(wish));
                 return Ok(Box::new(Asked { node, from, asked, wish }));
             }
@@ -111,7 +111,7 @@ impl Node {
         };
         let outcome = match answer {
             Event::Opened(words) => Greeting::read(&words).ok_or(Error::Rejected),
-            Event::Rejected(words) if words == NOBODY => Err(Error::NoMatch(remote.to_string())),
+            Event::Rejected(words) if words == NO_LISTENER => Err(Error::NoMatch(remote.to_string())),
             Event::Rejected(_) => Err(Error::Rejected),
             // No answer: no process has that socket, or the network is down.
             _ => Err(Error::NoMatch(remote.to_string())),
@@ -163,13 +163,13 @@ impl State {
         }
         let opening = Opening::read(packet)?;
         let greeting = Greeting::read(&opening.request)?;
-        if !self.proves_itself(now, peer, packet) {
+        if !self.has_valid_cookie(now, peer, packet) {
             self.out.clear();
-            ask_again(packet, self.proof(now, peer, packet.from), &mut self.out);
+            request_cookie(packet, self.cookie(now, peer, packet.from), &mut self.out);
             self.medium.send(peer, &self.out);
             return None;
         }
-        match self.given.find(&(peer, packet.from)) {
+        match self.taken_requests.find(&(peer, packet.from)) {
             Some(Stage::Open) => return None,
             Some(Stage::Answered) => {
                 self.reject(peer, &opening, REFUSED);
@@ -177,34 +177,34 @@ impl State {
             }
             None => {}
         }
-        let of_host = |wish: &&Wish| wish.peer.of_host() == peer.of_host();
+        let of_host = |wish: &&PendingRequest| wish.peer.of_host() == peer.of_host();
         let wishes = self.waiting.get_mut(&greeting.asked);
         match wishes {
             Some(wishes) if wishes.iter().any(|w| (w.peer, w.opening.from) == (peer, packet.from)) => {}
             Some(wishes)
-                if wishes.len() < MOST_REQUESTS
-                    && wishes.iter().filter(of_host).count() < MOST_REQUESTS_OF_HOST =>
+                if wishes.len() < MAX_REQUESTS
+                    && wishes.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST =>
             {
-                wishes.push_back(Wish { peer, opening, greeting });
-                self.has_wishes = true;
+                wishes.push_back(PendingRequest { peer, opening, greeting });
+                self.has_new_requests = true;
             }
             Some(_) => self.reject(peer, &opening, REFUSED),
-            None => self.reject(peer, &opening, NOBODY),
+            None => self.reject(peer, &opening, NO_LISTENER),
         }
         None
     }
 
     /// The connection cookie, which is known only to a peer that receives datagrams at `peer`. Never 0.
-    fn proof(&self, at: Duration, peer: Peer, from: u64) -> u64 {
-        self.proofs.hash_one((at.as_secs() / PROOF_PERIOD.as_secs(), peer, from)).max(1)
+    fn cookie(&self, at: Duration, peer: Peer, from: u64) -> u64 {
+        self.cookie_key.hash_one((at.as_secs() / COOKIE_PERIOD.as_secs(), peer, from)).max(1)
     }
 
     /// Whether the sender of an `Open` packet has received our cookie, so its source address is not forged. Otherwise
     /// forged requests could crowd out others.
-    fn proves_itself(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
-        [now, now.saturating_sub(PROOF_PERIOD)]
+    fn has_valid_cookie(&self, now: Duration, peer: Peer, packet: &Packet) -> bool {
+        [now, now.saturating_sub(COOKIE_PERIOD)]
             .into_iter()
-            .any(|at| packet.to == self.proof(at, peer, packet.from))
+            .any(|at| packet.to == self.cookie(at, peer, packet.from))
     }
 
     fn reject(&mut self, peer: Peer, opening: &Opening, words: &[u8]) {
@@ -213,7 +213,7 @@ impl State {
         let mut answer = Vec::new();
         opening.reject(tag, words, &mut answer);
         self.medium.send(peer, &answer);
-        if self.rejections.len() == MOST_REJECTIONS {
+        if self.rejections.len() == MAX_REJECTIONS {
             self.rejections.pop_front();
         }
         self.rejections.push_back((peer, opening.from, answer));
@@ -225,7 +225,7 @@ struct Asked {
     node: Arc<Node>,
     from: Address,
     asked: (Peer, u64),
-    wish: Option<Wish>,
+    wish: Option<PendingRequest>,
 }
 
 /// The attributes reported for a request that has been answered already.
@@ -277,12 +277,12 @@ impl Incoming for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if self.node.is_a_childs() {
+        if self.node.is_forked_child() {
             return;
         }
         let mut state = self.node.lock();
         // By the end of this time, a repeated request would have to present a new cookie.
-        state.given.answer(self.asked, self.node.now(), 2 * PROOF_PERIOD);
+        state.taken_requests.answer(self.asked, self.node.now(), 2 * COOKIE_PERIOD);
         if let Some(wish) = self.wish.take() {
             state.reject(wish.peer, &wish.opening, REFUSED);
         }

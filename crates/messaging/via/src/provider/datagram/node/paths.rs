@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The maximum number of events waiting for one VI to be polled. Further messages stay in the connection, which closes
 /// the peer's window.
-pub(super) const MOST_EVENTS: usize = 64;
+pub(super) const MAX_EVENTS: usize = 64;
 
 /// How long an abandoned connection may take to deliver pending data.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ impl Path {
     /// Takes events from the connection. Returns whether the VI must be notified.
     pub(super) fn listen(&mut self) -> bool {
         let before = self.events.len();
-        while self.events.len() < MOST_EVENTS
+        while self.events.len() < MAX_EVENTS
             && let Some(event) = self.connection.take_event()
         {
             if self.vi.is_some() && !matches!(event, Event::Delivered(_)) {
@@ -143,7 +143,7 @@ impl Path {
     }
 
     /// Whether sent data has not been acknowledged yet.
-    pub(super) fn delivers(&self) -> bool {
+    pub(super) fn has_undelivered(&self) -> bool {
         self.connection.is_open() && !self.connection.is_drained()
     }
 

@@ -1,5 +1,5 @@
 //! An attacker that knows the protocol: it follows the protocol up to a chosen point and then performs arbitrary steps,
-//! many of them nearly valid. It can send every control message of `letters.rs` and write every word of `layout.rs`.
+//! many of them nearly valid. It can send every control message of `control_message.rs` and write every word of `layout.rs`.
 
 use super::stall::Stall;
 use super::*;
@@ -27,14 +27,14 @@ pub(super) enum Value {
 
 /// A control message whose numbers are not interpreted yet.
 #[derive(Debug, Clone)]
-pub(super) enum Phrase {
+pub(super) enum MessageTemplate {
     Hello { level: u8, barrier: bool, name: Vec<u8> },
     Accept,
     Reject { again: bool },
-    Show([Value; 4], bool, bool),
+    Export([Value; 4], bool, bool),
     Lend([Value; 4], bool, Value),
-    Shown,
-    Hide(Value),
+    ExportsDone,
+    Revoke(Value),
     Mapped(Value),
     Declined(Value, String),
     Nudge,
@@ -42,7 +42,7 @@ pub(super) enum Phrase {
 
 /// The file attached to a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Luggage {
+pub(super) enum Attachment {
     Nothing,
     /// The attacker's half.
     Half,
@@ -57,10 +57,10 @@ pub(super) enum Luggage {
 
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    Say(Phrase, Luggage),
+    Say(MessageTemplate, Attachment),
     Bytes(Vec<u8>),
-    Cut(Phrase, u16),
-    Flood(Phrase, u16),
+    Cut(MessageTemplate, u16),
+    Flood(MessageTemplate, u16),
     /// Writes a word of the attacker's half, at an offset that is likely to be read.
     Word {
         word: u16,
@@ -96,42 +96,42 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn phrase() -> impl Strategy<Value = Phrase> {
+fn message_template() -> impl Strategy<Value = MessageTemplate> {
     let values = || prop::array::uniform4(value());
     prop_oneof![
         1 => (0u8..8, any::<bool>(), prop::collection::vec(any::<u8>(), 0..50))
-            .prop_map(|(level, barrier, name)| Phrase::Hello { level, barrier, name }),
-        1 => Just(Phrase::Accept),
-        1 => any::<bool>().prop_map(|again| Phrase::Reject { again }),
-        4 => (values(), any::<bool>(), any::<bool>()).prop_map(|(v, write, read)| Phrase::Show(v, write, read)),
-        4 => (values(), any::<bool>(), value()).prop_map(|(v, right, file)| Phrase::Lend(v, right, file)),
-        1 => Just(Phrase::Shown),
-        2 => value().prop_map(Phrase::Hide),
-        2 => value().prop_map(Phrase::Mapped),
-        2 => (value(), ".{0,90}").prop_map(|(handle, reason)| Phrase::Declined(handle, reason)),
-        2 => Just(Phrase::Nudge),
+            .prop_map(|(level, barrier, name)| MessageTemplate::Hello { level, barrier, name }),
+        1 => Just(MessageTemplate::Accept),
+        1 => any::<bool>().prop_map(|again| MessageTemplate::Reject { again }),
+        4 => (values(), any::<bool>(), any::<bool>()).prop_map(|(v, write, read)| MessageTemplate::Export(v, write, read)),
+        4 => (values(), any::<bool>(), value()).prop_map(|(v, right, file)| MessageTemplate::Lend(v, right, file)),
+        1 => Just(MessageTemplate::ExportsDone),
+        2 => value().prop_map(MessageTemplate::Revoke),
+        2 => value().prop_map(MessageTemplate::Mapped),
+        2 => (value(), ".{0,90}").prop_map(|(handle, reason)| MessageTemplate::Declined(handle, reason)),
+        2 => Just(MessageTemplate::Nudge),
     ]
 }
 
-fn luggage() -> impl Strategy<Value = Luggage> {
+fn attachment() -> impl Strategy<Value = Attachment> {
     prop_oneof![
-        4 => Just(Luggage::Nothing),
-        1 => Just(Luggage::Half),
-        6 => (0u8..47).prop_map(Luggage::Sparse),
-        1 => Just(Luggage::Unsealed),
-        1 => Just(Luggage::Pipe),
-        1 => Just(Luggage::Lingering),
-        1 => Just(Luggage::Folder),
+        4 => Just(Attachment::Nothing),
+        1 => Just(Attachment::Half),
+        6 => (0u8..47).prop_map(Attachment::Sparse),
+        1 => Just(Attachment::Unsealed),
+        1 => Just(Attachment::Pipe),
+        1 => Just(Attachment::Lingering),
+        1 => Just(Attachment::Folder),
     ]
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let head = [0u8..9, 0u8..6, 0u8..3, 0u8..5];
     prop_oneof![
-        4 => (phrase(), luggage()).prop_map(|(phrase, luggage)| Step::Say(phrase, luggage)),
+        4 => (message_template(), attachment()).prop_map(|(message_template, attachment)| Step::Say(message_template, attachment)),
         1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(Step::Bytes),
-        1 => (phrase(), any::<u16>()).prop_map(|(phrase, length)| Step::Cut(phrase, length)),
-        1 => (phrase(), 1u16..2000).prop_map(|(phrase, count)| Step::Flood(phrase, count)),
+        1 => (message_template(), any::<u16>()).prop_map(|(message_template, length)| Step::Cut(message_template, length)),
+        1 => (message_template(), 1u16..2000).prop_map(|(message_template, count)| Step::Flood(message_template, count)),
         4 => (any::<u16>(), value()).prop_map(|(word, value)| Step::Word { word, value }),
         16 => (prop_oneof![8 => Just(0i8), 1 => -2i8..3], head, value(), prop::array::uniform6(value()))
             .prop_map(|(ahead, head, length, words)| Step::Message { ahead, head, length, words }),
@@ -149,9 +149,9 @@ pub(super) struct Attacker {
     half: Mapping,
     file: OwnedFd,
     /// The victim's half and its file, once received.
-    theirs: Option<(Mapping, super::super::closing::Foreign)>,
+    theirs: Option<(Mapping, super::super::deferred_close::PeerFile)>,
     position: u32,
-    heard: Vec<Showing>,
+    heard: Vec<RegionExport>,
     page: Stall,
     /// A sealed memory file of the attacker.
     memory: OwnedFd,
@@ -178,11 +178,12 @@ impl Attacker {
     pub(super) fn behave(&mut self, until: u8, level: Reliability) {
         if until >= 1 {
             let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-            let hello = Letter::Hello { local: Address::local("attacker"), attributes, barrier: true };
+            let hello =
+                ControlMessage::Hello { local: Address::local("attacker"), attributes, barrier: true };
             self.send(&hello, Some(self.file.as_raw_fd()));
         }
         if until >= 2 {
-            self.send(&Letter::Shown, None);
+            self.send(&ControlMessage::ExportsDone, None);
         }
         let end = Instant::now() + Duration::from_millis(500);
         while until >= 3 && Instant::now() < end && !self.listen() {
@@ -196,18 +197,20 @@ impl Attacker {
         while Instant::now() < end {
             let Some(socket) = &self.socket else { return };
             match receive(socket, None) {
-                Ok((Letter::Hello { .. }, Some(file))) => {
+                Ok((ControlMessage::Hello { .. }, Some(file))) => {
                     self.theirs = Some((map_half(&file).unwrap(), file));
                 }
-                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
-                Ok((Letter::Shown, _)) => break,
+                Ok((ControlMessage::Export(export) | ControlMessage::Lend { export, .. }, _)) => {
+                    self.heard.push(export)
+                }
+                Ok((ControlMessage::ExportsDone, _)) => break,
                 Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return,
                 _ => std::thread::yield_now(),
             }
         }
         let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
-        self.send(&Letter::Accept { attributes, barrier: true }, Some(self.file.as_raw_fd()));
-        self.send(&Letter::Shown, None);
+        self.send(&ControlMessage::Accept { attributes, barrier: true }, Some(self.file.as_raw_fd()));
+        self.send(&ControlMessage::ExportsDone, None);
     }
 
     /// Receives pending messages. Returns true at the end of the handshake or of the stream.
@@ -215,25 +218,27 @@ impl Attacker {
         let Some(socket) = &self.socket else { return true };
         loop {
             match receive(socket, None) {
-                Ok((Letter::Shown, _)) => return true,
-                Ok((Letter::Accept { .. }, Some(file))) => {
+                Ok((ControlMessage::ExportsDone, _)) => return true,
+                Ok((ControlMessage::Accept { .. }, Some(file))) => {
                     self.theirs = Some((map_half(&file).unwrap(), file))
                 }
-                Ok((Letter::Show(showing) | Letter::Lend { showing, .. }, _)) => self.heard.push(showing),
+                Ok((ControlMessage::Export(export) | ControlMessage::Lend { export, .. }, _)) => {
+                    self.heard.push(export)
+                }
                 Ok(_) => {}
                 Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
             }
         }
     }
 
-    fn send(&self, letter: &Letter, file: Option<i32>) {
+    fn send(&self, message: &ControlMessage, file: Option<i32>) {
         if let Some(socket) = &self.socket {
-            let _ = send(socket.as_raw_fd(), letter, file);
+            let _ = send(socket.as_raw_fd(), message, file);
         }
     }
 
-    fn known(&self, which: u8) -> Showing {
-        let nothing = Showing {
+    fn known(&self, which: u8) -> RegionExport {
+        let nothing = RegionExport {
             handle: 0x10_0001,
             address: 0x1000,
             length: 64,
@@ -270,9 +275,9 @@ impl Attacker {
         }
     }
 
-    fn letter(&self, phrase: &Phrase) -> Letter {
+    fn message(&self, message_template: &MessageTemplate) -> ControlMessage {
         let small = |value: Value| self.number(value) as u32;
-        let showing = |values: &[Value; 4], write, read| Showing {
+        let export = |values: &[Value; 4], write, read| RegionExport {
             handle: small(values[0]),
             address: self.number(values[1]),
             length: self.number(values[2]),
@@ -285,25 +290,29 @@ impl Attacker {
             let level = Reliability::ALL[usize::from(level) % 3];
             ViAttributes::new(ProtectionTag::default()).with_reliability(level)
         };
-        match phrase {
-            Phrase::Hello { level, barrier, name } => Letter::Hello {
+        match message_template {
+            MessageTemplate::Hello { level, barrier, name } => ControlMessage::Hello {
                 local: Address::new(b"", name),
                 attributes: attributes(*level),
                 barrier: *barrier,
             },
-            Phrase::Accept => Letter::Accept { attributes: attributes(1), barrier: true },
-            Phrase::Reject { again } => Letter::Reject { reason: "so".into(), again: *again },
-            Phrase::Show(values, write, read) => Letter::Show(showing(values, *write, *read)),
-            Phrase::Lend(values, right, file) => {
-                Letter::Lend { showing: showing(values, *right, false), file: small(*file) }
+            MessageTemplate::Accept => ControlMessage::Accept { attributes: attributes(1), barrier: true },
+            MessageTemplate::Reject { again } => {
+                ControlMessage::Reject { reason: "so".into(), again: *again }
             }
-            Phrase::Shown => Letter::Shown,
-            Phrase::Hide(handle) => Letter::Hide { handle: small(*handle) },
-            Phrase::Mapped(handle) => Letter::Mapped { handle: small(*handle), serial: 0 },
-            Phrase::Declined(handle, reason) => {
-                Letter::Declined { handle: small(*handle), reason: reason.clone() }
+            MessageTemplate::Export(values, write, read) => {
+                ControlMessage::Export(export(values, *write, *read))
             }
-            Phrase::Nudge => Letter::Nudge,
+            MessageTemplate::Lend(values, right, file) => {
+                ControlMessage::Lend { export: export(values, *right, false), file: small(*file) }
+            }
+            MessageTemplate::ExportsDone => ControlMessage::ExportsDone,
+            MessageTemplate::Revoke(handle) => ControlMessage::Revoke { handle: small(*handle) },
+            MessageTemplate::Mapped(handle) => ControlMessage::Mapped { handle: small(*handle), serial: 0 },
+            MessageTemplate::Declined(handle, reason) => {
+                ControlMessage::Declined { handle: small(*handle), reason: reason.clone() }
+            }
+            MessageTemplate::Nudge => ControlMessage::Nudge,
         }
     }
 
@@ -319,22 +328,22 @@ impl Attacker {
     pub(super) fn act(&mut self, step: &Step) {
         self.listen();
         match step {
-            Step::Say(phrase, luggage) => {
-                let file = pack(*luggage, &self.file);
-                self.send(&self.letter(phrase), file.as_ref().map(AsRawFd::as_raw_fd));
-                if matches!(luggage, Luggage::Lingering) {
+            Step::Say(message_template, attachment) => {
+                let file = create_attachment(*attachment, &self.file);
+                self.send(&self.message(message_template), file.as_ref().map(AsRawFd::as_raw_fd));
+                if matches!(attachment, Attachment::Lingering) {
                     // Closing the file may block the attacker too.
                     let _ = std::thread::Builder::new().spawn(move || drop(file));
                 }
             }
             Step::Bytes(bytes) => self.raw(bytes),
-            Step::Cut(phrase, length) => {
-                let bytes = self.letter(phrase).write();
+            Step::Cut(message_template, length) => {
+                let bytes = self.message(message_template).write();
                 self.raw(&bytes[..usize::from(*length) % bytes.len()]);
             }
-            Step::Flood(phrase, count) => {
-                let letter = self.letter(phrase);
-                (0..*count).for_each(|_| self.send(&letter, None));
+            Step::Flood(message_template, count) => {
+                let message = self.message(message_template);
+                (0..*count).for_each(|_| self.send(&message, None));
             }
             Step::Word { word, value } => {
                 // Progress, presence, bell, exports and the first slots.
@@ -396,7 +405,7 @@ impl Attacker {
 }
 
 /// Creates the file to attach to a message.
-pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
+pub(super) fn create_attachment(attachment: Attachment, half: &OwnedFd) -> Option<OwnedFd> {
     let memory = |seals: i32, length: u64| {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a constant; the call only creates a descriptor.
@@ -412,14 +421,14 @@ pub(super) fn pack(luggage: Luggage, half: &OwnedFd) -> Option<OwnedFd> {
         };
         made.then_some(file)
     };
-    match luggage {
-        Luggage::Nothing => None,
-        Luggage::Half => half.try_clone().ok(),
-        Luggage::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
-        Luggage::Unsealed => memory(0, 1 << 16),
-        Luggage::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
-        Luggage::Lingering => lingering(2).ok(),
-        Luggage::Folder => std::fs::File::open("/").ok().map(OwnedFd::from),
+    match attachment {
+        Attachment::Nothing => None,
+        Attachment::Half => half.try_clone().ok(),
+        Attachment::Sparse(bits) => memory(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW, 1 << bits),
+        Attachment::Unsealed => memory(0, 1 << 16),
+        Attachment::Pipe => std::io::pipe().ok().map(|(reader, _)| reader.into()),
+        Attachment::Lingering => lingering(2).ok(),
+        Attachment::Folder => std::fs::File::open("/").ok().map(OwnedFd::from),
     }
 }
 

@@ -4,7 +4,7 @@
 //! The campaign: `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
 use super::attacker::{Attacker, Step, step};
-use super::honest::{Halts, MOST_DELAY, ask_honestly, end_if_it_hangs, serve_all};
+use super::honest::{Halts, MAX_DELAY, end_if_it_hangs, run_honest_client, run_server};
 use super::trace::Trace;
 use super::*;
 use proptest::prelude::*;
@@ -115,7 +115,7 @@ impl Attack {
 
 /// Runs an attack as a client of `name`. The connection is closed at the end.
 fn attack_server(name: &str, attack: &Attack) {
-    let Ok(socket) = reach(name) else { return };
+    let Ok(socket) = connect_socket(name) else { return };
     let mut attacker = Attacker::new(socket);
     attacker.behave(attack.behaves, attack.level());
     attack.steps.iter().for_each(|step| attacker.act(step));
@@ -146,7 +146,7 @@ fn attack_client(name: &str, attack: &Attack, ready: &AtomicBool) {
 }
 
 fn rendezvous_readable(socket: &OwnedFd) {
-    crate::provider::shared_memory::entrance::readable(
+    crate::provider::shared_memory::acceptor::readable(
         &[socket.as_raw_fd()],
         Some(Instant::now() + SECOND * 5),
     );
@@ -161,7 +161,7 @@ proptest! {
     #![proptest_config(Config { cases: 48, max_shrink_iters: 200, ..Config::default() })]
 
     #[test]
-    fn whatever_a_client_does_the_server_goes_on_and_nothing_is_reached(attack in attack()) {
+    fn a_malicious_client_does_not_stop_the_server_or_reach_its_memory(attack in attack()) {
         let victim = Victim::new(fresh_name("attacked-server"));
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_a_server_does_a_client_is_told_and_nothing_is_reached(attack in attack()) {
+    fn a_malicious_server_gets_no_access_and_the_client_gets_an_error(attack in attack()) {
         let victim = Victim::new(fresh_name("attacked-client"));
         let (name, ready, over) = (fresh_name("evil"), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -289,14 +289,14 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
     std::thread::scope(|scope| {
         scope.spawn(|| halts.look(&traces, &stop_serving));
         let served = [(&victim, &servers[0]), (&control, &servers[1])]
-            .map(|(victim, thread)| scope.spawn(|| serve_all(victim, thread, &halts, &stop_serving)));
+            .map(|(victim, thread)| scope.spawn(|| run_server(victim, thread, &halts, &stop_serving)));
         let (halts, stop) = (&halts, &stop);
         let asking = [
             (&clients[0], &victim, &servers[0], &traces[0]),
             (&clients[1], &control, &servers[1], &traces[1]),
         ]
         .map(|(nic, victim, thread, trace)| {
-            scope.spawn(move || ask_honestly(nic, &victim.name, thread, (halts, trace), stop))
+            scope.spawn(move || run_honest_client(nic, &victim.name, thread, (halts, trace), stop))
         });
         // The well-behaved client connects first.
         std::thread::sleep(Duration::from_millis(100));
@@ -305,16 +305,16 @@ fn six_attackers_at_once_neither_end_the_server_nor_hold_up_an_honest_client() {
         stop.store(true, Order::Release);
         let answers = asking.map(|asking| asking.join());
         stop_serving.store(true, Order::Release);
-        let [beside, alone] = answers.map(|answers| answers.unwrap());
+        let [attacked, alone] = answers.map(|answers| answers.unwrap());
         let [served, apart] = served.map(|served| served.join().unwrap());
         println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
-        println!("beside attackers: longest turn of the server {:?}; {beside}", served.longest_turn);
-        println!("without them:     longest turn of the server {:?}; {alone}", apart.longest_turn);
+        println!("beside attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
+        println!("without attackers: longest turn of the server {:?}; {alone}", apart.longest_turn);
         assert!(served.taken_in > 1, "there was no attack");
         // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects
         // permanent delays.
-        let most = if seconds.is_some() { MOST_DELAY } else { 25 * MOST_DELAY };
-        let more = beside.longest().saturating_sub(alone.longest());
+        let most = if seconds.is_some() { MAX_DELAY } else { 25 * MAX_DELAY };
+        let more = attacked.longest().saturating_sub(alone.longest());
         assert!(more <= most, "an answer was held up for {more:?} longer than any without attackers");
         let more = served.longest_turn.saturating_sub(apart.longest_turn);
         assert!(more <= most, "a turn of the server took {more:?} longer than any without attackers");

@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const ROLE: &str = "LONGMA_VIA_EXECUTED";
-const THIS: &str = "provider::shared_memory::hostile::executed::what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it";
+const THIS: &str = "provider::shared_memory::hostile::executed::files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it";
 /// The number of the lent descriptor.
 const LENT: i32 = 100;
 /// The attacking user.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 fn again(program: &Path, role: &str) -> Command {
     let mut command = Command::new(program);
@@ -62,13 +62,20 @@ fn speak(marker: &str) {
     // SAFETY: the descriptor is inherited and has no other owner here.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(LENT + 1) };
     let socket: OwnedFd = socket;
-    let showing =
-        Showing { handle: 7, address: 0x1000, length: 4096, write: false, read: false, slot: 0, serial: 0 };
-    send(socket.as_raw_fd(), &Letter::Lend { showing, file: LENT as u32 }, None).unwrap();
+    let export = RegionExport {
+        handle: 7,
+        address: 0x1000,
+        length: 4096,
+        write: false,
+        read: false,
+        slot: 0,
+        serial: 0,
+    };
+    send(socket.as_raw_fd(), &ControlMessage::Lend { export, file: LENT as u32 }, None).unwrap();
     // Long enough for the other side to borrow the region, which happens at once where permitted.
     let end = Instant::now() + Duration::from_secs(2);
     while Instant::now() < end {
-        if matches!(hear(&socket), Ok(Letter::Mapped { handle: 7, .. })) {
+        if matches!(hear(&socket), Ok(ControlMessage::Mapped { handle: 7, .. })) {
             return println!("\nborrowed");
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -87,7 +94,8 @@ fn borrows(folder: &Path, program: &str) -> bool {
     let _ = nic.connect_wait(&Address::local(&name), Some(Duration::ZERO));
     let marker = folder.join(format!("held-{}", program.len()));
     let role = format!("connect {name} {} {program}", marker.display());
-    let mut peer: Child = again(&folder.join("plain"), &role).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    let mut peer: Child =
+        again(&folder.join("plain"), &role).uid(NOBODY_UID).gid(NOBODY_UID).spawn().unwrap();
     nic.connect_wait(&Address::local(&name), SOON).unwrap().accept(&vi).unwrap();
     let lines = BufReader::new(peer.stdout.take().unwrap()).lines();
     let said = lines.map_while(Result::ok).find(|line| line.ends_with("borrowed"));
@@ -97,7 +105,7 @@ fn borrows(folder: &Path, program: &str) -> bool {
 }
 
 #[test]
-fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
+fn files_of_a_setuid_program_are_not_read_for_the_peer_that_executed_it() {
     if let Ok(role) = std::env::var(ROLE) {
         return match role.split(' ').collect::<Vec<_>>()[..] {
             ["connect", name, marker, program] => connect_and_become(name, program, marker),
@@ -120,7 +128,7 @@ fn what_a_setuid_program_holds_is_not_read_for_the_peer_that_became_it() {
     let (Ok(_), Ok(setuid), true) = (copy("plain", 0o755), copy("setuid", 0o4755), is_root) else {
         return eprintln!("left out: needs root");
     };
-    assert!(borrows(folder.path(), ""), "a file that a peer lends of its own is borrowed");
+    assert!(borrows(folder.path(), ""), "a file that the peer owns and lends is borrowed");
     assert!(
         !borrows(folder.path(), setuid.to_str().unwrap()),
         "a setuid program's file was read for the peer"

@@ -7,10 +7,11 @@ use super::*;
 /// The number of flooding connections. A user may have that many with the usual limit of 1024 descriptors.
 const PEERS: usize = 240;
 /// The maximum delay for a well-behaved client meanwhile.
-const MOST: Duration = Duration::from_millis(10);
+const MAX_CLIENT_DELAY: Duration = Duration::from_millis(10);
 
 const ROLE: &str = "LONGMA_VIA_FLOOD";
-const THIS: &str = "provider::shared_memory::hostile::flood::news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say";
+const THIS: &str =
+    "provider::shared_memory::hostile::flood::events_of_one_peer_are_seen_soon_however_busy_the_others_are";
 
 /// The processor time of the busiest monitor thread. Time spent waiting for a processor is the machine's fault and not
 /// counted.
@@ -25,7 +26,7 @@ fn worked() -> Duration {
 }
 
 #[test]
-fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
+fn events_of_one_peer_are_seen_soon_however_busy_the_others_are() {
     if std::env::var_os(ROLE).is_none() {
         // Run in a separate process, without monitor threads of other tests.
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
@@ -50,7 +51,7 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let own = client.allocate(4096, MemoryAttributes::local(client_tag)).unwrap();
     let honest = client.create_vi(ViAttributes::new(client_tag), None, None).unwrap();
     let served = new_vi();
-    let (talkers, _vis): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
+    let (flooders, _vis): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| {
             honest.connect(&Address::local("honest"), &Address::local(&name), SOON).unwrap();
         });
@@ -84,14 +85,14 @@ fn news_of_one_peer_is_heard_soon_however_many_others_have_much_to_say() {
     let mut flooded: Vec<_> = (10..19)
         .map(|value| {
             for slot in 0..60 {
-                let letter = Letter::Show(page_at(slot));
-                for talker in &talkers {
-                    let _ = send(talker.socket.as_raw_fd(), &letter, Some(file.as_raw_fd()));
+                let message = ControlMessage::Export(page_at(slot));
+                for flooder in &flooders {
+                    let _ = send(flooder.socket.as_raw_fd(), &message, Some(file.as_raw_fd()));
                 }
             }
             write(value)
         })
         .collect();
     flooded.sort_unstable();
-    assert!(flooded[flooded.len() / 2] < MOST, "{flooded:?}, and {alone:?} alone");
+    assert!(flooded[flooded.len() / 2] < MAX_CLIENT_DELAY, "{flooded:?}, and {alone:?} alone");
 }

@@ -15,9 +15,9 @@ fn listening(what: &str) -> (Nic, String) {
     (nic, name)
 }
 
-fn hello() -> Letter {
+fn hello() -> ControlMessage {
     let attributes = ViAttributes::new(ProtectionTag::default());
-    Letter::Hello { local: Address::local("hostile"), attributes, barrier: true }
+    ControlMessage::Hello { local: Address::local("hostile"), attributes, barrier: true }
 }
 
 /// A memory file with the given size and seals.
@@ -36,7 +36,7 @@ fn memory(length: usize, seals: i32) -> OwnedFd {
 }
 
 /// The server's answer while it waits for other clients. `None` if there is none.
-fn answer(nic: &Nic, name: &str, socket: &OwnedFd, patience: Duration) -> Option<Letter> {
+fn answer(nic: &Nic, name: &str, socket: &OwnedFd, patience: Duration) -> Option<ControlMessage> {
     let end = Instant::now() + patience;
     while Instant::now() < end {
         let _ = nic.connect_wait(&Address::local(name), Some(Duration::from_millis(1)));
@@ -45,7 +45,7 @@ fn answer(nic: &Nic, name: &str, socket: &OwnedFd, patience: Duration) -> Option
             // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
             Err(_) => return None,
-            Ok(letter) => return Some(letter),
+            Ok(message) => return Some(message),
         }
     }
     None
@@ -54,16 +54,18 @@ fn answer(nic: &Nic, name: &str, socket: &OwnedFd, patience: Duration) -> Option
 const GROWTH: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 #[test]
-fn a_half_that_its_maker_has_not_sealed_whole_is_refused_with_the_reason() {
+fn a_memory_file_without_all_seals_is_refused_with_the_reason() {
     let (nic, name) = listening("unsealed");
     let whole = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     let left_out = [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE, libc::F_SEAL_SEAL];
     for seals in left_out.map(|seal| whole & !seal).into_iter().chain([0]) {
-        let (socket, file) = (reach(&name).unwrap(), memory(HALF_BYTES, seals));
+        let (socket, file) = (connect_socket(&name).unwrap(), memory(HALF_BYTES, seals));
         send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
-        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         let answer = answer(&nic, &name, &socket, Duration::from_secs(10));
-        let Some(Letter::Reject { reason, again: false }) = answer else { panic!("{seals:#x}: {answer:?}") };
+        let Some(ControlMessage::Reject { reason, again: false }) = answer else {
+            panic!("{seals:#x}: {answer:?}")
+        };
         assert!(reason.contains("has not sealed it"), "{reason}");
         // SAFETY: the call takes only integers.
         let found = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -83,15 +85,15 @@ fn hold_lock(file: &OwnedFd, page: &Stall) -> std::thread::JoinHandle<()> {
 }
 
 #[test]
-fn a_client_that_holds_the_lock_of_its_memory_file_holds_up_nobody() {
+fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
     let (nic, name) = listening("lock");
     // The best and the worst file that a peer can make. Whether it is accepted or refused, no thread may wait.
     for seals in [GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL, GROWTH] {
         let (file, page) = (memory(HALF_BYTES, seals), Stall::new());
         let writer = hold_lock(&file, &page);
-        let socket = reach(&name).unwrap();
+        let socket = connect_socket(&name).unwrap();
         send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
-        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         std::thread::scope(|scope| {
             let (done, heard) = std::sync::mpsc::channel();
             let (nic, name) = (&nic, &name);
@@ -120,7 +122,7 @@ fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViA
     let (back, is_back) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let serving = scope.spawn(move || {
-            crate::provider::shared_memory::entrance::readable(
+            crate::provider::shared_memory::acceptor::readable(
                 &[listening.as_raw_fd()],
                 Some(Instant::now() + Duration::from_secs(10)),
             );
@@ -145,20 +147,20 @@ fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &Stall) + Send) -> Result<ViA
 }
 
 /// Receives a client's complete handshake and returns its half.
-fn hear_out(socket: &OwnedFd) -> super::super::closing::Foreign {
+fn hear_out(socket: &OwnedFd) -> super::super::deferred_close::PeerFile {
     let (mut half, end) = (None, Instant::now() + Duration::from_secs(10));
     loop {
         match receive(socket, None) {
-            Ok((Letter::Hello { .. }, file)) => half = file,
-            Ok((Letter::Shown, _)) => return half.unwrap(),
+            Ok((ControlMessage::Hello { .. }, file)) => half = file,
+            Ok((ControlMessage::ExportsDone, _)) => return half.unwrap(),
             _ => assert!(Instant::now() < end, "the client does not say what it wants"),
         }
         std::thread::yield_now();
     }
 }
 
-fn accept() -> Letter {
-    Letter::Accept { attributes: ViAttributes::new(ProtectionTag::default()), barrier: true }
+fn accept() -> ControlMessage {
+    ControlMessage::Accept { attributes: ViAttributes::new(ProtectionTag::default()), barrier: true }
 }
 
 #[test]
@@ -173,21 +175,23 @@ fn a_server_that_holds_the_lock_of_a_clients_file_or_its_own_holds_up_no_client(
             }
             send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd())).unwrap();
             // The client may have disconnected already.
-            let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+            let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         });
         assert_eq!(outcome.is_ok(), seals == whole, "{outcome:?}");
     }
 }
 
 #[test]
-fn a_server_whose_half_is_not_sealed_or_does_not_come_is_an_error_that_says_so() {
-    for (what, seals, words) in [("none", None, "did not send its half"), ("bad", Some(GROWTH), "has not sealed it")] {
+fn a_missing_or_unsealed_server_file_is_a_specific_error() {
+    for (what, seals, words) in
+        [("none", None, "did not send its half"), ("bad", Some(GROWTH), "has not sealed it")]
+    {
         let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, _| {
             hear_out(socket);
             let own = seals.map(|seals| memory(HALF_BYTES, seals));
             send(socket.as_raw_fd(), &accept(), own.as_ref().map(AsRawFd::as_raw_fd)).unwrap();
             // The client may have disconnected already.
-            let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+            let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         });
         let error = outcome.unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -196,7 +200,7 @@ fn a_server_whose_half_is_not_sealed_or_does_not_come_is_an_error_that_says_so()
 }
 
 #[test]
-fn no_side_can_write_to_the_others_half_nor_anybody_make_a_hole_in_one() {
+fn no_side_can_write_to_the_others_memory_file_and_no_process_can_punch_holes() {
     let (nic, name) = listening("hole");
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
@@ -229,25 +233,25 @@ fn no_side_can_write_to_the_others_half_nor_anybody_make_a_hole_in_one() {
 }
 
 #[test]
-fn who_speaks_another_version_is_refused_with_both_numbers() {
+fn a_peer_with_another_protocol_version_is_refused_with_both_versions() {
     let (nic, name) = listening("version");
     let own = u64::from_le_bytes(hello().write()[8..16].try_into().unwrap());
     for version in [own - 1, own + 1] {
-        let (socket, file) = (reach(&name).unwrap(), memory(HALF_BYTES, GROWTH));
+        let (socket, file) = (connect_socket(&name).unwrap(), memory(HALF_BYTES, GROWTH));
         // The first message of the previous version, with its segment.
-        let mut letter = hello().write();
-        letter[8..16].copy_from_slice(&version.to_le_bytes());
-        super::super::letters::send_with(socket.as_raw_fd(), &letter, &[file.as_raw_fd()]).unwrap();
-        let _ = send(socket.as_raw_fd(), &Letter::Shown, None);
+        let mut message = hello().write();
+        message[8..16].copy_from_slice(&version.to_le_bytes());
+        super::super::control_message::send_with(socket.as_raw_fd(), &message, &[file.as_raw_fd()]).unwrap();
+        let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         let answer = answer(&nic, &name, &socket, Duration::from_secs(10));
-        let Some(Letter::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
+        let Some(ControlMessage::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
         let numbers = [format!("version {version} "), format!("version {own}:")];
         assert!(numbers.iter().all(|number| reason.contains(number)), "{reason}");
     }
 }
 
 #[test]
-fn a_sleeper_wakes_for_a_message_though_it_can_only_read_the_word_it_sleeps_on() {
+fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
     let (nic, name) = listening("asleep");
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
@@ -263,13 +267,13 @@ fn a_sleeper_wakes_for_a_message_though_it_can_only_read_the_word_it_sleeps_on()
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| vi.receive_wait(Some(Duration::from_secs(60))));
         let begin = Instant::now();
-        while theirs.presence.asleep.load(Order::SeqCst) == 0 {
+        while theirs.presence.sleep_state.load(Order::SeqCst) == 0 {
             assert!(begin.elapsed() < Duration::from_secs(20), "it does not say that it sleeps");
             std::thread::yield_now();
         }
         // By now the other side sleeps or is about to.
         std::thread::sleep(Duration::from_millis(100));
-        let head = u32::from_le_bytes([Kind::Send as u8, Place::Slot as u8, 0, 0]);
+        let head = u32::from_le_bytes([Kind::Send as u8, ServerAddress::Slot as u8, 0, 0]);
         hostile.publish(0, head, 8, &[7]);
         side.bell.rung.fetch_add(1, Order::SeqCst);
         let rung = Instant::now();

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicI32;
 use std::sync::mpsc;
 
 /// The maximum additional delay caused by attackers.
-pub(super) const MOST_DELAY: Duration = Duration::from_millis(10);
+pub(super) const MAX_DELAY: Duration = Duration::from_millis(10);
 
 /// The time that a thread has waited for a processor. Zero if the kernel does not report it.
 struct Queued(Option<std::fs::File>);
@@ -106,7 +106,7 @@ fn this_thread() -> i32 {
 pub(super) struct Answers {
     whole: Vec<u64>,
     net: Vec<u64>,
-    /// The `net` times longer than half of `MOST_DELAY`, with traces.
+    /// The `net` times longer than half of `MAX_DELAY`, with traces.
     late: Vec<(u64, String)>,
 }
 
@@ -127,12 +127,11 @@ fn percentiles(times: &[u64]) -> [u64; 5] {
 }
 
 /// The maximum number of late responses to report.
-const MOST_TOLD: usize = 6;
+const MAX_REPORTED: usize = 6;
 
 impl fmt::Display for Answers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let late =
-            |times: &[u64]| times.iter().filter(|us| u128::from(**us) > MOST_DELAY.as_micros()).count();
+        let late = |times: &[u64]| times.iter().filter(|us| u128::from(**us) > MAX_DELAY.as_micros()).count();
         write!(
             out,
             "{} answers; median, 99 %, 99.9 %, 99.99 %, longest in us, and how many over 10 ms: {:?}, {}; without waits for a \
@@ -148,7 +147,7 @@ impl fmt::Display for Answers {
 }
 
 /// Repeatedly sends a message and waits for the answer of the server's `thread`, with pauses.
-pub(super) fn ask_honestly(
+pub(super) fn run_honest_client(
     nic: &Nic,
     name: &str,
     thread: &AtomicI32,
@@ -181,16 +180,16 @@ pub(super) fn ask_honestly(
         };
         let (whole, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
-        if whole > MOST_DELAY / 2 {
+        if whole > MAX_DELAY / 2 {
             let_halts_be_seen();
         }
         let net = whole.saturating_sub(waited() - waited_before);
         answers.whole.push(whole.as_micros() as u64);
         answers.net.push(net.as_micros() as u64);
-        if let Some(seen) = seen.filter(|_| net > MOST_DELAY / 2) {
+        if let Some(seen) = seen.filter(|_| net > MAX_DELAY / 2) {
             answers.late.push((net.as_micros() as u64, seen));
             answers.late.sort_unstable_by_key(|late| std::cmp::Reverse(late.0));
-            answers.late.truncate(MOST_TOLD);
+            answers.late.truncate(MAX_REPORTED);
         }
         while vi.send_done().is_some() {}
         std::thread::sleep(Duration::from_micros(200));
@@ -208,7 +207,7 @@ pub(super) struct Served {
 
 /// Serves all clients in one thread, which it stores in `thread`, until `stop` is set. A client that delays it delays
 /// all others.
-pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop: &AtomicBool) -> Served {
+pub(super) fn run_server(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop: &AtomicBool) -> Served {
     thread.store(this_thread(), Order::Release);
     let queued = Queued::of(this_thread());
     let (mut vis, mut turn) = (Vec::new(), 0);
@@ -227,7 +226,7 @@ pub(super) fn serve_all(victim: &Victim, thread: &AtomicI32, halts: &Halts, stop
         turn += 1;
         let whole = begin.elapsed();
         if whole > served.longest_turn {
-            if whole > MOST_DELAY / 2 {
+            if whole > MAX_DELAY / 2 {
                 let_halts_be_seen();
             }
             let net = whole.saturating_sub(queued.so_far() + halts.so_far() - waited_before);

@@ -9,7 +9,7 @@ use super::*;
 fn keep_busy(talker: &Hostile, file: u32) {
     for turn in 0..4000u32 {
         let slot = turn % EXPORTS as u32;
-        let showing = Showing {
+        let export = RegionExport {
             handle: 1 + slot,
             address: 0x1000,
             length: 4096,
@@ -18,14 +18,14 @@ fn keep_busy(talker: &Hostile, file: u32) {
             slot,
             serial: 0,
         };
-        talker.send_patiently(&Letter::Lend { showing, file }, None);
+        talker.send_patiently(&ControlMessage::Lend { export, file }, None);
         // Read the answers, so that the socket has space.
         while hear(&talker.socket).is_ok() {}
     }
 }
 
 #[test]
-fn what_is_borrowed_late_takes_no_place_of_what_was_shown_since() {
+fn a_late_mapping_does_not_replace_a_newer_export() {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let name = format!("late-{}", std::process::id());

@@ -16,11 +16,11 @@ mod stall;
 mod trace;
 
 use super::SharedMemory;
+use super::control_message::{ControlMessage, RegionExport, receive, send};
 use super::layout::*;
-use super::letters::{Letter, Showing, receive, send};
 use super::mapping::{Mapping, create, create_half, map_foreign, map_half};
-use super::names::Place as Named;
 use super::rendezvous;
+use super::server_names::ServerAddress as Named;
 use super::settings::{Limits, Settings};
 use crate::*;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -46,8 +46,16 @@ impl Random {
 }
 
 /// An export of a readable page of the sender, in the given slot.
-fn page_at(slot: u32) -> Showing {
-    Showing { handle: 1 + slot, address: 0x1000, length: 4096, write: false, read: true, slot, serial: 0 }
+fn page_at(slot: u32) -> RegionExport {
+    RegionExport {
+        handle: 1 + slot,
+        address: 0x1000,
+        length: 4096,
+        write: false,
+        read: true,
+        slot,
+        serial: 0,
+    }
 }
 
 /// A garbage-writing peer: both halves, its socket, and the regions exported to it.
@@ -56,26 +64,26 @@ struct Hostile {
     half: Mapping,
     /// The other side's half and its file.
     theirs: Mapping,
-    their_file: super::closing::Foreign,
+    their_file: super::deferred_close::PeerFile,
     shown: Vec<(u64, u32, u64)>,
     /// The files of these regions.
-    files: Vec<super::closing::Foreign>,
+    files: Vec<super::deferred_close::PeerFile>,
 }
 
-fn reach(name: &str) -> Result<OwnedFd, Error> {
+fn connect_socket(name: &str) -> Result<OwnedFd, Error> {
     let place = Named::others(&Settings::default(), name.as_bytes())?;
-    rendezvous::reach(&place, &Address::local(name), None)
+    rendezvous::connect_socket(&place, &Address::local(name), None)
 }
 
-fn hear(socket: &OwnedFd) -> std::io::Result<Letter> {
-    receive(socket, None).map(|(letter, _)| letter)
+fn hear(socket: &OwnedFd) -> std::io::Result<ControlMessage> {
+    receive(socket, None).map(|(message, _)| message)
 }
 
 fn say_hello_at(socket: &OwnedFd, level: Reliability) -> Mapping {
     let (file, half) = create_half().unwrap();
     let attributes = ViAttributes::new(ProtectionTag::default()).with_reliability(level);
     let local = Address::local("hostile");
-    let hello = Letter::Hello { local, attributes, barrier: true };
+    let hello = ControlMessage::Hello { local, attributes, barrier: true };
     send(socket.as_raw_fd(), &hello, Some(file.as_raw_fd())).unwrap();
     half
 }
@@ -86,7 +94,7 @@ fn say_hello(socket: &OwnedFd) -> Mapping {
 
 /// Starts to connect and then stays silent.
 fn hello_only(name: &str) -> (OwnedFd, Mapping) {
-    let socket = reach(name).unwrap();
+    let socket = connect_socket(name).unwrap();
     let half = say_hello(&socket);
     (socket, half)
 }
@@ -95,25 +103,25 @@ fn hello_only(name: &str) -> (OwnedFd, Mapping) {
 fn connect(name: &str, level: Reliability) -> Hostile {
     let end = Instant::now() + Duration::from_secs(10);
     let socket = loop {
-        match reach(name) {
+        match connect_socket(name) {
             Ok(socket) => break socket,
             Err(error) => assert!(Instant::now() < end, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(1));
     };
     let half = say_hello_at(&socket, level);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let (mut shown, mut files, mut agreed, mut heard) = (Vec::new(), Vec::new(), None, Vec::new());
     loop {
         let next = receive(&socket, None);
-        if let Ok((letter, file)) = &next {
-            heard.push(format!("{letter:?}{}", if file.is_some() { " with a file" } else { "" }));
+        if let Ok((message, file)) = &next {
+            heard.push(format!("{message:?}{}", if file.is_some() { " with a file" } else { "" }));
         }
         match next {
-            Ok((Letter::Shown, _)) => break,
-            Ok((Letter::Accept { .. }, file)) => agreed = file,
-            Ok((Letter::Show(showing), file)) => {
-                shown.push((showing.address, showing.handle, showing.length));
+            Ok((ControlMessage::ExportsDone, _)) => break,
+            Ok((ControlMessage::Accept { .. }, file)) => agreed = file,
+            Ok((ControlMessage::Export(export), file)) => {
+                shown.push((export.address, export.handle, export.length));
                 files.extend(file);
             }
             Ok(_) => {}
@@ -138,9 +146,9 @@ fn stands_in(half: &Mapping, secret: u64) -> bool {
 
 impl Hostile {
     /// Sends a control message, waiting until the socket has space.
-    fn send_patiently(&self, letter: &Letter, file: Option<&OwnedFd>) {
+    fn send_patiently(&self, message: &ControlMessage, file: Option<&OwnedFd>) {
         let end = Instant::now() + Duration::from_secs(10);
-        while let Err(error) = send(self.socket.as_raw_fd(), letter, file.map(AsRawFd::as_raw_fd)) {
+        while let Err(error) = send(self.socket.as_raw_fd(), message, file.map(AsRawFd::as_raw_fd)) {
             if error.kind() != std::io::ErrorKind::WouldBlock {
                 return;
             }
@@ -226,13 +234,13 @@ impl Hostile {
                 .store(random.next() as u32, Order::Relaxed),
             1 | 2 => self.word(random.below(256) as usize).store(random.below(400) as u32, Order::Relaxed),
             3 if random.below(64) == 0 => {
-                let letter = match random.below(4) {
-                    0 => Letter::Nudge,
-                    1 => Letter::Hide { handle: random.next() as u32 },
-                    2 => Letter::Shown,
-                    _ => Letter::Reject { reason: String::new(), again: false },
+                let message = match random.below(4) {
+                    0 => ControlMessage::Nudge,
+                    1 => ControlMessage::Revoke { handle: random.next() as u32 },
+                    2 => ControlMessage::ExportsDone,
+                    _ => ControlMessage::Reject { reason: String::new(), again: false },
                 };
-                let _ = send(self.socket.as_raw_fd(), &letter, None);
+                let _ = send(self.socket.as_raw_fd(), &message, None);
             }
             _ => self.write_message(random, secrets),
         }

@@ -61,14 +61,14 @@ fn sparse(length: u64) -> Option<OwnedFd> {
 }
 
 #[test]
-fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
+fn exported_regions_are_mapped_only_up_to_the_limit() {
     let target = target("sizes");
     let hostile = target.meet();
     let before = address_space();
     let sizes = (12..=46).rev().map(|shift| 1u64 << shift).cycle().take(245);
     for (slot, length) in sizes.enumerate() {
         let Some(file) = sparse(length) else { continue };
-        let showing = Showing {
+        let export = RegionExport {
             handle: 0x20_0000 + slot as u32,
             address: 0x1000,
             length,
@@ -77,10 +77,10 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
             slot: slot as u32,
             serial: 0,
         };
-        hostile.send_patiently(&Letter::Show(showing), Some(&file));
+        hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     }
     // This message ends the connection, so all messages before it have been handled then.
-    hostile.send_patiently(&Letter::Shown, None);
+    hostile.send_patiently(&ControlMessage::ExportsDone, None);
     hostile.await_end();
     let used = address_space().saturating_sub(before);
     assert!(used <= 2 << 40, "{} GiB of address space taken", used >> 30);
@@ -94,7 +94,7 @@ fn a_peer_that_shows_any_size_is_mapped_up_to_a_limit_and_not_beyond() {
 }
 
 #[test]
-fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
+fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let target = target("fault");
     let hostile = target.meet();
     let page = Stall::new();
@@ -115,7 +115,7 @@ fn a_message_in_memory_that_never_arrives_holds_nobody_up() {
 }
 
 #[test]
-fn peers_that_begin_to_connect_and_fall_silent_hold_up_nobody_who_connects() {
+fn peers_that_stall_in_the_handshake_do_not_block_other_clients() {
     let target = target("silent");
     let _silent: Vec<_> = (0..6).map(|_| hello_only(&target.name)).collect();
     std::thread::scope(|scope| {
@@ -133,13 +133,13 @@ fn peers_that_begin_to_connect_and_fall_silent_hold_up_nobody_who_connects() {
 }
 
 #[test]
-fn a_request_that_came_in_time_is_found_however_late_somebody_looks() {
+fn a_request_that_arrived_in_time_is_found_by_a_late_wait() {
     let target = target("late");
-    let socket = reach(&target.name).unwrap();
+    let socket = connect_socket(&target.name).unwrap();
     // The server accepts the socket before anything is sent.
     assert!(target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO)).is_err());
     say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     // Longer than a silent socket may stay.
     std::thread::sleep(Duration::from_millis(1200));
     let asked = target.nic.connect_wait(&Address::local(&target.name), SOON).unwrap();
@@ -147,7 +147,7 @@ fn a_request_that_came_in_time_is_found_however_late_somebody_looks() {
 }
 
 #[test]
-fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
+fn a_flood_of_messages_does_not_hide_the_death_of_another_peer() {
     let target = target("flood");
     let flooder = target.meet();
     let tag = target.vi.attributes().tag;
@@ -158,7 +158,7 @@ fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !stop.load(Order::Relaxed) {
-                    let _ = send(flooder.socket.as_raw_fd(), &Letter::Nudge, None);
+                    let _ = send(flooder.socket.as_raw_fd(), &ControlMessage::Nudge, None);
                 }
             });
         }
@@ -174,18 +174,18 @@ fn a_flood_of_letters_does_not_hide_the_death_of_another_peer() {
 }
 
 #[test]
-fn a_descriptor_whose_closing_waits_holds_up_nobody_whether_its_letter_was_read_or_not() {
+fn a_descriptor_with_a_slow_close_blocks_no_other_peer_read_or_unread() {
     let target = target("closing");
     for read in [true, false] {
         let hostile = target.meet();
         // A message of a type without files, and messages that are never read.
-        let luggage = super::attacker::lingering(30).unwrap();
-        let letters = if read { 1 } else { 3 };
-        for _ in 0..letters {
-            hostile.send_patiently(&Letter::Shown, Some(&luggage));
+        let attachment = super::attacker::lingering(30).unwrap();
+        let messages = if read { 1 } else { 3 };
+        for _ in 0..messages {
+            hostile.send_patiently(&ControlMessage::ExportsDone, Some(&attachment));
         }
         // The other reference is dropped in another thread.
-        std::thread::spawn(move || drop(luggage));
+        std::thread::spawn(move || drop(attachment));
         let begin = Instant::now();
         if read {
             hostile.await_end();
@@ -206,16 +206,23 @@ fn count(pipe: &std::io::PipeReader) -> usize {
 /// Sends messages with 253 pipes each until the socket is full or closed. Returns their number.
 fn fill(socket: &OwnedFd, bytes: &[u8], pipe: &std::io::PipeReader) -> usize {
     let files = [pipe.as_raw_fd(); 253];
-    (0..).take_while(|_| super::super::letters::send_with(socket.as_raw_fd(), bytes, &files).is_ok()).count()
+    (0..)
+        .take_while(|_| super::super::control_message::send_with(socket.as_raw_fd(), bytes, &files).is_ok())
+        .count()
 }
 
 #[test]
-fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
+fn unexpected_descriptors_are_not_received_in_any_number() {
     let target = target("many-files");
     let (pipe, writer) = std::io::pipe().unwrap();
     drop(writer);
     let mut most = 0;
-    for bytes in [Letter::Hide { handle: 7 }.write(), Letter::Shown.write(), vec![99], Vec::new()] {
+    for bytes in [
+        ControlMessage::Revoke { handle: 7 }.write(),
+        ControlMessage::ExportsDone.write(),
+        vec![99],
+        Vec::new(),
+    ] {
         // Three cases: the server keeps receiving; the files come after a message that ends the connection; the sender
         // has not been accepted yet.
         let hostile = target.meet();
@@ -224,8 +231,8 @@ fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
         hostile.await_end();
         target.vi.disconnect().unwrap();
         most = most.max(count(&pipe));
-        let stranger = reach(&target.name).unwrap();
-        assert!(fill(&stranger, &bytes, &pipe) > 0);
+        let mismatch = connect_socket(&target.name).unwrap();
+        assert!(fill(&mismatch, &bytes, &pipe) > 0);
         let waits = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
         assert!(waits.is_err());
         most = most.max(count(&pipe));
@@ -234,7 +241,7 @@ fn descriptors_that_no_letter_should_bring_are_not_taken_however_many_come() {
 }
 
 #[test]
-fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_connections() {
+fn a_user_with_descriptors_waiting_to_be_closed_can_send_no_more_and_open_no_connections() {
     let target = target("unclosed");
     let limits = Limits { user_connections: 4, ..Limits::default() };
     let provider = SharedMemory::open_with(Settings { limits, ..Settings::default() }).unwrap();
@@ -244,11 +251,11 @@ fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_
     let target = Target { nic, vi, name: format!("{}-limited", target.name), ..target };
     let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
     let hostile = target.meet();
-    let showing =
-        Showing { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
+    let export =
+        RegionExport { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
     for handle in 1..=16 {
         let file = super::attacker::lingering(5).unwrap();
-        hostile.send_patiently(&Letter::Show(Showing { handle, ..showing }), Some(&file));
+        hostile.send_patiently(&ControlMessage::Export(RegionExport { handle, ..export }), Some(&file));
         // Dropping the last reference blocks. If the other side was faster, this is the last one, and only this thread
         // blocks.
         std::thread::spawn(move || drop(file));
@@ -258,17 +265,17 @@ fn a_user_whose_descriptors_wait_to_be_closed_can_bring_no_more_and_has_no_more_
     // These were received before the limit was exceeded; the connection itself was the first of four.
     let refused = provider.take_refusals();
     assert!(refused.len() >= 4 && refused.len() < 16, "{refused:?}");
-    let answer = reach(&target.name).map(|stranger| {
-        let _half = say_hello(&stranger);
+    let answer = connect_socket(&target.name).map(|mismatch| {
+        let _half = say_hello(&mismatch);
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
-            match hear(&stranger) {
+            match hear(&mismatch) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end => {}
                 heard => break heard.unwrap(),
             }
         }
     });
-    let Ok(Letter::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
+    let Ok(ControlMessage::Reject { reason, again: false }) = answer else { panic!("{answer:?}") };
     assert!(reason.contains("no more are allowed"), "{reason}");
 }

@@ -45,7 +45,7 @@ fn memory_that_gets_another_tag_is_no_longer_what_peers_of_the_old_one_have_mapp
 }
 
 #[test]
-fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
+fn a_post_wakes_at_most_as_many_threads_as_an_honest_peer_has_sleeping() {
     const ASLEEP: usize = 400;
     let (_nic, vi, region, hostile, _mapping) = with_mapped_region("asleep");
     // SAFETY: these are halves, which consist of atomics.
@@ -72,37 +72,43 @@ fn a_post_wakes_no_more_threads_of_a_peer_than_an_honest_one_has_asleep() {
         }
         // All threads have announced that they are about to sleep.
         std::thread::sleep(Duration::from_millis(200));
-        side.presence.asleep.store(u32::MAX, Order::SeqCst);
+        side.presence.sleep_state.store(u32::MAX, Order::SeqCst);
         vi.post_send(&Descriptor::send(&[region.segment(0, 8)])).unwrap();
         std::thread::sleep(Duration::from_millis(200));
         is_over.store(true, Order::SeqCst);
-        side.presence.asleep.store(0, Order::SeqCst);
+        side.presence.sleep_state.store(0, Order::SeqCst);
         crate::futex::wake_all(bell, false);
     });
     let woken = woken.into_inner();
     assert!((1..=128).contains(&woken), "one post woke {woken} threads of the peer");
 }
 
-// ---- of another user
-// ------------------------------------------------------------------------------------------------------
+// ---- another user -------------------------------------------------------------------------------------------------
 
 const ROLE: &str = "LONGMA_VIA_OTHER_USER";
-const THIS: &str = "provider::shared_memory::hostile::rights::nothing_is_fetched_from_another_users_memory_unless_both_say_so";
-const NOBODY: u32 = 65_534;
+const THIS: &str = "provider::shared_memory::hostile::rights::another_users_memory_is_read_directly_only_if_both_sides_allow_it";
+const NOBODY_UID: u32 = 65_534;
 
 /// Exports a readable region and sends a message located in it. Reports whether the mapping was confirmed and whether
 /// the message was received.
 fn lie_in_memory(name: &str) {
     let hostile = connect(name, Reliability::ReliableDelivery);
     let (file, mapping) = create(1 << 16, false).unwrap();
-    let showing =
-        Showing { handle: 7, address: 0x1000, length: 1 << 16, write: false, read: true, slot: 0, serial: 0 };
+    let export = RegionExport {
+        handle: 7,
+        address: 0x1000,
+        length: 1 << 16,
+        write: false,
+        read: true,
+        slot: 0,
+        serial: 0,
+    };
     word(&mapping).store(SECRET, Order::SeqCst);
-    hostile.send_patiently(&Letter::Show(showing), Some(&file));
+    hostile.send_patiently(&ControlMessage::Export(export), Some(&file));
     let end = Instant::now() + Duration::from_secs(1);
     let mut told = false;
     while Instant::now() < end && !told {
-        told = matches!(hear(&hostile.socket), Ok(Letter::Mapped { handle: 7, .. }));
+        told = matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { handle: 7, .. }));
         std::thread::sleep(Duration::from_millis(1));
     }
     let head = u32::from_le_bytes([Kind::Send as u8, Place::Memory as u8, 0, 1]);
@@ -146,7 +152,7 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
 }
 
 #[test]
-fn nothing_is_fetched_from_another_users_memory_unless_both_say_so() {
+fn another_users_memory_is_read_directly_only_if_both_sides_allow_it() {
     use super::super::settings::SingleCopy;
     if let Ok(name) = std::env::var(ROLE) {
         return lie_in_memory(&name);
@@ -158,6 +164,6 @@ fn nothing_is_fetched_from_another_users_memory_unless_both_say_so() {
     if own != 0 {
         return eprintln!("left out: the rest needs root");
     }
-    assert_eq!(takes_from(NOBODY, SingleCopy::SameUser), (false, false));
-    assert_eq!(takes_from(NOBODY, SingleCopy::BetweenUsers), (true, true));
+    assert_eq!(takes_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
+    assert_eq!(takes_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));
 }

@@ -53,8 +53,8 @@ fn use_up_files(left: usize) -> Vec<OwnedFd> {
 }
 
 #[test]
-fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
-    if !in_own_process("a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone") {
+fn failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone() {
+    if !in_own_process("failing_to_revoke_a_permission_is_an_error_and_a_revoked_one_is_gone") {
         return;
     }
     let nic = Nic::open().unwrap();
@@ -84,17 +84,17 @@ fn a_right_that_cannot_be_taken_back_is_an_error_and_one_that_was_is_gone() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again() {
-    if !in_own_process("a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again") {
+fn a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry() {
+    if !in_own_process("a_peer_that_cannot_be_monitored_without_a_descriptor_is_told_to_retry") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("unwatched-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     // One for the socket, none for the pidfd.
     let held = use_up_files(1);
     let asked = listen(Some(Duration::from_millis(50)));
@@ -118,15 +118,14 @@ fn a_peer_that_cannot_be_watched_for_want_of_a_descriptor_is_asked_to_come_again
                     answer => break answer,
                 }
             };
-            assert!(matches!(answer, Ok(Letter::Reject { again: true, .. })), "{answer:?}");
+            assert!(matches!(answer, Ok(ControlMessage::Reject { again: true, .. })), "{answer:?}");
         }
     }
 }
 
 #[test]
-fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again() {
-    if !in_own_process("a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_come_again")
-    {
+fn a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error() {
+    if !in_own_process("a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error") {
         return;
     }
     let nic = Nic::open().unwrap();
@@ -135,9 +134,9 @@ fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_com
     let name = format!("unwatched-late-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
-    send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+    send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let asked = listen(SOON).unwrap();
     // One for our half, none for the monitor thread.
     let held = use_up_files(1);
@@ -150,22 +149,21 @@ fn a_peer_that_cannot_be_watched_when_it_is_accepted_is_told_so_and_asked_to_com
         }
     };
     assert!(
-        matches!(&answer, Ok(Letter::Reject { again: true, reason }) if !reason.is_empty()),
+        matches!(&answer, Ok(ControlMessage::Reject { again: true, reason }) if !reason.is_empty()),
         "{answer:?}"
     );
 }
 
 #[test]
-fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for() {
-    if !in_own_process("waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_waited_for")
-    {
+fn waiting_for_peers_times_out_even_with_too_many_peers() {
+    if !in_own_process("waiting_for_peers_times_out_even_with_too_many_peers") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("lowered-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let _silent: Vec<_> = (0..40).map(|_| reach(&name).unwrap()).collect();
+    let _silent: Vec<_> = (0..40).map(|_| connect_socket(&name).unwrap()).collect();
     let _ = listen(Some(Duration::ZERO));
     // poll(2) fails with more descriptors than the limit on open files.
     allow_files(8);
@@ -175,22 +173,22 @@ fn waiting_for_peers_ends_in_time_though_more_of_them_have_come_than_may_be_wait
 }
 
 #[test]
-fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it() {
-    if !in_own_process("a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it") {
+fn excess_descriptors_of_a_message_are_not_closed_by_the_reading_thread() {
+    if !in_own_process("excess_descriptors_of_a_message_are_not_closed_by_the_reading_thread") {
         return;
     }
     let nic = Nic::open().unwrap();
     let name = format!("no-room-{}", std::process::id());
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
-    let socket = reach(&name).unwrap();
+    let socket = connect_socket(&name).unwrap();
     // Of the descriptors that do not fit, the last one is slow to close.
     let (null, slow) = (std::fs::File::open("/dev/null").unwrap(), super::attacker::lingering(50).unwrap());
     let mut files = vec![null.as_raw_fd(); 200];
     files.extend([slow.as_raw_fd(); 48]);
     let attributes = ViAttributes::new(ProtectionTag::default());
-    let hello = Letter::Hello { local: Address::local("hostile"), attributes, barrier: true };
-    super::super::letters::send_with(socket.as_raw_fd(), &hello.write(), &files).unwrap();
+    let hello = ControlMessage::Hello { local: Address::local("hostile"), attributes, barrier: true };
+    super::super::control_message::send_with(socket.as_raw_fd(), &hello.write(), &files).unwrap();
     drop(slow);
     let held = use_up_files(6);
     let begin = Instant::now();
@@ -201,8 +199,8 @@ fn a_letter_with_more_descriptors_than_have_room_is_not_closed_by_who_reads_it()
 }
 
 #[test]
-fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
-    if !in_own_process("peers_that_hear_nothing_keep_nobody_from_being_let_in") {
+fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
+    if !in_own_process("peers_that_do_not_read_do_not_block_the_admission_of_others") {
         return;
     }
     // Root is not subject to the limit on descriptors in flight. SAFETY: the call takes only integers.
@@ -223,7 +221,7 @@ fn peers_that_hear_nothing_keep_nobody_from_being_let_in() {
     let deaf: Vec<_> = (0..20)
         .map(|_| {
             let (socket, half) = hello_only(&name);
-            send(socket.as_raw_fd(), &Letter::Shown, None).unwrap();
+            send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
             (socket, half, let_in())
         })
         .collect();

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicI32;
 /// Responses that take longer are sampled.
 const LATE: Duration = Duration::from_millis(6);
 /// The maximum number of samples.
-const MOST_SIGHTS: usize = 3;
+const MAX_SAMPLES: usize = 3;
 
 /// A request of a client, with the samples taken so far.
 pub(super) struct Trace {
@@ -52,7 +52,7 @@ impl Trace {
         let mut open = self.open.lock().unwrap();
         let Some(question) = open.as_mut() else { return };
         let age = question.begin.elapsed();
-        if age < LATE || question.sights.len() == MOST_SIGHTS {
+        if age < LATE || question.sights.len() == MAX_SAMPLES {
             return;
         }
         if question.sights.is_empty() {
@@ -90,7 +90,7 @@ fn threads(roles: &[(i32, &str)]) -> String {
 }
 
 #[test]
-fn a_late_answer_says_what_both_threads_did_and_one_in_time_says_nothing() {
+fn a_late_answer_is_reported_with_both_threads_activity() {
     // SAFETY: takes no arguments and returns an integer.
     let this = unsafe { libc::gettid() };
     let trace = Trace::new();
@@ -99,8 +99,8 @@ fn a_late_answer_says_what_both_threads_did_and_one_in_time_says_nothing() {
     assert_eq!(trace.answered(), None);
     trace.ask(this, 1);
     std::thread::sleep(LATE);
-    (0..2 * MOST_SIGHTS).for_each(|_| trace.look());
+    (0..2 * MAX_SAMPLES).for_each(|_| trace.look());
     let seen = trace.answered().unwrap();
-    assert_eq!(seen.matches(" client R ").count(), MOST_SIGHTS, "{seen}");
+    assert_eq!(seen.matches(" client R ").count(), MAX_SAMPLES, "{seen}");
     assert!(seen.ends_with("ms stolen since the first look]"), "{seen}");
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Roster {
+pub(crate) struct ViRegistry {
     most: u32,
     next: AtomicU32,
     endpoints: Mutex<BTreeMap<u32, Weak<Endpoint>>>,
@@ -25,16 +25,16 @@ pub(crate) struct Roster {
 }
 
 /// A VI whose program has made a call since the last poll is left to the program for this long.
-const LEAVE_TO_PROGRAM: Duration = Duration::from_millis(5);
+const PROGRAM_INTERVAL: Duration = Duration::from_millis(5);
 /// A VI on which the program sleeps wakes the program itself; it is polled again after this time.
-const LEAVE_TO_SLEEPER: Duration = Duration::from_millis(50);
+const SLEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Sleeping on a VI costs a barrier on all cores. Beyond this number, VIs are parked, or polled at intervals if they
 /// cannot be parked.
-const MOST_ARMED: usize = 64;
+const MAX_ARMED: usize = 64;
 
-impl Roster {
-    pub(crate) fn new(most: u32) -> Roster {
-        Roster {
+impl ViRegistry {
+    pub(crate) fn new(most: u32) -> ViRegistry {
+        ViRegistry {
             most,
             next: AtomicU32::new(0),
             endpoints: Mutex::default(),
@@ -83,7 +83,7 @@ impl Roster {
     }
 
     /// Makes the thread poll `endpoint` as long as a future waits for it.
-    pub(crate) fn watch(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
+    pub(crate) fn watch(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.has_thread(&mut watched) {
             // Without the thread the future would never be woken: make it poll again.
@@ -98,7 +98,7 @@ impl Roster {
 
     /// Makes the thread poll `endpoint` whenever the program does not. If the thread cannot be started, only the
     /// program's calls poll it.
-    pub(super) fn attend(self: &Arc<Roster>, endpoint: &Arc<Endpoint>) {
+    pub(super) fn attend(self: &Arc<ViRegistry>, endpoint: &Arc<Endpoint>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if self.has_thread(&mut watched) {
             drop(watched);
@@ -108,11 +108,11 @@ impl Roster {
     }
 
     /// Starts the thread if it is not running. Returns whether it is running.
-    fn has_thread(self: &Arc<Roster>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
+    fn has_thread(self: &Arc<ViRegistry>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
         if watched.is_none() {
-            let (roster, bell) = (Arc::downgrade(self), self.bell.clone());
+            let (vi_registry, bell) = (Arc::downgrade(self), self.bell.clone());
             let thread = std::thread::Builder::new().name("via-futures".into());
-            if thread.spawn(move || look_after(&roster, &bell)).is_ok() {
+            if thread.spawn(move || poll_loop(&vi_registry, &bell)).is_ok() {
                 *watched = Some(BTreeMap::new());
             }
         }
@@ -120,13 +120,13 @@ impl Roster {
     }
 
     /// Makes the thread check again which VIs it must poll.
-    pub(super) fn look_around(&self) {
+    pub(super) fn wake(&self) {
         self.bell.ring();
     }
 
     /// The VIs with a callback that their programs are not polling, and the time after which the others must be checked
     /// again.
-    fn left_alone(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
+    fn idle_vis(&self) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
         let (mut alone, mut again) = (Vec::new(), None::<Duration>);
         for (endpoint, seen) in self.attended().values_mut() {
             let Some(endpoint) = endpoint.upgrade() else { continue };
@@ -134,8 +134,8 @@ impl Roster {
             let pause = match std::mem::replace(seen, calls) {
                 // The provider's thread reports arrivals for a parked VI.
                 _ if endpoint.state() != ViState::Connected || endpoint.is_parked() => continue,
-                _ if endpoint.is_waited_for() => LEAVE_TO_SLEEPER,
-                before if before != calls => LEAVE_TO_PROGRAM,
+                _ if endpoint.is_waited_for() => SLEEPER_INTERVAL,
+                before if before != calls => PROGRAM_INTERVAL,
                 _ => {
                     alone.push(endpoint);
                     continue;
@@ -162,66 +162,67 @@ impl Roster {
     }
 }
 
-impl Drop for Roster {
+impl Drop for ViRegistry {
     fn drop(&mut self) {
         self.bell.ring();
     }
 }
 
-impl Attention for Roster {
+impl Attention for ViRegistry {
     fn look(&self, vi: u32) {
         let endpoint = self.endpoints().get(&vi).and_then(Weak::upgrade);
         if let Some(endpoint) = endpoint {
-            outlast(|| endpoint.look_long());
+            ignore_panic(|| endpoint.poll_for_provider());
         }
     }
 }
 
 /// Polls a VI in a thread that also serves other VIs, ignoring a panic of the program's callback.
-fn outlast(look: impl FnOnce()) {
+fn ignore_panic(look: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(look));
 }
 
 /// The thread: sleeps until one of its VIs has news, and then polls it, which wakes its futures or calls its callback.
-fn look_after(roster: &Weak<Roster>, bell: &LocalBell) {
+fn poll_loop(vi_registry: &Weak<ViRegistry>, bell: &LocalBell) {
     let mut bells = Vec::new();
     loop {
         let heard = bell.value();
-        let Some((live, (alone, again))) =
-            roster.upgrade().and_then(|roster| Some((roster.still_watched()?, roster.left_alone())))
+        let Some((live, (alone, again))) = vi_registry
+            .upgrade()
+            .and_then(|vi_registry| Some((vi_registry.still_watched()?, vi_registry.idle_vis())))
         else {
             return;
         };
         bells.clear();
         live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut bells));
-        live.iter().for_each(|endpoint| outlast(|| endpoint.look_for_others()));
-        let (armed, again) = arm_alone(alone, again, &mut bells);
+        live.iter().for_each(|endpoint| ignore_panic(|| endpoint.poll_for_registry()));
+        let (armed, again) = arm_idle(alone, again, &mut bells);
         if live.iter().all(|endpoint| endpoint.has_waker()) {
             sleep(bell, heard, &bells, again.map(|again| Instant::now() + again));
         }
         for endpoint in live.iter().chain(&armed) {
             endpoint.disarm_for_others();
-            outlast(|| endpoint.look_for_others());
+            ignore_panic(|| endpoint.poll_for_registry());
         }
     }
 }
 
 /// Polls the given VIs after arming as many of them as is worthwhile. Returns the armed ones.
-fn arm_alone(
+fn arm_idle(
     alone: Vec<Arc<Endpoint>>,
     mut again: Option<Duration>,
     bells: &mut Vec<Bell>,
 ) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
     let mut armed = Vec::new();
     for endpoint in alone {
-        if armed.len() == MOST_ARMED {
+        if armed.len() == MAX_ARMED {
             if endpoint.park() {
                 continue;
             }
-            again = Some(LEAVE_TO_PROGRAM);
-            outlast(|| endpoint.look_for_others());
-        } else if endpoint.arm_for_roster(bells) {
-            outlast(|| endpoint.look_for_others());
+            again = Some(PROGRAM_INTERVAL);
+            ignore_panic(|| endpoint.poll_for_registry());
+        } else if endpoint.arm_for_registry(bells) {
+            ignore_panic(|| endpoint.poll_for_registry());
             armed.push(endpoint);
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! Source: SCM_RIGHTS and SOCK_SEQPACKET in unix(7).
 
-use super::closing::Foreign;
-use super::ledger::Account;
+use super::deferred_close::PeerFile;
+use super::quota::Account;
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};
 use crate::protection::ProtectionTag;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 /// The protocol version. It must change with every change of the control messages or of the layout of a half.
 const VERSION: u32 = 5;
-const MOST_BYTES: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 /// The maximum length of a reason, bytes. Longer ones are truncated.
-const MOST_REASON_BYTES: usize = 300;
+const MAX_REASON_BYTES: usize = 300;
 
 /// A region of the sender that the receiver may map. The memory file is attached to the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::provider) struct Showing {
+pub(in crate::provider) struct RegionExport {
     pub(super) handle: u32,
     pub(super) address: u64,
     pub(super) length: u64,
@@ -33,7 +33,7 @@ pub(in crate::provider) struct Showing {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::provider) enum Letter {
+pub(in crate::provider) enum ControlMessage {
     /// The first message of the connecting side, with its half attached.
     Hello {
         local: Address,
@@ -41,7 +41,7 @@ pub(in crate::provider) enum Letter {
         barrier: bool,
     },
     /// A `Hello` of another protocol version. The rest of it is not parsed.
-    Stranger {
+    VersionMismatch {
         version: u32,
     },
     /// The accepting side agrees; its half is attached.
@@ -55,17 +55,17 @@ pub(in crate::provider) enum Letter {
         reason: String,
         again: bool,
     },
-    Show(Showing),
+    Export(RegionExport),
     /// A region that is not enabled for RDMA is lent for single copies. `file` is the number of the sender's
     /// descriptor, which the receiver duplicates if the kernel permits it.
     Lend {
-        showing: Showing,
+        export: RegionExport,
         file: u32,
     },
     /// All regions that existed at connection time have been exported.
-    Shown,
+    ExportsDone,
     /// A region is revoked.
-    Hide {
+    Revoke {
         handle: u32,
     },
     /// The region exported or lent with this serial number is mapped, so messages may refer to it.
@@ -102,14 +102,14 @@ impl Writer {
     }
 
     fn reason(&mut self, reason: &str) -> &mut Writer {
-        let end = (0..=MOST_REASON_BYTES.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+        let end = (0..=MAX_REASON_BYTES.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
         self.bytes(&reason.as_bytes()[..end.unwrap_or(0)])
     }
 
-    fn showing(&mut self, showing: &Showing) -> &mut Writer {
-        self.number(u64::from(showing.handle)).number(showing.address).number(showing.length);
-        self.number(u64::from(showing.write)).number(u64::from(showing.read));
-        self.number(u64::from(showing.slot)).number(u64::from(showing.serial))
+    fn export(&mut self, export: &RegionExport) -> &mut Writer {
+        self.number(u64::from(export.handle)).number(export.address).number(export.length);
+        self.number(u64::from(export.write)).number(u64::from(export.read));
+        self.number(u64::from(export.slot)).number(u64::from(export.serial))
     }
 }
 
@@ -156,14 +156,14 @@ impl<'a> Reader<'a> {
     }
 
     fn reason(&mut self) -> Option<String> {
-        let bytes = self.bytes().filter(|bytes| bytes.len() <= MOST_REASON_BYTES)?;
+        let bytes = self.bytes().filter(|bytes| bytes.len() <= MAX_REASON_BYTES)?;
         // The reason will be printed, so it must not contain terminal control characters.
         let shown = |character: char| if character.is_control() { '?' } else { character };
         Some(std::str::from_utf8(bytes).ok()?.chars().map(shown).collect())
     }
 
-    fn showing(&mut self) -> Option<Showing> {
-        Some(Showing {
+    fn export(&mut self) -> Option<RegionExport> {
+        Some(RegionExport {
             handle: self.small()?,
             address: self.number()?,
             length: self.number()?,
@@ -175,28 +175,30 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Letter {
+impl ControlMessage {
     pub(in crate::provider) fn write(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
-            Letter::Hello { local, attributes, barrier } => {
+            ControlMessage::Hello { local, attributes, barrier } => {
                 writer.number(1).number(u64::from(VERSION)).bytes(&local.host).bytes(&local.discriminator);
                 writer.attributes(attributes).number(u64::from(*barrier))
             }
-            Letter::Stranger { version } => writer.number(1).number(u64::from(*version)),
-            Letter::Accept { attributes, barrier } => {
+            ControlMessage::VersionMismatch { version } => writer.number(1).number(u64::from(*version)),
+            ControlMessage::Accept { attributes, barrier } => {
                 writer.number(2).attributes(attributes).number(u64::from(*barrier))
             }
-            Letter::Reject { reason, again } => writer.number(3).reason(reason).number(u64::from(*again)),
-            Letter::Show(showing) => writer.number(4).showing(showing),
-            Letter::Shown => writer.number(5),
-            Letter::Hide { handle } => writer.number(6).number(u64::from(*handle)),
-            Letter::Nudge => writer.number(7),
-            Letter::Lend { showing, file } => writer.number(8).showing(showing).number(u64::from(*file)),
-            Letter::Mapped { handle, serial } => {
+            ControlMessage::Reject { reason, again } => {
+                writer.number(3).reason(reason).number(u64::from(*again))
+            }
+            ControlMessage::Export(export) => writer.number(4).export(export),
+            ControlMessage::ExportsDone => writer.number(5),
+            ControlMessage::Revoke { handle } => writer.number(6).number(u64::from(*handle)),
+            ControlMessage::Nudge => writer.number(7),
+            ControlMessage::Lend { export, file } => writer.number(8).export(export).number(u64::from(*file)),
+            ControlMessage::Mapped { handle, serial } => {
                 writer.number(9).number(u64::from(*handle)).number(u64::from(*serial))
             }
-            Letter::Declined { handle, reason } => {
+            ControlMessage::Declined { handle, reason } => {
                 writer.number(10).number(u64::from(*handle)).reason(reason)
             }
         };
@@ -204,29 +206,29 @@ impl Letter {
     }
 
     /// Parses a message.
-    pub(in crate::provider) fn parse(bytes: &[u8]) -> Option<Letter> {
+    pub(in crate::provider) fn parse(bytes: &[u8]) -> Option<ControlMessage> {
         let mut reader = Reader(bytes);
-        let letter = match reader.number()? {
+        let message = match reader.number()? {
             1 => {
                 let version = reader.small()?;
                 if version != VERSION {
-                    return Some(Letter::Stranger { version });
+                    return Some(ControlMessage::VersionMismatch { version });
                 }
                 let local = reader.address()?;
-                Letter::Hello { local, attributes: reader.attributes()?, barrier: reader.flag()? }
+                ControlMessage::Hello { local, attributes: reader.attributes()?, barrier: reader.flag()? }
             }
-            2 => Letter::Accept { attributes: reader.attributes()?, barrier: reader.flag()? },
-            3 => Letter::Reject { reason: reader.reason()?, again: reader.flag()? },
-            4 => Letter::Show(reader.showing()?),
-            5 => Letter::Shown,
-            6 => Letter::Hide { handle: reader.small()? },
-            7 => Letter::Nudge,
-            8 => Letter::Lend { showing: reader.showing()?, file: reader.small()? },
-            9 => Letter::Mapped { handle: reader.small()?, serial: reader.small()? },
-            10 => Letter::Declined { handle: reader.small()?, reason: reader.reason()? },
+            2 => ControlMessage::Accept { attributes: reader.attributes()?, barrier: reader.flag()? },
+            3 => ControlMessage::Reject { reason: reader.reason()?, again: reader.flag()? },
+            4 => ControlMessage::Export(reader.export()?),
+            5 => ControlMessage::ExportsDone,
+            6 => ControlMessage::Revoke { handle: reader.small()? },
+            7 => ControlMessage::Nudge,
+            8 => ControlMessage::Lend { export: reader.export()?, file: reader.small()? },
+            9 => ControlMessage::Mapped { handle: reader.small()?, serial: reader.small()? },
+            10 => ControlMessage::Declined { handle: reader.small()?, reason: reader.reason()? },
             _ => return None,
         };
-        reader.0.is_empty().then_some(letter)
+        reader.0.is_empty().then_some(message)
     }
 }
 
@@ -240,20 +242,20 @@ pub(super) fn not_understood(version: u32) -> String {
 /// A control buffer for the maximum number of descriptors in a message (253), aligned like `cmsghdr`. Descriptors that
 /// do not fit would be closed by the kernel in our thread, which could take arbitrarily long.
 #[repr(C, align(8))]
-struct ControlRoom([u8; 1040]);
+struct ControlBuffer([u8; 1040]);
 
-const MOST_FILES: usize = 253;
+const MAX_FILES: usize = 253;
 
 /// Sends a message with an optional file. Never blocks: `WouldBlock` means that the socket is full.
-pub(super) fn send(socket: RawFd, letter: &Letter, file: Option<RawFd>) -> io::Result<()> {
-    send_with(socket, &letter.write(), file.as_slice())
+pub(super) fn send(socket: RawFd, message: &ControlMessage, file: Option<RawFd>) -> io::Result<()> {
+    send_with(socket, &message.write(), file.as_slice())
 }
 
 /// Sends bytes with the given files (253 at most).
 pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Result<()> {
-    assert!(files.len() <= MOST_FILES);
+    assert!(files.len() <= MAX_FILES);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut room = ControlRoom([0; 1040]);
+    let mut room = ControlBuffer([0; 1040]);
     // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
@@ -281,7 +283,7 @@ pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Res
 
 /// The result of recvmsg(2).
 struct Taken {
-    bytes: [u8; MOST_BYTES],
+    bytes: [u8; MAX_MESSAGE_BYTES],
     length: usize,
     flags: i32,
     /// Describes the part of the control buffer that the kernel filled.
@@ -289,15 +291,18 @@ struct Taken {
 }
 
 impl Taken {
-    fn letter(&self) -> Option<Letter> {
-        self.bytes.get(..self.length).filter(|_| self.flags & libc::MSG_TRUNC == 0).and_then(Letter::parse)
+    fn message(&self) -> Option<ControlMessage> {
+        self.bytes
+            .get(..self.length)
+            .filter(|_| self.flags & libc::MSG_TRUNC == 0)
+            .and_then(ControlMessage::parse)
     }
 }
 
 /// Calls recvmsg(2) with the first `room_bytes` bytes of the control buffer. Never blocks. The returned header points
 /// only into `room`.
-fn take(socket: RawFd, flags: i32, room: &mut ControlRoom, room_bytes: usize) -> io::Result<Taken> {
-    let mut bytes = [0u8; MOST_BYTES];
+fn take(socket: RawFd, flags: i32, room: &mut ControlBuffer, room_bytes: usize) -> io::Result<Taken> {
+    let mut bytes = [0u8; MAX_MESSAGE_BYTES];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -318,23 +323,27 @@ fn take(socket: RawFd, flags: i32, room: &mut ControlRoom, room_bytes: usize) ->
 ///
 /// # Errors
 /// `UnexpectedEof` if the peer has closed the socket. `InvalidData` if the message is invalid or has files that it must
-/// not have. Such files are left in the socket, because a descriptor that cannot be closed quickly (`closing.rs`) is
+/// not have. Such files are left in the socket, because a descriptor that cannot be closed quickly (`deferred_close.rs`) is
 /// best never received.
 pub(super) fn receive(
     socket: &impl AsRawFd,
     account: Option<&Arc<Account>>,
-) -> io::Result<(Letter, Option<Foreign>)> {
+) -> io::Result<(ControlMessage, Option<PeerFile>)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut room = ControlRoom([0; 1040]);
+    let mut room = ControlBuffer([0; 1040]);
     let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, 0)?;
     // With an empty control buffer, MSG_CTRUNC shows that files are attached.
     let brings_files = seen.flags & libc::MSG_CTRUNC != 0;
-    if let Some(stranger @ Letter::Stranger { .. }) = seen.letter() {
+    if let Some(mismatch @ ControlMessage::VersionMismatch { .. }) = seen.message() {
         // Leave the message and its files in the socket.
-        return Ok((stranger, None));
+        return Ok((mismatch, None));
     }
-    let takes_file =
-        || matches!(seen.letter(), Some(Letter::Hello { .. } | Letter::Accept { .. } | Letter::Show(_)));
+    let takes_file = || {
+        matches!(
+            seen.message(),
+            Some(ControlMessage::Hello { .. } | ControlMessage::Accept { .. } | ControlMessage::Export(_))
+        )
+    };
     if brings_files && !(takes_file() && account.is_none_or(|account| account.may_bring_files())) {
         return Err(invalid());
     }
@@ -360,8 +369,8 @@ pub(super) fn receive(
         // without files.
         return Err(invalid());
     }
-    let letter = taken.letter().filter(|_| files.len() <= 1).ok_or_else(invalid)?;
-    Ok((letter, files.into_iter().next()))
+    let message = taken.message().filter(|_| files.len() <= 1).ok_or_else(invalid)?;
+    Ok((message, files.into_iter().next()))
 }
 
 /// The unread messages in a socket that has been shut down.
@@ -385,7 +394,7 @@ pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
     }
     // Space for the credentials, but not for files. SAFETY: only arithmetic.
     let room_bytes = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
-    let mut room = ControlRoom([0; 1040]);
+    let mut room = ControlBuffer([0; 1040]);
     for _ in 0..most {
         match take(socket, libc::MSG_PEEK, &mut room, room_bytes) {
             Ok(seen) if seen.flags & libc::MSG_CTRUNC != 0 => return Unread::Files,
@@ -402,7 +411,7 @@ pub(super) fn take_unread(socket: RawFd, most: usize) -> Unread {
     Unread::Files
 }
 
-fn received_files(header: &libc::msghdr, account: Option<&Arc<Account>>) -> Vec<Foreign> {
+fn received_files(header: &libc::msghdr, account: Option<&Arc<Account>>) -> Vec<PeerFile> {
     // SAFETY: the kernel filled the control buffer that the header points to, and the macros stay inside its length.
     // Each descriptor gets exactly one owner.
     unsafe {
@@ -416,7 +425,7 @@ fn received_files(header: &libc::msghdr, account: Option<&Arc<Account>>) -> Vec<
         let bytes = ((*control).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
         let files = libc::CMSG_DATA(control).cast::<RawFd>();
         let file = |index| OwnedFd::from_raw_fd(files.add(index).read_unaligned());
-        (0..bytes / size_of::<RawFd>()).map(|index| Foreign::new(file(index), account)).collect()
+        (0..bytes / size_of::<RawFd>()).map(|index| PeerFile::new(file(index), account)).collect()
     }
 }
 
@@ -425,22 +434,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_that_is_cut_anywhere_or_too_long_is_not_a_letter() {
+    fn truncated_and_overlong_messages_are_rejected() {
         let attributes = ViAttributes::new(ProtectionTag::default());
-        let letter = Letter::Hello { local: Address::local("here"), attributes, barrier: true };
-        let mut bytes = letter.write();
-        assert_eq!(Letter::parse(&bytes), Some(letter));
+        let message = ControlMessage::Hello { local: Address::local("here"), attributes, barrier: true };
+        let mut bytes = message.write();
+        assert_eq!(ControlMessage::parse(&bytes), Some(message));
         for length in 0..bytes.len() {
-            assert_eq!(Letter::parse(&bytes[..length]), None, "cut to {length} bytes");
+            assert_eq!(ControlMessage::parse(&bytes[..length]), None, "cut to {length} bytes");
         }
         bytes.push(0);
-        assert_eq!(Letter::parse(&bytes), None);
+        assert_eq!(ControlMessage::parse(&bytes), None);
     }
 
     #[test]
-    fn a_reason_moves_nobodys_cursor() {
-        let letter = Letter::Declined { handle: 1, reason: "no\x1b[2J room\n".into() };
-        let shown = Letter::Declined { handle: 1, reason: "no?[2J room?".into() };
-        assert_eq!(Letter::parse(&letter.write()), Some(shown));
+    fn control_characters_are_removed_from_reasons() {
+        let message = ControlMessage::Declined { handle: 1, reason: "no\x1b[2J room\n".into() };
+        let shown = ControlMessage::Declined { handle: 1, reason: "no?[2J room?".into() };
+        assert_eq!(ControlMessage::parse(&message.write()), Some(shown));
     }
 }

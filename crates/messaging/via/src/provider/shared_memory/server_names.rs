@@ -26,7 +26,7 @@ pub(super) fn socket() -> Result<OwnedFd, Error> {
 }
 
 /// A socket address, and the objects that must stay open for it.
-pub(super) struct Place {
+pub(super) struct ServerAddress {
     address: libc::sockaddr_un,
     length: libc::socklen_t,
     /// The directory, the name in it, and the mode of the socket.
@@ -37,26 +37,26 @@ fn in_hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| b"0123456789abcdef"[digit as usize])
 }
 
-impl Place {
+impl ServerAddress {
     /// The address for a server in this process.
-    pub(super) fn own(settings: &Settings, discriminator: &[u8]) -> Result<Place, Error> {
-        Place::of(settings, &Allow::Only { users: Vec::new(), groups: Vec::new() }, discriminator)
+    pub(super) fn own(settings: &Settings, discriminator: &[u8]) -> Result<ServerAddress, Error> {
+        ServerAddress::of(settings, &Allow::Only { users: Vec::new(), groups: Vec::new() }, discriminator)
     }
 
     /// The address for a client.
-    pub(super) fn others(settings: &Settings, discriminator: &[u8]) -> Result<Place, Error> {
+    pub(super) fn others(settings: &Settings, discriminator: &[u8]) -> Result<ServerAddress, Error> {
         // `Allow::Everyone` applies to servers, but not to the owners of directories.
         let owners = match &settings.servers {
             Allow::Everyone => Allow::users(&[]),
             servers => servers.clone(),
         };
-        Place::of(settings, &owners, discriminator)
+        ServerAddress::of(settings, &owners, discriminator)
     }
 
-    fn of(settings: &Settings, owners: &Allow, discriminator: &[u8]) -> Result<Place, Error> {
+    fn of(settings: &Settings, owners: &Allow, discriminator: &[u8]) -> Result<ServerAddress, Error> {
         let Some(directory) = &settings.directory else {
             let name = b"\0longma-via/".iter().copied().chain(in_hex(discriminator)).collect::<Vec<_>>();
-            return Place::at(&name, None);
+            return ServerAddress::at(&name, None);
         };
         let opened = open_directory(directory, owners)?;
         let name: Vec<u8> = in_hex(discriminator).collect();
@@ -64,11 +64,12 @@ impl Place {
         // by now.
         let path = format!("/proc/self/fd/{}/", opened.as_raw_fd());
         let whole: Vec<u8> = path.bytes().chain(name.iter().copied()).collect();
-        let name = CString::new(name).map_err(|_| Error::InvalidParameter("the name contains a NUL byte".into()))?;
-        Place::at(&whole, Some((opened, name, directory.mode)))
+        let name =
+            CString::new(name).map_err(|_| Error::InvalidParameter("the name contains a NUL byte".into()))?;
+        ServerAddress::at(&whole, Some((opened, name, directory.mode)))
     }
 
-    fn at(name: &[u8], file: Option<(OwnedFd, CString, u32)>) -> Result<Place, Error> {
+    fn at(name: &[u8], file: Option<(OwnedFd, CString, u32)>) -> Result<ServerAddress, Error> {
         // SAFETY: all zeros is a valid value of this structure.
         let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -81,7 +82,7 @@ impl Place {
         // A path is NUL-terminated; an abstract name is delimited by its length.
         let end = usize::from(file.is_some());
         let length = (size_of::<libc::sa_family_t>() + name.len() + end) as libc::socklen_t;
-        Ok(Place { address, length, file })
+        Ok(ServerAddress { address, length, file })
     }
 
     pub(super) fn connect(&self, socket: RawFd) -> io::Result<()> {
@@ -161,7 +162,8 @@ impl Place {
 fn open_directory(directory: &Directory, owners: &Allow) -> Result<OwnedFd, Error> {
     let shown = directory.path.display();
     let bad = |why: String| Error::InvalidParameter(format!("{shown} cannot be used for names: {why}"));
-    let path = CString::new(directory.path.as_os_str().as_bytes()).map_err(|_| bad("it contains a NUL byte".into()))?;
+    let path = CString::new(directory.path.as_os_str().as_bytes())
+        .map_err(|_| bad("it contains a NUL byte".into()))?;
     // SAFETY: the string is NUL-terminated; the call only creates a descriptor.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) };
     if fd < 0 {
@@ -185,7 +187,7 @@ fn open_directory(directory: &Directory, owners: &Allow) -> Result<OwnedFd, Erro
 }
 
 /// Holds the lock of a directory until dropped.
-struct Alone<'a> {
+struct DirectoryLock<'a> {
     directory: &'a OwnedFd,
     _file: OwnedFd,
 }
@@ -194,7 +196,7 @@ struct Alone<'a> {
 /// collide with the hexadecimal names of sockets.
 const LOCK: &CStr = c".longma-via-lock";
 
-fn lock(directory: &OwnedFd) -> Result<Alone<'_>, Error> {
+fn lock(directory: &OwnedFd) -> Result<DirectoryLock<'_>, Error> {
     let flags = libc::O_RDONLY | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     loop {
         // SAFETY: the string is a constant; the call only creates a descriptor.
@@ -216,7 +218,7 @@ fn lock(directory: &OwnedFd) -> Result<Alone<'_>, Error> {
             status(&file, c"").map_err(|error| Error::system("locking the directory of names", error))?;
         match status(directory, LOCK) {
             Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => {
-                return Ok(Alone { directory, _file: file });
+                return Ok(DirectoryLock { directory, _file: file });
             }
             // The previous holder has removed the file, and there may be a new one.
             Ok(_) => {}
@@ -226,7 +228,7 @@ fn lock(directory: &OwnedFd) -> Result<Alone<'_>, Error> {
     }
 }
 
-impl Drop for Alone<'_> {
+impl Drop for DirectoryLock<'_> {
     fn drop(&mut self) {
         // SAFETY: the descriptor is ours and the string NUL-terminated.
         unsafe { libc::unlinkat(self.directory.as_raw_fd(), LOCK.as_ptr(), 0) };
@@ -254,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_a_dead_process_left_is_taken_over_and_a_living_ones_is_not() {
+    fn a_dead_processs_name_is_taken_over_and_a_live_ones_is_not() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let place = || Place::own(&settings(folder.path()), b"name").unwrap();
+        let place = || ServerAddress::own(&settings(folder.path()), b"name").unwrap();
         let first = place().listen(b"name").unwrap();
         let made = std::fs::metadata(folder.path().join("6e616d65")).unwrap();
         assert_eq!(made.permissions().mode() & 0o7777, 0o640);
@@ -269,13 +271,15 @@ mod tests {
     }
 
     #[test]
-    fn who_locks_the_directory_holds_up_nobody_who_makes_a_name() {
+    fn a_locked_directory_does_not_block_server_registration() {
         let folder = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(folder.path()).unwrap();
         held.lock().unwrap();
         let settings = settings(folder.path());
         let (done, made) = std::sync::mpsc::channel();
-        std::thread::spawn(move || done.send(Place::own(&settings, b"name").unwrap().listen(b"name")));
+        std::thread::spawn(move || {
+            done.send(ServerAddress::own(&settings, b"name").unwrap().listen(b"name"))
+        });
         let waits = std::time::Duration::from_secs(20);
         made.recv_timeout(waits).expect("it waits for the holder of the directory's lock").unwrap();
         let left: Vec<_> =
@@ -294,13 +298,13 @@ mod tests {
             action.sa_sigaction = nothing as *const () as usize;
             assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
         }
-        let opened = Place::own(&settings, b"name").unwrap().file.unwrap().0;
+        let opened = ServerAddress::own(&settings, b"name").unwrap().file.unwrap().0;
         let held = lock(&opened).unwrap();
         let (told, waiter) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || {
             // SAFETY: takes no arguments and returns an integer.
             told.send(unsafe { libc::pthread_self() }).unwrap();
-            Place::own(&settings, b"name").unwrap().listen(b"name").map(|_| ())
+            ServerAddress::own(&settings, b"name").unwrap().listen(b"name").map(|_| ())
         });
         let waiter = waiter.recv().unwrap();
         for _ in 0..20 {
@@ -323,7 +327,7 @@ mod tests {
             let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
             let made: Vec<_> = loop {
                 let made: Vec<_> = std::thread::scope(|scope| {
-                    let listen = || Place::own(&settings, b"name").unwrap().listen(b"name").ok();
+                    let listen = || ServerAddress::own(&settings, b"name").unwrap().listen(b"name").ok();
                     let threads: Vec<_> = (0..8).map(|_| scope.spawn(listen)).collect();
                     threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
                 });
@@ -339,11 +343,12 @@ mod tests {
     fn a_file_that_is_no_socket_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("6e616d65");
-        let listen = || Place::own(&settings(folder.path()), b"name").unwrap().listen(b"name").unwrap_err();
-        std::fs::write(&taken, "of somebody's own").unwrap();
+        let listen =
+            || ServerAddress::own(&settings(folder.path()), b"name").unwrap().listen(b"name").unwrap_err();
+        std::fs::write(&taken, "another program's file").unwrap();
         let error = listen().to_string();
         assert!(error.contains("not a socket"), "{error}");
-        assert_eq!(std::fs::read_to_string(&taken).unwrap(), "of somebody's own");
+        assert_eq!(std::fs::read_to_string(&taken).unwrap(), "another program's file");
         std::fs::rename(&taken, folder.path().join("else")).unwrap();
         for to in ["else", "nowhere"] {
             std::os::unix::fs::symlink(to, &taken).unwrap();
@@ -361,9 +366,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for mode in [0o775, 0o757, 0o1777] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
-            let error = Place::others(&settings(folder.path()), b"name").err().unwrap().to_string();
+            let error = ServerAddress::others(&settings(folder.path()), b"name").err().unwrap().to_string();
             assert!(error.contains(&format!("{mode:o}")), "{error}");
         }
-        assert!(Place::own(&settings(&folder.path().join("missing")), b"name").is_err());
+        assert!(ServerAddress::own(&settings(&folder.path().join("missing")), b"name").is_err());
     }
 }

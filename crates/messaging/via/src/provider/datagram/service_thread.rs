@@ -18,11 +18,11 @@ const STILL_POLLING: Duration = Duration::from_millis(2);
 
 /// The number of rounds before the thread pauses although VIs still have news, and the length of the pause. Without the
 /// pause, a VI that never takes its events would keep the thread busy.
-const LOOKS: u32 = 64;
-const BREATH: Duration = Duration::from_millis(1);
+const MAX_ROUNDS: u32 = 64;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The maximum sleep. It limits the time until the thread notices that its NIC is closed.
-const LONGEST: Duration = Duration::from_millis(200);
+const MAX_SLEEP: Duration = Duration::from_millis(200);
 
 /// Wakes the thread.
 pub(super) struct Wakeup {
@@ -74,12 +74,12 @@ fn run(weak: &Weak<Node>) {
 /// Works and polls the VIs that have news until there is no news. Returns the length of a pause if there still is.
 fn look(node: &Node) -> Option<Duration> {
     let attention = node.attention.get().and_then(Weak::upgrade);
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_ROUNDS {
         let news = node.work();
         let attention = attention.as_ref().filter(|_| !news.is_empty())?;
         news.into_iter().for_each(|vi| attention.look(vi));
     }
-    Some(BREATH)
+    Some(PAUSE)
 }
 
 /// Decides whether the medium is left to programs, and how long to sleep. `polled` is the time of the last poll by a
@@ -88,7 +88,7 @@ fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duratio
     let programs_poll =
         sleepers == 0 && polled > Duration::ZERO && now.saturating_sub(polled) < STILL_POLLING;
     // Check again soon: that poll may have been the program's last one.
-    let due = deadline.map_or(LONGEST, |at| at.saturating_sub(now).min(LONGEST));
+    let due = deadline.map_or(MAX_SLEEP, |at| at.saturating_sub(now).min(MAX_SLEEP));
     (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
 }
 
@@ -117,16 +117,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_medium_that_is_left_to_programs_is_looked_at_again_soon_whatever_is_due() {
+    fn a_medium_left_to_programs_is_polled_again_soon() {
         let now = Duration::from_secs(5);
         let just_now = now - STILL_POLLING / 2;
-        for deadline in [None, Some(now), Some(now + LONGEST)] {
+        for deadline in [None, Some(now), Some(now + MAX_SLEEP)] {
             assert_eq!(rest(now, 0, just_now, deadline), (true, LEAVE_TO_PROGRAMS), "{deadline:?}");
         }
         // The medium is not left to programs if one sleeps, none has polled lately, or none ever has.
         for (sleepers, polled) in [(1, just_now), (0, now - STILL_POLLING), (0, Duration::ZERO)] {
-            assert_eq!(rest(now, sleepers, polled, None), (false, LONGEST));
-            assert_eq!(rest(now, sleepers, polled, Some(now + BREATH)), (false, BREATH));
+            assert_eq!(rest(now, sleepers, polled, None), (false, MAX_SLEEP));
+            assert_eq!(rest(now, sleepers, polled, Some(now + PAUSE)), (false, PAUSE));
         }
     }
 }

@@ -7,17 +7,17 @@ use super::waiting::deadline_after;
 use crate::address::Address;
 use crate::attributes::{Reliability, ViAttributes};
 use crate::error::Error;
-use crate::provider::{Ask, Incoming};
+use crate::provider::{Incoming, OutgoingRequest};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The interval at which a VI waiting for its peer checks whether its attempt is still current.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a peer that is not ready is asked again.
-const ASK_EVERY: Duration = Duration::from_millis(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// The peer's address may be used by a process that waits for another VI and rejects this one. Requests are repeated
 /// for this long.
-const BEAR_REFUSALS: Duration = Duration::from_secs(1);
+const REJECTION_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl Endpoint {
     pub(crate) fn connect(
@@ -42,7 +42,7 @@ impl Endpoint {
         deadline: Option<Instant>,
     ) -> Result<ViAttributes, Error> {
         let attributes = &attempt.attributes;
-        let ask = Ask { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
+        let ask = OutgoingRequest { vi: self.number, local, remote, attributes, tag: attributes.tag.0 };
         let established = self.nic.provider.request(&ask, deadline)?;
         compatible(attributes, &established.remote_attributes)?;
         self.enter_connected(attempt, established.link, &established.remote_attributes);
@@ -129,14 +129,14 @@ impl PeerRequest {
     /// Waits for the peer up to `timeout` (`None`: indefinitely) and returns the attributes of its VI.
     pub fn finish(self, timeout: Option<Duration>) -> Result<ViAttributes, Error> {
         let deadline = deadline_after(timeout);
-        if self.waits { self.await_peer(deadline) } else { self.ask_peer(deadline) }
+        if self.waits { self.await_peer(deadline) } else { self.request_from_peer(deadline) }
     }
 
     /// Waits for the request of the peer. All other requests are rejected.
     fn await_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
         let PeerRequest { endpoint, attempt, local, .. } = self;
         loop {
-            let soon = Instant::now() + LOOK_EVERY;
+            let soon = Instant::now() + CHECK_INTERVAL;
             let until = deadline.map_or(soon, |deadline| deadline.min(soon));
             match endpoint.nic.provider.wait(local, Some(until)) {
                 Ok(incoming) if self.is_peer(&*incoming) => {
@@ -170,14 +170,14 @@ impl PeerRequest {
     }
 
     /// Sends requests until the peer is waiting for this VI.
-    fn ask_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
+    fn request_from_peer(&self, deadline: Option<Instant>) -> Result<ViAttributes, Error> {
         let mut refused_since = None;
         loop {
             match self.endpoint.request(&self.attempt, &self.local, &self.remote, deadline) {
                 Err(Error::NoMatch(_)) => {}
                 Err(error @ Error::Rejected) => {
                     let since = *refused_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > BEAR_REFUSALS {
+                    if since.elapsed() > REJECTION_TOLERANCE {
                         return Err(error);
                     }
                 }
@@ -188,7 +188,7 @@ impl PeerRequest {
                 return Err(Error::Timeout);
             }
             self.still_pending()?;
-            std::thread::sleep(ASK_EVERY);
+            std::thread::sleep(RETRY_INTERVAL);
         }
     }
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The maximum number of answered requests to remember. The oldest are dropped first.
-const MOST_ANSWERED: usize = 1 << 14;
+const MAX_ANSWERED: usize = 1 << 14;
 
 /// The peer and its tag.
-pub(super) type Asking = (Peer, u64);
+pub(super) type RequestKey = (Peer, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -21,25 +21,25 @@ pub(super) enum Stage {
 }
 
 #[derive(Default)]
-pub(super) struct Given {
-    stages: BTreeMap<Asking, Stage>,
+pub(super) struct TakenRequests {
+    stages: BTreeMap<RequestKey, Stage>,
     /// Answered requests with the time at which they can be dropped.
-    ends: VecDeque<(Duration, Asking)>,
+    ends: VecDeque<(Duration, RequestKey)>,
 }
 
-impl Given {
-    pub(super) fn find(&self, asking: &Asking) -> Option<Stage> {
+impl TakenRequests {
+    pub(super) fn find(&self, asking: &RequestKey) -> Option<Stage> {
         self.stages.get(asking).copied()
     }
 
-    pub(super) fn give(&mut self, asking: Asking) {
+    pub(super) fn give(&mut self, asking: RequestKey) {
         self.stages.insert(asking, Stage::Open);
     }
 
     /// Marks a request as answered at `now`. Copies of it can arrive for the time `longest`.
-    pub(super) fn answer(&mut self, asking: Asking, now: Duration, longest: Duration) {
+    pub(super) fn answer(&mut self, asking: RequestKey, now: Duration, longest: Duration) {
         while let Some((end, oldest)) = self.ends.front().copied()
-            && (end <= now || self.ends.len() >= MOST_ANSWERED)
+            && (end <= now || self.ends.len() >= MAX_ANSWERED)
         {
             self.ends.pop_front();
             self.stages.remove(&oldest);
@@ -54,18 +54,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_answered_is_known_for_its_time_and_no_more_than_so_many() {
-        let (mut given, mut now) = (Given::default(), Duration::ZERO);
+    fn answered_requests_are_remembered_for_a_limited_time_and_number() {
+        let (mut taken_requests, mut now) = (TakenRequests::default(), Duration::ZERO);
         let (asking, longest) = (|tag| (Peer::Hardware([0; 6]), tag), Duration::from_secs(20));
-        given.give(asking(0));
-        for tag in 1..=3 * MOST_ANSWERED as u64 {
-            given.give(asking(tag));
-            given.answer(asking(tag), now, longest);
-            assert_eq!(given.find(&asking(tag)), Some(Stage::Answered));
+        taken_requests.give(asking(0));
+        for tag in 1..=3 * MAX_ANSWERED as u64 {
+            taken_requests.give(asking(tag));
+            taken_requests.answer(asking(tag), now, longest);
+            assert_eq!(taken_requests.find(&asking(tag)), Some(Stage::Answered));
         }
-        assert_eq!((given.stages.len(), given.ends.len()), (MOST_ANSWERED + 1, MOST_ANSWERED));
+        assert_eq!(
+            (taken_requests.stages.len(), taken_requests.ends.len()),
+            (MAX_ANSWERED + 1, MAX_ANSWERED)
+        );
         now += longest;
-        given.answer(asking(u64::MAX), now, longest);
-        assert_eq!((given.stages.len(), given.find(&asking(0))), (2, Some(Stage::Open)));
+        taken_requests.answer(asking(u64::MAX), now, longest);
+        assert_eq!((taken_requests.stages.len(), taken_requests.find(&asking(0))), (2, Some(Stage::Open)));
     }
 }

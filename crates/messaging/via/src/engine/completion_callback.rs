@@ -1,10 +1,10 @@
-//! Support for completion callbacks, and the call counters by which the roster's thread detects inactive programs.
+//! Support for completion callbacks, and the call counters by which the registry's thread detects inactive programs.
 //!
 //! Source: VIA, completing descriptors: the NIC stores the status into the descriptor regardless of what the program
 //! does.
 
 use super::endpoint::{Endpoint, Inner};
-use super::queues::{Queues, Tell};
+use super::queues::{CompletionCallback, Queues};
 use crate::descriptor::Segment;
 use crate::provider::Bell;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use std::sync::atomic::Ordering;
 
 impl Endpoint {
     /// Registers the completion callback.
-    pub(crate) fn tell_completions(self: &Arc<Self>, tell: Tell) {
+    pub(crate) fn on_completion(self: &Arc<Self>, tell: CompletionCallback) {
         let mut inner = self.inner.lock();
-        inner.queues.send.begin_telling();
-        inner.queues.receive.begin_telling();
+        inner.queues.send.begin_reporting();
+        inner.queues.receive.begin_reporting();
         inner.queues.tell = Some(tell);
         inner.queues.is_special = true;
         drop(inner);
         self.attended.store(true, Ordering::Relaxed);
-        self.nic.roster.attend(self);
+        self.nic.vi_registry.attend(self);
     }
 
-    /// Counts a call by the program. The roster's thread then leaves the VI to the program for a while, and its
+    /// Counts a call by the program. The registry's thread then leaves the VI to the program for a while, and its
     /// completion queues poll it again.
     #[inline]
     pub(super) fn note_call(&self, inner: &mut Inner) {
@@ -53,9 +53,9 @@ impl Endpoint {
         cache.is_registered(&nic.memory, segment)
     }
 
-    /// Announces that the roster's thread is about to sleep and adds the bells to sleep on. Returns `false` if there is
+    /// Announces that the registry's thread is about to sleep and adds the bells to sleep on. Returns `false` if there is
     /// nothing to sleep on: the VI is not connected, or its time advances only while it is polled (a modelled NIC).
-    pub(super) fn arm_for_roster(&self, bells: &mut Vec<Bell>) -> bool {
+    pub(super) fn arm_for_registry(&self, bells: &mut Vec<Bell>) -> bool {
         let before = bells.len();
         self.arm_for_others(bells);
         let sleeps = bells.len() > before && !matches!(bells.last(), Some(Bell::None));

@@ -3,13 +3,13 @@
 //!
 //! Source: unix(7); accept(2).
 
-use super::closing::{Channel, Foreign};
 use super::contact::{Contact, Denied, Half, refuse};
+use super::control_message::{self, ControlMessage};
+use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::EXPORTS;
-use super::ledger::{Charge, Ledger};
-use super::letters::{self, Letter};
-use super::names::Place;
-use super::process::user_behind;
+use super::process::peer_uid;
+use super::quota::{Charge, Quotas};
+use super::server_names::ServerAddress;
 use super::settings::Settings;
 use crate::address::Address;
 use crate::attributes::ViAttributes;
@@ -21,33 +21,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The time that a peer has to complete its handshake.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum number of sockets in the handshake, in total and per user.
-const MOST_SILENT: usize = 1024;
-const MOST_SILENT_OF_USER: usize = 64;
+const MAX_HANDSHAKES: usize = 1024;
+const MAX_HANDSHAKES_PER_USER: usize = 64;
 /// The maximum number of complete requests of one user that wait for the program.
-const MOST_READY_OF_USER: usize = 64;
+const MAX_READY_PER_USER: usize = 64;
 /// The maximum number of sockets accepted per call.
-const MOST_AT_A_LOOK: usize = 64;
+const MAX_ACCEPTS_PER_CALL: usize = 64;
 /// The maximum number of control messages received per call, in total and from one peer. A message costs about ten
 /// system calls, and the calling thread may have other peers to serve.
-const LETTERS_A_LOOK: usize = 128;
-const LETTERS_OF_ONE: usize = 16;
+const MAX_MESSAGES_PER_CALL: usize = 128;
+const MAX_MESSAGES_PER_PEER: usize = 16;
 /// The allowance, in messages, charged for dropping a peer: its regions are unmapped and its messages discarded.
-const LETTERS_OF_ONE_WHO_GOES: usize = 16;
+const DROP_COST: usize = 16;
 /// The pause before accepting again after the process ran out of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A socket whose handshake is not complete.
-struct Entrant {
+struct Handshake {
     contact: Arc<Contact>,
     until: Instant,
-    asked: Option<Asked>,
-    letters: usize,
+    hello: Option<Hello>,
+    messages: usize,
 }
 
 /// The contents of the first control message.
-pub(super) struct Asked {
+pub(super) struct Hello {
     pub(super) remote: Address,
     pub(super) attributes: ViAttributes,
     pub(super) barrier: bool,
@@ -57,16 +57,16 @@ pub(super) struct Asked {
 }
 
 /// A complete connection request.
-pub(super) struct Wish {
+pub(super) struct IncomingRequest {
     pub(super) contact: Arc<Contact>,
-    pub(super) asked: Asked,
+    pub(super) hello: Hello,
 }
 
 #[derive(Default)]
-struct Room {
+struct AcceptorState {
     /// In order of arrival.
-    entrants: VecDeque<Entrant>,
-    ready: VecDeque<Wish>,
+    handshakes: VecDeque<Handshake>,
+    ready: VecDeque<IncomingRequest>,
     /// Until when no sockets are accepted, because the process ran out of descriptors.
     full_until: Option<Instant>,
 }
@@ -74,10 +74,10 @@ struct Room {
 /// A listening address.
 pub(super) struct Listener {
     socket: OwnedFd,
-    place: Place,
+    place: ServerAddress,
     settings: Arc<Settings>,
-    ledger: Arc<Ledger>,
-    room: Mutex<Room>,
+    quota: Arc<Quotas>,
+    room: Mutex<AcceptorState>,
 }
 
 enum Step {
@@ -93,13 +93,13 @@ enum Step {
     Refused(String),
 }
 
-impl Entrant {
+impl Handshake {
     /// Receives the messages that have arrived, within the allowance.
     fn step(&mut self, allowance: &mut usize) -> Step {
-        let mut left = LETTERS_OF_ONE;
+        let mut left = MAX_MESSAGES_PER_PEER;
         loop {
             // The limit is the maximum length of a valid handshake.
-            if self.letters > EXPORTS + 2 {
+            if self.messages > EXPORTS + 2 {
                 return Step::Gone;
             }
             if left == 0 || *allowance == 0 {
@@ -107,9 +107,9 @@ impl Entrant {
             }
             (left, *allowance) = (left - 1, *allowance - 1);
             match self.contact.socket.receive() {
-                Ok((letter, file)) => {
-                    self.letters += 1;
-                    match self.hear(letter, file) {
+                Ok((message, file)) => {
+                    self.messages += 1;
+                    match self.hear(message, file) {
                         Step::More => {}
                         step => return step,
                     }
@@ -121,9 +121,9 @@ impl Entrant {
         }
     }
 
-    fn hear(&mut self, letter: Letter, file: Option<Foreign>) -> Step {
-        let heard = match (letter, &self.asked) {
-            (Letter::Hello { local, attributes, barrier }, None) => {
+    fn hear(&mut self, message: ControlMessage, file: Option<PeerFile>) -> Step {
+        let heard = match (message, &self.hello) {
+            (ControlMessage::Hello { local, attributes, barrier }, None) => {
                 let Some(file) = file else { return Step::Gone };
                 let halves = self.contact.charge_half().and_then(|room| {
                     let charge = self.contact.charge_half()?;
@@ -131,16 +131,18 @@ impl Entrant {
                 });
                 match halves {
                     Ok((theirs, room)) => {
-                        self.asked = Some(Asked { remote: local, attributes, barrier, theirs, room });
+                        self.hello = Some(Hello { remote: local, attributes, barrier, theirs, room });
                         Ok(())
                     }
                     Err(reason) => return Step::Refused(reason),
                 }
             }
-            (Letter::Stranger { version }, None) => return Step::Refused(letters::not_understood(version)),
-            (Letter::Show(showing), Some(_)) => self.contact.hear_show(showing, file),
-            (Letter::Lend { showing, file }, Some(_)) => self.contact.hear_lend(showing, file),
-            (Letter::Shown, Some(_)) => return Step::Whole,
+            (ControlMessage::VersionMismatch { version }, None) => {
+                return Step::Refused(control_message::not_understood(version));
+            }
+            (ControlMessage::Export(export), Some(_)) => self.contact.handle_export(export, file),
+            (ControlMessage::Lend { export, file }, Some(_)) => self.contact.handle_lend(export, file),
+            (ControlMessage::ExportsDone, Some(_)) => return Step::Whole,
             _ => return Step::Gone,
         };
         if heard.is_ok() { Step::More } else { Step::Gone }
@@ -156,36 +158,36 @@ impl Listener {
     pub(super) fn bind(
         discriminator: &[u8],
         settings: &Arc<Settings>,
-        ledger: &Arc<Ledger>,
+        quota: &Arc<Quotas>,
     ) -> Result<Listener, Error> {
-        let place = Place::own(settings, discriminator)?;
+        let place = ServerAddress::own(settings, discriminator)?;
         let socket = place.listen(discriminator)?;
         make_room(&socket, settings.limits.nic_connections);
-        let (settings, ledger) = (settings.clone(), ledger.clone());
-        Ok(Listener { socket, place, settings, ledger, room: Mutex::default() })
+        let (settings, quota) = (settings.clone(), quota.clone());
+        Ok(Listener { socket, place, settings, quota, room: Mutex::default() })
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
+    fn room(&self) -> MutexGuard<'_, AcceptorState> {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the next complete request, waiting until the deadline if there is none.
-    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Wish> {
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<IncomingRequest> {
         loop {
             let (sockets, next) = {
                 let mut room = self.room();
-                let mut allowance = LETTERS_A_LOOK;
+                let mut allowance = MAX_MESSAGES_PER_CALL;
                 self.look(&mut room, &mut allowance);
                 self.take_in(&mut room, &mut allowance);
                 if let Some(wish) = room.ready.pop_front() {
                     return Some(wish);
                 }
                 let mut sockets: Vec<RawFd> =
-                    room.entrants.iter().map(|entrant| entrant.contact.socket.as_raw_fd()).collect();
+                    room.handshakes.iter().map(|handshake| handshake.contact.socket.as_raw_fd()).collect();
                 if room.full_until.is_none() {
                     sockets.push(self.socket.as_raw_fd());
                 }
-                let expiry = room.entrants.iter().map(|entrant| entrant.until).min();
+                let expiry = room.handshakes.iter().map(|handshake| handshake.until).min();
                 (sockets, [expiry, room.full_until].into_iter().flatten().min())
             };
             let until = [deadline, next].into_iter().flatten().min();
@@ -200,38 +202,38 @@ impl Listener {
 
     /// Receives from the sockets in the handshake, starting where the last call ended, and drops those that were silent
     /// too long.
-    fn look(&self, room: &mut Room, allowance: &mut usize) {
+    fn look(&self, room: &mut AcceptorState, allowance: &mut usize) {
         let now = Instant::now();
-        for _ in 0..room.entrants.len() {
+        for _ in 0..room.handshakes.len() {
             if *allowance == 0 {
                 return;
             }
-            let Some(mut entrant) = room.entrants.pop_front() else { break };
+            let Some(mut handshake) = room.handshakes.pop_front() else { break };
             // Messages that have arrived are received before the timeout is checked.
-            match entrant.step(allowance) {
-                Step::More if now >= entrant.until => {
-                    *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
-                    entrant.refuse("the handshake timed out", false);
+            match handshake.step(allowance) {
+                Step::More if now >= handshake.until => {
+                    *allowance = allowance.saturating_sub(DROP_COST);
+                    handshake.refuse("the handshake timed out", false);
                 }
-                Step::More | Step::Busy => room.entrants.push_back(entrant),
+                Step::More | Step::Busy => room.handshakes.push_back(handshake),
                 step => {
                     if matches!(step, Step::Gone) {
-                        *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
+                        *allowance = allowance.saturating_sub(DROP_COST);
                     }
-                    self.leave(room, entrant, step);
+                    self.leave(room, handshake, step);
                 }
             }
         }
     }
 
     /// Accepts new sockets and receives their messages.
-    fn take_in(&self, room: &mut Room, allowance: &mut usize) {
+    fn take_in(&self, room: &mut AcceptorState, allowance: &mut usize) {
         let now = Instant::now();
         if room.full_until.is_some_and(|until| now < until) {
             return;
         }
         room.full_until = None;
-        for _ in 0..MOST_AT_A_LOOK {
+        for _ in 0..MAX_ACCEPTS_PER_CALL {
             // Receive from the existing sockets before accepting more.
             if *allowance == 0 {
                 return;
@@ -248,7 +250,7 @@ impl Listener {
         }
     }
 
-    fn next_socket(&self) -> io::Result<Channel> {
+    fn next_socket(&self) -> io::Result<PeerSocket> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: no peer address is requested.
@@ -257,84 +259,93 @@ impl Listener {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just opened and has no other owner.
-        Ok(Channel::new(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(PeerSocket::new(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// Handles a newly accepted socket.
-    fn enter(&self, room: &mut Room, socket: Channel, allowance: &mut usize) {
+    fn enter(&self, room: &mut AcceptorState, socket: PeerSocket, allowance: &mut usize) {
         let mut socket = socket;
         // If the user has reached a limit, drop the user's socket that has been silent the longest.
         let contact = loop {
-            match Contact::new(socket, &self.settings, &self.settings.clients, &self.ledger) {
+            match Contact::new(socket, &self.settings, &self.settings.clients, &self.quota) {
                 Ok(contact) => break Arc::new(contact),
                 Err(Denied { socket: refused, reason, again }) => {
-                    let uid = user_behind(&refused);
-                    let of_user = |entrant: &Entrant| entrant.contact.process.uid == uid;
+                    let uid = peer_uid(&refused);
+                    let of_user = |handshake: &Handshake| handshake.contact.process.uid == uid;
                     if again || !self.evict(room, of_user, allowance) {
-                        self.ledger.note(uid, false, &reason);
+                        self.quota.note(uid, false, &reason);
                         return refuse(&refused, &reason, again);
                     }
                     socket = refused;
                 }
             }
         };
-        let until = Instant::now() + PATIENCE;
-        let mut entrant = Entrant { contact, until, asked: None, letters: 0 };
-        match entrant.step(allowance) {
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let mut handshake = Handshake { contact, until, hello: None, messages: 0 };
+        match handshake.step(allowance) {
             Step::More | Step::Busy => {
-                let uid = entrant.contact.process.uid;
-                let of_user = |other: &Entrant| other.contact.process.uid == uid;
-                let has_room =
-                    if room.entrants.iter().filter(|other| of_user(other)).count() >= MOST_SILENT_OF_USER {
-                        self.evict(room, of_user, allowance)
-                    } else {
-                        room.entrants.len() < MOST_SILENT || self.evict(room, |_| true, allowance)
-                    };
-                if has_room {
-                    room.entrants.push_back(entrant);
+                let uid = handshake.contact.process.uid;
+                let of_user = |other: &Handshake| other.contact.process.uid == uid;
+                let has_room = if room.handshakes.iter().filter(|other| of_user(other)).count()
+                    >= MAX_HANDSHAKES_PER_USER
+                {
+                    self.evict(room, of_user, allowance)
                 } else {
-                    entrant.refuse("too many handshakes are in progress", true);
+                    room.handshakes.len() < MAX_HANDSHAKES || self.evict(room, |_| true, allowance)
+                };
+                if has_room {
+                    room.handshakes.push_back(handshake);
+                } else {
+                    handshake.refuse("too many handshakes are in progress", true);
                 }
             }
-            step => self.leave(room, entrant, step),
+            step => self.leave(room, handshake, step),
         }
     }
 
     /// Drops the oldest of the sockets selected by `which`, after receiving its pending messages once more. A socket
     /// that still has more to receive is kept. Returns `false` if none is selected.
-    fn evict(&self, room: &mut Room, which: impl Fn(&Entrant) -> bool, allowance: &mut usize) -> bool {
-        let oldest = (0..room.entrants.len())
-            .filter(|index| which(&room.entrants[*index]))
-            .min_by_key(|index| room.entrants[*index].until);
-        let Some(mut entrant) = oldest.and_then(|index| room.entrants.remove(index)) else { return false };
-        match entrant.step(allowance) {
+    fn evict(
+        &self,
+        room: &mut AcceptorState,
+        which: impl Fn(&Handshake) -> bool,
+        allowance: &mut usize,
+    ) -> bool {
+        let oldest = (0..room.handshakes.len())
+            .filter(|index| which(&room.handshakes[*index]))
+            .min_by_key(|index| room.handshakes[*index].until);
+        let Some(mut handshake) = oldest.and_then(|index| room.handshakes.remove(index)) else {
+            return false;
+        };
+        match handshake.step(allowance) {
             Step::Busy => {
-                room.entrants.push_back(entrant);
+                room.handshakes.push_back(handshake);
                 return false;
             }
             Step::More => {
-                *allowance = allowance.saturating_sub(LETTERS_OF_ONE_WHO_GOES);
-                entrant.refuse("the handshake was incomplete, and its place was needed for another one", true);
+                *allowance = allowance.saturating_sub(DROP_COST);
+                handshake
+                    .refuse("the handshake was incomplete, and its place was needed for another one", true);
             }
-            step => self.leave(room, entrant, step),
+            step => self.leave(room, handshake, step),
         }
         true
     }
 
     /// Ends the handshake of a socket.
-    fn leave(&self, room: &mut Room, entrant: Entrant, step: Step) {
-        let uid = entrant.contact.process.uid;
+    fn leave(&self, room: &mut AcceptorState, handshake: Handshake, step: Step) {
+        let uid = handshake.contact.process.uid;
         match step {
-            Step::Refused(reason) => entrant.refuse(&reason, false),
+            Step::Refused(reason) => handshake.refuse(&reason, false),
             Step::Whole => {
                 if room.ready.iter().filter(|wish| wish.contact.process.uid == uid).count()
-                    >= MOST_READY_OF_USER
+                    >= MAX_READY_PER_USER
                 {
-                    let reason = format!("{MOST_READY_OF_USER} requests of user {uid} are already waiting");
-                    return refuse(&entrant.contact.socket, &reason, true);
+                    let reason = format!("{MAX_READY_PER_USER} requests of user {uid} are already waiting");
+                    return refuse(&handshake.contact.socket, &reason, true);
                 }
-                if let Entrant { contact, asked: Some(asked), .. } = entrant {
-                    room.ready.push_back(Wish { contact, asked });
+                if let Handshake { contact, hello: Some(hello), .. } = handshake {
+                    room.ready.push_back(IncomingRequest { contact, hello });
                 }
             }
             Step::More | Step::Busy | Step::Gone => {}
@@ -357,8 +368,8 @@ impl Drop for Listener {
 /// all other peers.
 fn make_room(socket: &OwnedFd, connections: u32) {
     /// The table takes eight bytes per descriptor.
-    const MOST: u32 = 1 << 16;
-    let mut room = connections.saturating_mul(2).saturating_add(256).min(MOST) as i32;
+    const MAX_TABLE_SIZE: u32 = 1 << 16;
+    let mut room = connections.saturating_mul(2).saturating_add(256).min(MAX_TABLE_SIZE) as i32;
     while room > 64 {
         // SAFETY: the call takes only integers.
         let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, room - 1) };

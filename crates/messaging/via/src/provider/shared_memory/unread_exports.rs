@@ -14,22 +14,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Checking what was received costs a system call per connection. These limits bound that cost.
-const MOST_OF_USER: u64 = 2048;
-const MOST_OF_ALL: u64 = 4096;
+const MAX_PER_USER: u64 = 2048;
+const MAX_TOTAL: u64 = 4096;
 /// The minimum time between checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
-struct OfUser {
+struct UserExports {
     count: u32,
     /// Peers that have not received everything, once each.
     contacts: Vec<Weak<Contact>>,
 }
 
 #[derive(Default)]
-struct Books {
+struct UnreadState {
     all: u32,
-    users: BTreeMap<u32, OfUser>,
+    users: BTreeMap<u32, UserExports>,
     /// The time of the last check.
     looked: Option<Instant>,
 }
@@ -38,7 +38,7 @@ struct Books {
 pub(super) struct Unread {
     most_of_user: u32,
     most_of_all: u32,
-    books: Mutex<Books>,
+    books: Mutex<UnreadState>,
 }
 
 impl Unread {
@@ -46,11 +46,11 @@ impl Unread {
     /// eighths in total. About as many are left for answers, one per connection (`Limits`).
     pub(super) fn new() -> Unread {
         let files = limit(libc::RLIMIT_NOFILE as _).unwrap_or(u64::MAX);
-        let (most_of_user, most_of_all) = ((files / 4).min(MOST_OF_USER), (files / 8 * 3).min(MOST_OF_ALL));
+        let (most_of_user, most_of_all) = ((files / 4).min(MAX_PER_USER), (files / 8 * 3).min(MAX_TOTAL));
         Unread { most_of_user: most_of_user as u32, most_of_all: most_of_all as u32, books: Mutex::default() }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
+    fn books(&self) -> MutexGuard<'_, UnreadState> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,7 +61,7 @@ impl Unread {
     pub(super) fn count(&self, contact: &Arc<Contact>) -> Result<(), String> {
         let uid = contact.process.uid;
         let mut books = self.books();
-        let is_full = |books: &Books| {
+        let is_full = |books: &UnreadState| {
             let of_user = books.users.get(&uid).map_or(0, |user| user.count);
             of_user >= self.most_of_user || books.all >= self.most_of_all
         };
@@ -107,14 +107,14 @@ impl Unread {
     }
 }
 
-impl Books {
+impl UnreadState {
     /// Checks which peers have received everything. The peers checked are returned in `looked_at`, to be dropped later.
     fn look(&mut self, looked_at: &mut Vec<Arc<Contact>>) {
         for user in self.users.values_mut() {
             user.contacts.retain(|contact| {
                 // A peer that is being dropped updates the counters itself.
                 let Some(contact) = contact.upgrade() else { return false };
-                let has_heard = has_heard_everything(&contact);
+                let has_heard = has_received_everything(&contact);
                 if has_heard {
                     let count = contact.unread.swap(0, Ordering::Relaxed);
                     user.count -= count;
@@ -128,7 +128,7 @@ impl Books {
     }
 }
 
-fn has_heard_everything(contact: &Contact) -> bool {
+fn has_received_everything(contact: &Contact) -> bool {
     let mut bytes = 0i32;
     // SAFETY: writes an integer to the given location.
     let outcome = unsafe { libc::ioctl(contact.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
