@@ -3,8 +3,8 @@
 //! Source: VIA, reliability levels, RDMA.
 
 use super::job::{Content, Packet, Work};
-use super::meeting::{Place, Shared};
-use super::station::{News, Side};
+use super::requests::{Shared, ViAddress};
+use super::station::{HostEvent, Side};
 use super::translation::Piece;
 use longma_via::provider::{
     Bell, Gone, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 pub(super) struct MyrinetLink {
     shared: Arc<Shared>,
-    own: Place,
-    peer: Place,
+    own: ViAddress,
+    peer: ViAddress,
     reliability: Reliability,
     /// Incomplete posts in order, with their status if known.
     pending: VecDeque<(u32, Option<Status>)>,
@@ -25,7 +25,12 @@ pub(super) struct MyrinetLink {
 }
 
 impl MyrinetLink {
-    pub(super) fn new(shared: Arc<Shared>, own: Place, peer: Place, reliability: Reliability) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        own: ViAddress,
+        peer: ViAddress,
+        reliability: Reliability,
+    ) -> Self {
         Self { shared, own, peer, reliability, pending: VecDeque::new(), waits: false, over: false }
     }
 
@@ -163,9 +168,9 @@ impl Link for MyrinetLink {
             let news = self.shared.world().poll(self.own.0, self.own.1, waits);
             match news {
                 None => return Ok(()),
-                Some(News::Completed(token, status)) => self.completed(token, status, target),
-                Some(News::Packet(packet)) => self.arrived(packet, target)?,
-                Some(News::Gone(gone)) => {
+                Some(HostEvent::Completed(token, status)) => self.completed(token, status, target),
+                Some(HostEvent::Packet(packet)) => self.arrived(packet, target)?,
+                Some(HostEvent::Gone(gone)) => {
                     self.over = true;
                     self.shared.world().station(self.own.0).vis[self.own.1].active = false;
                     return Err(gone);

@@ -26,7 +26,7 @@ pub struct Rings<T> {
     pub refilling: bool,
     /// The number of free entries of the small ring known to the host.
     pub known_free: usize,
-    most_big: usize,
+    max_big: usize,
 }
 
 impl<T> Rings<T> {
@@ -40,7 +40,7 @@ impl<T> Rings<T> {
             flag: false,
             refilling: false,
             known_free: capacity,
-            most_big: 0,
+            max_big: 0,
         }
     }
 
@@ -73,7 +73,7 @@ impl<T> Rings<T> {
     /// Appends a descriptor to the big ring.
     pub fn put_big(&mut self, descriptor: T) {
         self.big.push_back(descriptor);
-        self.most_big = self.most_big.max(self.big.len());
+        self.max_big = self.max_big.max(self.big.len());
     }
 
     /// Takes the oldest descriptor of the big ring.
@@ -92,7 +92,7 @@ impl<T> Rings<T> {
     }
 
     /// The highest number of descriptors in the big ring so far.
-    pub fn most_big(&self) -> usize {
-        self.most_big
+    pub fn max_big(&self) -> usize {
+        self.max_big
     }
 }

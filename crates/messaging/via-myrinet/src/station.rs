@@ -25,7 +25,7 @@ pub enum Side {
 
 /// News for a host, visible from a given time on.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum HostEvent {
     /// The data of a packet is in host memory.
     Packet(Packet),
     /// The post with this token is complete.
@@ -48,7 +48,7 @@ pub struct ViQueues {
     /// Posted sends whose packets have not reached the peer's host.
     pub under_way: u32,
     /// News for the host, with the time from which it is visible.
-    pub news: VecDeque<(Time, News)>,
+    pub news: VecDeque<(Time, HostEvent)>,
 }
 
 impl ViQueues {
@@ -93,7 +93,7 @@ pub enum Order {
     /// The host engine has started.
     HostDma,
     /// News for a VI of the host, visible after the latency of the bridge.
-    Tell(usize, News),
+    Tell(usize, HostEvent),
     /// Interrupt the host to refill this ring.
     Refill(usize, Side),
     /// Wake the firmware at this time.
@@ -223,10 +223,12 @@ impl Station {
                     orders.push(Order::Transmit(packet));
                 }
             }
-            Op::Complete(token, status) => orders.push(Order::Tell(job.vi, News::Completed(token, status))),
+            Op::Complete(token, status) => {
+                orders.push(Order::Tell(job.vi, HostEvent::Completed(token, status)))
+            }
             Op::Deliver => {
                 if let Some(packet) = job.packet.take() {
-                    orders.push(Order::Tell(job.vi, News::Packet(packet)));
+                    orders.push(Order::Tell(job.vi, HostEvent::Packet(packet)));
                 }
             }
             Op::Arm => self.arm(orders),

@@ -8,7 +8,7 @@ use super::job::{Content, PACKET_BYTES, Packet, Work};
 use super::lanai::{Engine, Parameters, Switch};
 use super::ring::{DESCRIPTOR_WORDS, SEGMENT_WORDS};
 use super::settings::Kind;
-use super::station::{News, Next, Order, Side, Station};
+use super::station::{HostEvent, Next, Order, Side, Station};
 use super::steps::host;
 use super::translation::Piece;
 use super::{bvia, myvia};
@@ -116,7 +116,7 @@ impl World {
     pub fn counts(&self, station: usize) -> Counts {
         let station = &self.stations[station];
         let (tlb_hits, tlb_misses) = station.tlb.counts();
-        let most = station.vis.iter().map(|vi| vi.sends.most_big().max(vi.receives.most_big())).max();
+        let most = station.vis.iter().map(|vi| vi.sends.max_big().max(vi.receives.max_big())).max();
         Counts {
             processor_seconds: station.card.busy_cycles() as f64 / self.parameters.clock_hz as f64,
             interrupts: station.card.interrupts(),
@@ -208,7 +208,7 @@ impl World {
     }
 
     /// Polls a VI for news. With `waits`, the program waits until there is some.
-    pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<News> {
+    pub fn poll(&mut self, station: usize, slot: usize, waits: bool) -> Option<HostEvent> {
         let mut local = self.catch_up(station, host::POLL);
         loop {
             if let Some((visible, _)) = self.stations[station].vis[slot].news.front() {
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    fn collect(&mut self, station: usize, slot: usize) -> Option<News> {
+    fn collect(&mut self, station: usize, slot: usize) -> Option<HostEvent> {
         let spent = self.host_time(host::COLLECT).ps() + self.parameters.memory_latency.ps();
         let station = &mut self.stations[station];
         station.local = Time::from_ps(station.local.ps() + spent);
@@ -272,8 +272,8 @@ impl World {
         let last = self.stations[station].vis[slot].news.back().map_or(Time::ZERO, |news| news.0);
         let visible = plus(self.now, Duration::from_ps(path)).max(last);
         let news = &mut self.stations[station].vis[slot].news;
-        news.extend(status.map(|(token, status)| (visible, News::Completed(token, status))));
-        news.push_back((visible, News::Gone(gone)));
+        news.extend(status.map(|(token, status)| (visible, HostEvent::Completed(token, status))));
+        news.push_back((visible, HostEvent::Gone(gone)));
         self.news += 1;
     }
 
@@ -419,7 +419,7 @@ impl World {
             }
             Order::Tell(slot, news) => {
                 let visible = plus(self.now, self.parameters.bus_latency);
-                if let News::Packet(packet) = &news
+                if let HostEvent::Packet(packet) = &news
                     && !matches!(packet.content, Content::ReadResponse { .. })
                 {
                     let (from, sender) = packet.from;

@@ -148,7 +148,7 @@ fn the_same_calls_give_the_same_picosecond() {
 }
 
 #[test]
-fn data_arrives_as_it_was_sent_whatever_the_reliability() {
+fn data_arrives_unchanged_at_every_reliability_level() {
     for kind in KINDS {
         for reliability in Reliability::ALL {
             let pair = pair(Settings::of(kind), reliability, 4);

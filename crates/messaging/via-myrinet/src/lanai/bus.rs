@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_waits_for_the_latency_timer_and_puts_the_dma_off() {
+    fn an_access_waits_for_the_latency_timer_and_delays_the_dma() {
         let mut bus = Bus::new(&piii());
         bus.begin_dma(us(0), 126_000, Direction::ToHost);
         let before = bus.dma_end();

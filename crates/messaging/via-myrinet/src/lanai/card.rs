@@ -15,7 +15,7 @@ const WANTED_PER_CYCLE: f64 = 1.25;
 
 /// The processor's minimum share when engines of both types run. Estimate (0.1 to 0.5): the engines have FIFOs and
 /// leave gaps.
-const LEAST_SHARE: f64 = 0.25;
+const MIN_SHARE: f64 = 0.25;
 
 /// The DMA engines of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Card {
             None => 0,
         };
         let taken = (link + host) as f64 / (self.word_bytes * self.clock_hz) as f64;
-        ((ACCESSES_PER_CYCLE - taken) / WANTED_PER_CYCLE).clamp(LEAST_SHARE, 1.0)
+        ((ACCESSES_PER_CYCLE - taken) / WANTED_PER_CYCLE).clamp(MIN_SHARE, 1.0)
     }
 
     /// Whether an engine is busy.
@@ -159,7 +159,7 @@ mod tests {
         assert!(with_link < 1.0 && with_link > 0.5, "{with_link}");
         let mut bus = Bus::new(&piii());
         card.begin_host(Time::ZERO, 4096, Direction::FromHost, &mut bus);
-        assert_eq!(card.processor_share(), LEAST_SHARE);
+        assert_eq!(card.processor_share(), MIN_SHARE);
         card.set_link(Engine::Send, false);
         card.end_host();
         assert_eq!(card.compute(33).ps(), 1_000_000);

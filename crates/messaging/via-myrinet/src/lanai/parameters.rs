@@ -188,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_without_myrinet_is_refused_with_what_it_lacks() {
+    fn a_machine_without_myrinet_is_refused_and_the_missing_part_named() {
         let error = Parameters::of(&Machine::open("loongson-3a5000").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no host with a Myrinet NIC"), "{error}");
     }

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_stores_and_forwards_sends_when_it_has_all_and_frees_the_sender_then() {
+    fn a_store_and_forward_switch_forwards_whole_packets_and_then_frees_the_sender() {
         let parameters = Parameters { cut_through: false, ..piii() };
         let mut switch = Switch::new(&parameters);
         let passage = switch.pass(Time::ZERO, Time::from_ps(90_000_000), 0, 1600);
