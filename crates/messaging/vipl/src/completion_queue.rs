@@ -4,7 +4,7 @@
 
 use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NICS, NicObject, give_out};
+use crate::nic::{NICS, NicObject, return_handle};
 use longma_via::{CompletionQueue, Error, Queue};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -59,7 +59,7 @@ unsafe extern "C" fn VipCreateCQ(nic_handle: Handle, entries: c_ulong, handle: *
                 waiting: AtomicU32::new(0),
                 turn: Mutex::default(),
             });
-            give_out(&QUEUES, object, handle)
+            return_handle(&QUEUES, object, handle)
         }
         Err(error) => Return::from(&error),
     }

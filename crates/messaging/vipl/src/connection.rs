@@ -4,7 +4,7 @@
 
 use crate::handles::{Table, lock};
 use crate::layout::*;
-use crate::nic::{NICS, give_out};
+use crate::nic::{NICS, return_handle};
 use crate::vi::VIS;
 use longma_via::ConnectionRequest;
 use std::ffi::c_ulong;
@@ -55,7 +55,11 @@ unsafe extern "C" fn VipConnectWait(
             NetAddress::write(remote, &host, &from.discriminator);
             CViAttributes::write(attributes, request.remote_attributes());
         }
-        return give_out(&REQUESTS, Arc::new(Waiting { request: Mutex::new(Some(request)) }), connection);
+        return return_handle(
+            &REQUESTS,
+            Arc::new(Waiting { request: Mutex::new(Some(request)) }),
+            connection,
+        );
     }
 }
 

@@ -13,20 +13,20 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 /// The maximum number of segments, including the address segment.
-const MOST_SEGMENTS: usize = 253;
+const MAX_SEGMENTS: usize = 253;
 
 /// A buffer for the segments of a descriptor. Only as many as the descriptor has are written.
-type Room = [MaybeUninit<Segment>; MOST_SEGMENTS];
+type SegmentBuffer = [MaybeUninit<Segment>; MAX_SEGMENTS];
 
 /// A copy of a descriptor's control segment, and the address of its first segment.
-struct Place {
+struct RawDescriptor {
     control: ControlSegment,
     first: *const DataSegment,
 }
 
 /// Reads the control segment of a descriptor, which must be aligned and, with all its segments, in registered memory.
 /// The program must not modify the descriptor meanwhile, but may do so by mistake.
-fn place_of(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<Place> {
+fn read_descriptor(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Option<RawDescriptor> {
     let covers = |bytes: usize| {
         let (address, length) = (descriptor.addr() as u64, bytes as u32);
         vi.vi.is_registered(&Segment { address, handle: MemoryHandle(memory), length })
@@ -45,7 +45,7 @@ fn place_of(vi: &ViObject, descriptor: *const CDescriptor, memory: u32) -> Optio
     let all = head + usize::from(control.segment_count) * size_of::<DataSegment>();
     let inside = has_usual && all <= usual || covers(all);
     let first = descriptor.cast::<u8>().wrapping_add(head).cast();
-    inside.then_some(Place { control, first })
+    inside.then_some(RawDescriptor { control, first })
 }
 
 fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
@@ -58,16 +58,16 @@ fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
     })
 }
 
-impl Place {
+impl RawDescriptor {
     /// Converts the descriptor, with its segments in `room`. `None` if it is invalid.
     ///
     /// # Safety
     /// All of its segments must be mapped.
-    unsafe fn read<'a>(&self, receive: bool, room: &'a mut Room) -> Option<Descriptor<'a>> {
+    unsafe fn read<'a>(&self, receive: bool, room: &'a mut SegmentBuffer) -> Option<Descriptor<'a>> {
         let control = &self.control;
         let count = usize::from(control.segment_count);
         let operation = operation_of(control, receive)?;
-        if control.control & CONTROL_RESERVED != 0 || count > MOST_SEGMENTS {
+        if control.control & CONTROL_RESERVED != 0 || count > MAX_SEGMENTS {
             return None;
         }
         let mut remote = RemoteSegment::default();
@@ -109,12 +109,12 @@ fn plain(operation: Operation, segments: &[Segment]) -> Descriptor<'_> {
 
 /// More segments than a descriptor may have. An invalid descriptor is posted with these, so that it completes with a
 /// format error in order.
-static TOO_MANY: [Segment; MOST_SEGMENTS + 1] =
-    [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MOST_SEGMENTS + 1];
+static TOO_MANY: [Segment; MAX_SEGMENTS + 1] =
+    [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MAX_SEGMENTS + 1];
 
 fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
-    let Some(place) = place_of(vi, descriptor, memory) else { return Return::InvalidParameter };
-    let mut room: Room = [const { MaybeUninit::uninit() }; MOST_SEGMENTS];
+    let Some(place) = read_descriptor(vi, descriptor, memory) else { return Return::InvalidParameter };
+    let mut room: SegmentBuffer = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
     // SAFETY: the whole descriptor is in registered memory, which VIPL requires to be mapped.
     let read = unsafe { place.read(receive, &mut room) };
     let usual = if receive { Operation::Receive } else { Operation::Send };
@@ -142,7 +142,7 @@ unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memor
 ///
 /// # Safety
 /// `to` must be null or point to writable memory.
-unsafe fn give_back(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
+unsafe fn return_descriptor(completion: &Completion, to: *mut *mut CDescriptor) -> Return {
     if !to.is_null() {
         // SAFETY: guaranteed by the caller.
         unsafe { to.write(completion.context as *mut CDescriptor) };
@@ -156,7 +156,7 @@ unsafe fn done(vi: Handle, to: *mut *mut CDescriptor, receive: bool) -> Return {
     let done = VIS.with(vi, |vi| {
         let completion = if receive { vi.vi.receive_done() } else { vi.vi.send_done() };
         // SAFETY: guaranteed by the caller.
-        completion.map_or(Return::NotDone, |completion| unsafe { give_back(&completion, to) })
+        completion.map_or(Return::NotDone, |completion| unsafe { return_descriptor(&completion, to) })
     });
     done.unwrap_or(Return::InvalidParameter)
 }
@@ -176,7 +176,7 @@ unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, rec
     vi.waiting.fetch_sub(1, Ordering::AcqRel);
     match completion {
         // SAFETY: guaranteed by the caller.
-        Ok(completion) => unsafe { give_back(&completion, to) },
+        Ok(completion) => unsafe { return_descriptor(&completion, to) },
         Err(error) => Return::from(&error),
     }
 }
@@ -237,7 +237,7 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Notified>
                     // SAFETY: the pointer is to a local variable; the program supplied the handler and its context for
                     // this purpose.
                     unsafe {
-                        give_back(&completion, &raw mut descriptor);
+                        return_descriptor(&completion, &raw mut descriptor);
                         handler(context as *mut c_void, of(vi.nic_handle), of(handle), descriptor);
                     }
                     return;

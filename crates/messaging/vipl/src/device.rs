@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused_with_those_that_are() {
+    fn an_unknown_name_is_refused_with_a_list_of_the_valid_ones() {
         for name in ["eth0", "shm:", "af_xdp:", "udpx:1", ":", "SHM"] {
             assert!(refusal(name).contains("udp:ADDRESS:PORT"), "{name}");
         }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_another_crate_brings_open_by_their_names_and_are_told_of() {
+    fn devices_added_by_another_crate_open_by_name_and_are_listed() {
         let open_it = |at: &str| match at {
             "one" => Nic::open(),
             _ => Err(Error::InvalidParameter(format!("no {at} here"))),

@@ -23,7 +23,7 @@ const _: () = assert!(usize::BITS == 64, "the numbers of handles need 40 bits");
 
 /// How long destroying an object waits for calls by other threads. No call takes that long, even on a machine so busy
 /// that threads stop for seconds. Only a thread that disappears within a call does; the object is then leaked.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DESTROY_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Slot<T> {
     /// The current handle of the object; 0 if the slot is empty.
@@ -33,7 +33,7 @@ struct Slot<T> {
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     free: Vec<usize>,
     used: usize,
     made: usize,
@@ -43,7 +43,7 @@ struct Places {
 pub(crate) struct Table<T> {
     kind: usize,
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    places: Mutex<Places>,
+    slots: Mutex<Slots>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -53,8 +53,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<T: Send + Sync + 'static> Table<T> {
     /// Creates the table for a kind, 1 to 15.
     pub(crate) const fn new(kind: usize) -> Table<T> {
-        let places = Places { free: Vec::new(), used: 0, made: 0 };
-        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], places: Mutex::new(places) }
+        let slots = Slots { free: Vec::new(), used: 0, made: 0 };
+        Table { kind, chunks: [const { OnceLock::new() }; CHUNKS], slots: Mutex::new(slots) }
     }
 
     fn slot_at(&self, index: usize) -> &Slot<T> {
@@ -75,17 +75,17 @@ impl<T: Send + Sync + 'static> Table<T> {
 
     /// Inserts an object and returns its handle. `None` if there are a million objects.
     pub(crate) fn insert(&self, object: Arc<T>) -> Option<Handle> {
-        let mut places = lock(&self.places);
-        let index = match places.free.pop() {
+        let mut slots = lock(&self.slots);
+        let index = match slots.free.pop() {
             Some(index) => index,
-            None if places.used < CHUNK * CHUNKS => {
-                places.used += 1;
-                places.used - 1
+            None if slots.used < CHUNK * CHUNKS => {
+                slots.used += 1;
+                slots.used - 1
             }
             None => return None,
         };
-        places.made += 1;
-        let handle = places.made << (INDEX_BITS + KIND_BITS) | self.kind << INDEX_BITS | index;
+        slots.made += 1;
+        let handle = slots.made << (INDEX_BITS + KIND_BITS) | self.kind << INDEX_BITS | index;
         let slot = self.slot_at(index);
         slot.object.store(Arc::into_raw(object).cast_mut(), Ordering::Relaxed);
         slot.handle.store(handle, Ordering::Release);
@@ -100,7 +100,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// Like `shared`, but calls `note` with the object while it is locked. A thread that destroys the object either
     /// sees the effect of `note` or is first.
     pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
-        let _places = lock(&self.places);
+        let _places = lock(&self.slots);
         let slot = self.slot(handle.addr())?;
         if slot.handle.load(Ordering::Acquire) != handle.addr() {
             return None;
@@ -122,9 +122,9 @@ impl<T: Send + Sync + 'static> Table<T> {
     pub(crate) fn with<R>(&self, handle: Handle, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (handle, slot) = (handle.addr(), self.slot(handle.addr())?);
         let mut act = Some(act);
-        let done = PLACE.try_with(|place| {
+        let done = THREAD_ENTRY.try_with(|place| {
             let place = place.try_borrow_mut().ok()?;
-            let _inside = Inside::of(&place.inside, handle);
+            let _inside = InUse::of(&place.inside, handle);
             if slot.handle.load(Ordering::Acquire) != handle {
                 return Some(None);
             }
@@ -150,7 +150,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         allowed: impl FnOnce(&T) -> Result<(), Return>,
     ) -> Result<Arc<T>, Return> {
         let handle = handle.addr();
-        let places = lock(&self.places);
+        let slots = lock(&self.slots);
         let slot = self.slot(handle).ok_or(Return::InvalidParameter)?;
         if slot.handle.load(Ordering::Acquire) != handle {
             return Err(Return::InvalidParameter);
@@ -162,9 +162,9 @@ impl<T: Send + Sync + 'static> Table<T> {
         slot.handle.store(0, Ordering::Release);
         // Release the lock before waiting: other threads need it, and so may the call that is being waited for, if a
         // signal handler makes another call within it. The slot is not reused until it is marked free.
-        drop(places);
-        if wait_until_nobody_uses(handle) {
-            lock(&self.places).free.push(handle & ((1 << INDEX_BITS) - 1));
+        drop(slots);
+        if wait_until_unused(handle) {
+            lock(&self.slots).free.push(handle & ((1 << INDEX_BITS) - 1));
         } else {
             // SAFETY: as above. The table's reference and the slot are leaked for the threads that still use the
             // object.
@@ -175,52 +175,51 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 }
 
-// ---- threads using handles
-// ----------------------------------------------------------------------------------------------
+// ---- threads using handles -----------------------------------------------------------------------------------------
 
 /// The handle in use by each thread; 0 if none.
 static USED: Mutex<Vec<Arc<AtomicUsize>>> = Mutex::new(Vec::new());
 
 /// A thread's entry in `USED`.
-struct Place {
+struct ThreadEntry {
     inside: Arc<AtomicUsize>,
 }
 
 thread_local! {
-    static PLACE: RefCell<Place> = RefCell::new(Place::take());
+    static THREAD_ENTRY: RefCell<ThreadEntry> = RefCell::new(ThreadEntry::take());
 }
 
-impl Place {
-    fn take() -> Place {
+impl ThreadEntry {
+    fn take() -> ThreadEntry {
         let inside = Arc::new(AtomicUsize::new(0));
         lock(&USED).push(inside.clone());
-        Place { inside }
+        ThreadEntry { inside }
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadEntry {
     fn drop(&mut self) {
         lock(&USED).retain(|other| !Arc::ptr_eq(other, &self.inside));
     }
 }
 
 /// Marks a handle as in use by this thread.
-struct Inside<'a>(&'a AtomicUsize);
+struct InUse<'a>(&'a AtomicUsize);
 
-impl Inside<'_> {
+impl InUse<'_> {
     #[inline]
-    fn of(place: &AtomicUsize, handle: usize) -> Inside<'_> {
+    fn of(place: &AtomicUsize, handle: usize) -> InUse<'_> {
         place.store(handle, Ordering::Relaxed);
         if is_available() {
             light_barrier();
         } else {
             fence(Ordering::SeqCst);
         }
-        Inside(place)
+        InUse(place)
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for InUse<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
@@ -228,8 +227,8 @@ impl Drop for Inside<'_> {
 }
 
 /// Waits for all threads that started to use `handle` before it was cleared. Returns `false` if one did not finish.
-fn wait_until_nobody_uses(handle: usize) -> bool {
-    let end = Instant::now() + PATIENCE;
+fn wait_until_unused(handle: usize) -> bool {
+    let end = Instant::now() + DESTROY_TIMEOUT;
     if is_available() {
         // The barrier worked before. If it fails now, no thread can be assumed to be outside.
         while !heavy_barrier() {
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_finds_its_object_until_it_is_given_back_and_nothing_else_finds_it() {
+    fn a_handle_finds_its_object_until_it_is_released_and_no_other_handle_does() {
         static TABLE: Table<Watched> = Table::new(3);
         let dropped = Arc::new(AtomicU32::new(0));
         let handle = TABLE.insert(object(&dropped)).unwrap();
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_may_be_used_within_the_use_of_another() {
+    fn object_uses_can_be_nested() {
         static TABLE: Table<Watched> = Table::new(4);
         let dropped = Arc::new(AtomicU32::new(0));
         let (one, two) = (TABLE.insert(object(&dropped)).unwrap(), TABLE.insert(object(&dropped)).unwrap());
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_use_is_not_dropped_under_them() {
+    fn objects_in_use_are_not_dropped() {
         static TABLE: Table<Watched> = Table::new(5);
         const THREADS: usize = 3;
         const ROUNDS: u32 = 2000;
@@ -341,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_uses_for_seconds_on_a_busy_machine_is_dropped_after_it_and_not_kept_for_ever() {
+    fn an_object_in_long_use_is_dropped_after_the_use() {
         static TABLE: Table<Watched> = Table::new(10);
         let dropped = Arc::new(AtomicU32::new(0));
         let handle = TABLE.insert(object(&dropped)).unwrap().addr();
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_is_given_back_in_the_midst_of_a_call_all_other_handles_work() {
+    fn releasing_a_handle_in_use_does_not_block_other_handles() {
         static TABLE: Table<Watched> = Table::new(11);
         let dropped = Arc::new(AtomicU32::new(0));
         let [handle, other] = [(); 2].map(|()| TABLE.insert(object(&dropped)).unwrap().addr());
@@ -391,13 +390,13 @@ mod tests {
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
             over.send(()).unwrap();
             gives_back.join().unwrap();
-            assert!(took < PATIENCE / 2, "{took:?}");
+            assert!(took < DESTROY_TIMEOUT / 2, "{took:?}");
             assert_eq!(dropped.load(Ordering::SeqCst), 2);
         });
     }
 
     #[test]
-    fn what_somebody_begins_to_wait_for_is_not_given_back_meanwhile() {
+    fn a_handle_with_a_waiter_is_not_released() {
         static TABLE: Table<AtomicUsize> = Table::new(9);
         let handle = TABLE.insert(Arc::new(AtomicUsize::new(0))).unwrap().addr();
         let of: fn(usize) -> Handle = std::ptr::without_provenance_mut;

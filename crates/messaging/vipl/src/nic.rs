@@ -60,13 +60,13 @@ unsafe extern "C" fn VipOpenNic(name: *const c_char, handle: *mut Handle) -> Ret
     let name = if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } };
     let Ok(name) = name.to_str() else { return Return::InvalidParameter };
     match device::open(name) {
-        Ok(nic) => give_out(&NICS, Arc::new(NicObject::new(nic)), handle),
+        Ok(nic) => return_handle(&NICS, Arc::new(NicObject::new(nic)), handle),
         Err(error) => Return::from(&error),
     }
 }
 
 /// Inserts an object into `table` and passes its handle to the program.
-pub(crate) fn give_out<T: Send + Sync + 'static>(
+pub(crate) fn return_handle<T: Send + Sync + 'static>(
     table: &Table<T>,
     object: Arc<T>,
     to: *mut Handle,
@@ -274,7 +274,7 @@ unsafe extern "C" fn VipDeregisterMem(handle: Handle, address: *mut c_void, memo
 }
 
 /// Whether the address is inside the region.
-fn lies_in(address: *mut c_void, region: &MemoryRegion) -> bool {
+fn is_inside(address: *mut c_void, region: &MemoryRegion) -> bool {
     (address.addr() as u64).checked_sub(region.address()).is_some_and(|offset| offset < region.len() as u64)
 }
 
@@ -289,7 +289,7 @@ unsafe extern "C" fn VipSetMemAttributes(
     // SAFETY: see the crate documentation.
     let (object, attributes) = unsafe { (NICS.shared(handle), memory_attributes(attributes)) };
     let (Some(object), Some(attributes)) = (object, attributes) else { return Return::InvalidParameter };
-    match lock(&object.regions).get_mut(&memory).filter(|region| lies_in(address, region)) {
+    match lock(&object.regions).get_mut(&memory).filter(|region| is_inside(address, region)) {
         Some(region) => outcome(region.set_attributes(attributes)),
         None => Return::InvalidParameter,
     }
@@ -305,7 +305,7 @@ unsafe extern "C" fn VipQueryMem(
 ) -> Return {
     let Some(object) = NICS.shared(handle) else { return Return::InvalidParameter };
     let regions = lock(&object.regions);
-    let region = regions.get(&memory).filter(|region| lies_in(address, region));
+    let region = regions.get(&memory).filter(|region| is_inside(address, region));
     let Some(attributes) = region.map(MemoryRegion::attributes) else { return Return::InvalidParameter };
     drop(regions);
     if to.is_null() {

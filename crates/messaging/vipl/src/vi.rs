@@ -53,7 +53,7 @@ unsafe extern "C" fn VipCreateVi(
         Ok(vi) => vi,
         Err(error) => return Return::from(&error),
     };
-    vi.tell_completions(store_completion);
+    vi.on_completion(store_completion);
     let number = vi.number();
     let object = Arc::new(ViObject {
         vi,
@@ -71,7 +71,7 @@ unsafe extern "C" fn VipCreateVi(
 }
 
 /// Checks that a VI may be destroyed: it is idle, no thread waits for it, and its queues are empty.
-fn may_go(object: &ViObject) -> Result<(), Return> {
+fn may_destroy(object: &ViObject) -> Result<(), Return> {
     if object.vi.state() != ViState::Idle {
         return Err(Return::InvalidState);
     }
@@ -84,7 +84,7 @@ fn may_go(object: &ViObject) -> Result<(), Return> {
 // SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipDestroyVi(handle: Handle) -> Return {
-    match VIS.remove(handle, may_go) {
+    match VIS.remove(handle, may_destroy) {
         Ok(object) => {
             object.destroyed.store(true, Ordering::Release);
             lock(&object.nic.vis).remove(&object.vi.number());
