@@ -32,10 +32,15 @@ fn open(at: &str) -> Result<Nic, Error> {
     let kind = match firmware {
         "bvia" => Kind::Bvia,
         "" | "myvia" => Kind::Myvia,
-        _ => return Err(Error::InvalidParameter(format!("\"{firmware}\" is not a firmware: give bvia or myvia"))),
+        _ => {
+            return Err(Error::InvalidParameter(format!(
+                "\"{firmware}\" is not a firmware: give bvia or myvia"
+            )));
+        }
     };
     let host = host.map(str::parse::<usize>).transpose();
-    let host = host.map_err(|_| Error::InvalidParameter(format!("\"{at}\" does not end with the number of a host")))?;
+    let host = host
+        .map_err(|_| Error::InvalidParameter(format!("\"{at}\" does not end with the number of a host")))?;
     let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
     let network = &mut networks[usize::from(kind == Kind::Myvia)];
     if network.is_none() {
@@ -60,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firmware_or_host_that_is_none_is_refused() {
+    fn unknown_firmwares_and_hosts_are_refused() {
         assert!(refusal("gm").contains("bvia or myvia"));
         assert!(refusal("bvia:x").contains("number of a host"));
         assert!(refusal("bvia:16").contains("16 hosts"));
